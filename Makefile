@@ -1,0 +1,47 @@
+# Needs only Python 3.11+ and make. `make help` lists the targets.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
+
+.PHONY: help venv demo test lint soak bench lock clean
+
+help:            ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
+
+$(VENV)/.run: requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Xylem needs Python 3.11 or newer, found {v.major}.{v.minor}: call make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --require-hashes -r requirements.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run requirements-dev.txt
+	$(PIP) install --require-hashes -r requirements-dev.txt
+	@touch $@
+
+venv: $(VENV)/.dev  ## set up .venv with everything for development
+
+demo: $(VENV)/.run  ## train, publish, serve and ask, on the data set in examples/
+	$(BIN)/python examples/demo.py
+
+lint: $(VENV)/.dev  ## ruff and mypy, strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint          ## the whole test suite (under 8 minutes on 2 cores)
+	$(BIN)/python -m pytest
+
+soak: $(VENV)/.dev  ## the reliability runs at full size (hours)
+	$(BIN)/python -m pytest -m soak --timeout=0
+
+bench: $(VENV)/.dev ## the benchmarks against the peers; see benchmarks/README.md
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+lock:               ## recompile the pinned requirements (needs uv on PATH)
+	uv pip compile pyproject.toml requirements.in --group pyproject.toml:dev --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-dev.txt
+	uv pip compile pyproject.toml requirements.in --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements.txt
+
+clean:              ## remove what make made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,16 @@
+"""Errors of the store. `code` is stable: clients and scripts may rely on it.
+
+StoreError
+├── NotFound                 model-not-found, version-not-found, alias-not-found
+├── InvalidName              invalid-name
+├── Corrupt                  model-corrupt
+└── StoreUnwritable          store-unwritable (no space, no permission, read-only)
+"""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """Anything the store refuses or fails at; the message says what was expected and what was found."""
+
+    code = "store-error"

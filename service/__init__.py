@@ -1,0 +1,1 @@
+"""Xylem: online prediction for extreme multi-label classification."""

@@ -1,0 +1,1 @@
+"""Compiled traversals and solvers: numpy and numba only, plain arrays in and out."""

@@ -1,0 +1,46 @@
+"""Sparse rows: what readers and features produce and engines and trainers consume."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class SparseRows(NamedTuple):
+    """Instances as compressed sparse rows.
+
+    indptr      int64[n + 1]
+    indices     int32[nnz]    features, strictly ascending within a row, in [0, n_features)
+    values      float32[nnz]  finite
+    n_features  int
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: NDArray[np.float32]
+    n_features: int
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows."""
+        return len(self.indptr) - 1
+
+
+class LabelRows(NamedTuple):
+    """The true labels of instances as compressed sparse rows of ids.
+
+    indptr    int64[n + 1]
+    indices   int32[nnz]   labels, strictly ascending within a row, in [0, n_labels)
+    n_labels  int
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    n_labels: int
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows."""
+        return len(self.indptr) - 1
