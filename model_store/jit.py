@@ -77,7 +77,7 @@ class KernelCacheLocator(_CacheLocator):  # type: ignore[misc]
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
-        """Return a locator for `py_func`, or None (no cache) when its directory can be neither read nor made."""
+        """Return a locator for `py_func`; None (no cache) when its directory can be neither read nor made."""
         file = Path(py_file).resolve()
         if not file.is_file():
             return None

@@ -1,0 +1,247 @@
+"""From the trees that a trainer leaves to the arrays of a TreeEnsemble."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import EMPTY_SLOT, LANES, Chunk, Tree, TreeEnsemble, Weights
+from model_store.hashing import slot_start, spread
+from model_store.jit import kernel
+
+DENSE_SHARE = 6
+"""A row is dense when one in this many of its (padded) children has a weight."""
+
+_DTYPES: dict[str, tuple[type, type]] = {
+    "float32": (np.uint64, np.float32),
+    "bfloat16": (np.uint32, np.uint16),
+}
+BFLOAT16_CHILDREN_MAX = 1 << 16
+
+
+def padded(n_children: int) -> int:
+    """Return the width of a dense row: the number of children, padded to LANES."""
+    return -(-n_children // LANES) * LANES
+
+
+def to_bfloat16(weights: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Return the upper halves of the weights' bits, rounded to nearest, ties to even."""
+    bits = np.ascontiguousarray(weights, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+
+
+def build_ensemble(
+    trees: list[Tree], n_labels: int, n_features: int, weights: Weights = "float32"
+) -> TreeEnsemble:
+    """Number the forest breadth-first and pack its chunks.
+
+    The cut between dense and sparse rows is DENSE_SHARE. Raises ValueError when a tree breaks the rules of
+    `model_store.ensemble.Tree`. Cost: one pass over the weights, memory of the result. Deterministic.
+    """
+    if weights not in _DTYPES:
+        raise ValueError(f"expected weights of {', '.join(_DTYPES)}, found {weights!r}")
+    if not trees:
+        raise ValueError("expected at least one tree, found none")
+    tree_of, local_of = _forest_order(trees)
+    n_nodes = len(tree_of)
+    n_children = np.empty(n_nodes, np.int64)
+    node_label = np.empty(n_nodes, np.int32)
+    for t, tree in enumerate(trees):
+        here = tree_of == t
+        n_children[here] = np.diff(tree.child_ptr)[local_of[here]]
+        node_label[here] = tree.node_label[local_of[here]]
+    child_ptr = np.concatenate([[0], np.cumsum(n_children)]) + len(trees)
+    parent = np.full(n_nodes, -1, np.int32)
+    parent[len(trees) :] = np.repeat(np.arange(n_nodes, dtype=np.int32), n_children)
+    chunks = [trees[t].chunks[i] for t, i in zip(tree_of.tolist(), local_of.tolist(), strict=True)]
+    packed = _pack_chunks(chunks, n_children, n_features, weights)
+    bias = np.zeros(n_nodes, np.float32)
+    for node, chunk in enumerate(chunks):
+        if chunk is not None:
+            bias[child_ptr[node] : child_ptr[node + 1]] = chunk.bias
+    return TreeEnsemble(
+        child_ptr=child_ptr.astype(np.int32),
+        parent=parent,
+        node_label=node_label,
+        label_leaf=_label_leaf(trees, tree_of, node_label, n_labels),
+        node_bias=bias,
+        **packed,
+        **_pack_leaves(trees, tree_of, local_of),
+    )
+
+
+def _forest_order(trees: list[Tree]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (tree, node of the tree) for every node of the forest, breadth-first.
+
+    A level of a tree is a range of its breadth-first ids, so the forest's order is: level by level, tree by
+    tree, range by range.
+    """
+    tree_ids: list[NDArray[np.int64]] = []
+    node_ids: list[NDArray[np.int64]] = []
+    ranges = []
+    for t, tree in enumerate(trees):
+        n_nodes = len(tree.child_ptr) - 1
+        if n_nodes < 1 or tree.child_ptr[0] != 1 or tree.child_ptr[-1] != n_nodes:
+            raise ValueError(f"tree {t}: expected child_ptr from 1 to the number of nodes, {n_nodes}")
+        inner = np.flatnonzero(np.diff(tree.child_ptr) > 0)
+        if np.any(np.diff(tree.child_ptr) < 0) or np.any(tree.child_ptr[inner] <= inner):
+            raise ValueError(f"tree {t}: expected nodes numbered breadth-first, each child after its parent")
+        ranges.append((0, 1))
+    while any(low < high for low, high in ranges):
+        for t, (low, high) in enumerate(ranges):
+            tree_ids.append(np.full(high - low, t, np.int64))
+            node_ids.append(np.arange(low, high))
+            if low < high:
+                ranges[t] = (int(trees[t].child_ptr[low]), int(trees[t].child_ptr[high]))
+    return np.concatenate(tree_ids), np.concatenate(node_ids)
+
+
+def _label_leaf(
+    trees: list[Tree], tree_of: NDArray[np.int64], node_label: NDArray[np.int32], n_labels: int
+) -> NDArray[np.int32]:
+    """Return the leaf of each label in each tree: int32[T, K], -1 where a tree has no leaf for the label."""
+    if trees[0].histograms is not None:
+        return np.empty((0, 0), np.int32)
+    leaves = np.flatnonzero(node_label >= 0)
+    labels = node_label[leaves]
+    if len(labels) and labels.max() >= n_labels:
+        raise ValueError(f"expected labels below {n_labels}, found {labels.max()}")
+    label_leaf = np.full((len(trees), n_labels), -1, np.int32)
+    label_leaf[tree_of[leaves], labels] = leaves
+    if np.count_nonzero(label_leaf >= 0) != len(leaves):
+        raise ValueError("expected at most one leaf a label and tree, found more")
+    return label_leaf
+
+
+def _pack_leaves(
+    trees: list[Tree], tree_of: NDArray[np.int64], local_of: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    """Return leaf_ptr, leaf_label and leaf_value: the histograms of a decision tree's leaves."""
+    labels: list[NDArray[np.int32]] = [np.empty(0, np.int32)]
+    values: list[NDArray[np.float32]] = [np.empty(0, np.float32)]
+    sizes = [0]
+    for t, node in zip(tree_of.tolist(), local_of.tolist(), strict=True):
+        histograms = trees[t].histograms
+        if histograms is None:
+            continue
+        histogram = histograms[node]
+        sizes.append(0 if histogram is None else len(histogram[0]))
+        if histogram is not None:
+            labels.append(np.asarray(histogram[0], np.int32))
+            values.append(np.asarray(histogram[1], np.float32))
+    return {
+        "leaf_ptr": np.cumsum(sizes, dtype=np.int64),
+        "leaf_label": np.concatenate(labels),
+        "leaf_value": np.concatenate(values),
+    }
+
+
+def _pack_chunks(
+    chunks: list[Chunk | None], n_children: NDArray[np.int64], n_features: int, weights: Weights
+) -> dict[str, NDArray[Any]]:
+    """Lay the rows of every chunk out as slots, sparse words and dense rows."""
+    sparse_type, dense_type = _DTYPES[weights]
+    sizes = np.zeros((len(chunks), 3), np.int64)
+    for node, chunk in enumerate(chunks):
+        if (chunk is None) != (n_children[node] == 0):
+            raise ValueError(f"node {node}: expected a chunk exactly where there are children")
+        if chunk is not None:
+            sizes[node] = _chunk_sizes(node, chunk, int(n_children[node]), n_features, weights)
+    slot_ptr, sparse_ptr, dense_ptr = (np.concatenate([[0], np.cumsum(column)]) for column in sizes.T)
+    slots = np.full((slot_ptr[-1], 2), EMPTY_SLOT, np.int32)
+    sparse = np.zeros(sparse_ptr[-1], sparse_type)
+    dense = np.zeros(dense_ptr[-1], dense_type)
+    for node, chunk in enumerate(chunks):
+        if chunk is None:
+            continue
+        bits = chunk.weight.view(np.uint32) if weights == "float32" else to_bfloat16(chunk.weight)
+        _pack_chunk(
+            chunk.features,
+            chunk.row_ptr,
+            chunk.child,
+            bits,
+            padded(int(n_children[node])),
+            slots[slot_ptr[node] : slot_ptr[node + 1]],
+            sparse[sparse_ptr[node] : sparse_ptr[node + 1]],
+            dense[dense_ptr[node] : dense_ptr[node + 1]].view(bits.dtype),
+        )
+    return {
+        "slot_ptr": slot_ptr,
+        "slots": slots,
+        "sparse_ptr": sparse_ptr,
+        "sparse": sparse,
+        "dense_ptr": dense_ptr,
+        "dense": dense,
+    }
+
+
+def _chunk_sizes(
+    node: int, chunk: Chunk, n_children: int, n_features: int, weights: Weights
+) -> tuple[int, int, int]:
+    """Return how many slots, sparse words and dense weights a chunk takes, having checked it."""
+    n_rows = len(chunk.features)
+    ordered = n_rows == 0 or (
+        chunk.features[0] >= 0 and chunk.features[-1] < n_features and np.all(np.diff(chunk.features) > 0)
+    )
+    if not ordered:
+        raise ValueError(f"node {node}: expected ascending features below {n_features}")
+    if len(chunk.bias) != n_children or len(chunk.row_ptr) != n_rows + 1:
+        raise ValueError(f"node {node}: expected a bias for each of {n_children} children, a row a feature")
+    if len(chunk.child) and (chunk.child.min() < 0 or chunk.child.max() >= n_children):
+        raise ValueError(f"node {node}: expected children below {n_children}")
+    if not (np.all(np.isfinite(chunk.weight)) and np.all(np.isfinite(chunk.bias))):
+        raise ValueError(f"node {node}: expected finite weights")
+    if weights == "bfloat16" and n_children > BFLOAT16_CHILDREN_MAX:
+        raise ValueError(
+            f"node {node}: expected at most {BFLOAT16_CHILDREN_MAX} children for bfloat16, found {n_children}"
+        )
+    counts = np.diff(chunk.row_ptr)
+    width = padded(n_children)
+    is_dense = counts * DENSE_SHARE >= width
+    n_dense = int(np.count_nonzero(is_dense))
+    n_words = int(counts[~is_dense].sum()) + n_rows - n_dense
+    return n_rows + n_rows // 2 + 1, n_words, n_dense * width
+
+
+@kernel
+def _pack_chunk(
+    features: NDArray[np.int32],
+    row_ptr: NDArray[np.int64],
+    child: NDArray[np.int32],
+    bits: NDArray[Any],
+    width: int,
+    slots_out: NDArray[np.int32],
+    sparse_out: NDArray[Any],
+    dense_out: NDArray[Any],
+) -> None:
+    """Fill one chunk's slots (all empty before), sparse words and dense rows (all zero before).
+
+    `bits` are the weights' bits, uint32 (float32) or uint16 (bfloat16); a word of twice the size holds the
+    child's position in its low and the bits in its high half. Features are inserted in ascending order.
+    """
+    n_slots = len(slots_out)
+    shift = 8 * bits.itemsize
+    word = 0
+    n_dense = 0
+    for row in range(len(features)):
+        first = row_ptr[row]
+        count = row_ptr[row + 1] - first
+        if count * DENSE_SHARE >= width:
+            place = ~n_dense
+            for i in range(first, first + count):
+                dense_out[n_dense * width + child[i]] = bits[i]
+            n_dense += 1
+        else:
+            place = word
+            sparse_out[word] = count
+            for i in range(first, first + count):
+                word += 1
+                sparse_out[word] = np.uint64(child[i]) | (np.uint64(bits[i]) << np.uint64(shift))
+            word += 1
+        slot = slot_start(spread(features[row]), n_slots)
+        while slots_out[slot, 0] != EMPTY_SLOT:
+            slot = slot + 1 if slot + 1 < n_slots else 0
+        slots_out[slot, 0] = features[row]
+        slots_out[slot, 1] = place
