@@ -18,9 +18,9 @@ def spread(feature: int) -> np.uint64:
 
 
 @inlined
-def slot_start(spread_feature: np.uint64, n_slots: int) -> int:
+def slot_start(spread_feature: np.uint64, n_slots: int) -> np.int64:
     """Return the slot, in [0, n_slots), at which the probing for a spread feature begins.
 
     Probing is linear: the next slot is one further, the first one after the last.
     """
-    return int((spread_feature * np.uint64(n_slots)) >> _32)
+    return np.int64((spread_feature * np.uint64(n_slots)) >> _32)
