@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import EMPTY_SLOT, LANES, Chunk, Tree, TreeEnsemble, Weights
-from model_store.hashing import slot_start, spread
+from model_store.hashing import slot_next, slot_start, spread
 from model_store.jit import kernel
 
 DENSE_SHARE = 6
@@ -242,6 +242,6 @@ def _pack_chunk(
             word += 1
         slot = slot_start(spread(features[row]), n_slots)
         while slots_out[slot, 0] != EMPTY_SLOT:
-            slot = slot + 1 if slot + 1 < n_slots else 0
+            slot = slot_next(slot, n_slots)
         slots_out[slot, 0] = features[row]
         slots_out[slot, 1] = place

@@ -19,8 +19,12 @@ def spread(feature: int) -> np.uint64:
 
 @inlined
 def slot_start(spread_feature: np.uint64, n_slots: int) -> np.int64:
-    """Return the slot, in [0, n_slots), at which the probing for a spread feature begins.
-
-    Probing is linear: the next slot is one further, the first one after the last.
-    """
+    """Return the slot, in [0, n_slots), at which the probing for a spread feature begins."""
     return np.int64((spread_feature * np.uint64(n_slots)) >> _32)
+
+
+@inlined
+def slot_next(slot: np.int64, n_slots: int) -> np.int64:
+    """Return the slot to probe after `slot`: one further, the first one after the last."""
+    following = slot + np.int64(1)
+    return following if following < n_slots else np.int64(0)
