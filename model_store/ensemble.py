@@ -106,7 +106,7 @@ class Tree(NamedTuple):
     """One tree as a trainer leaves it, its nodes numbered breadth-first from the root, 0.
 
     child_ptr   int32[n + 1]  children of node i are child_ptr[i] .. child_ptr[i + 1] - 1; child_ptr[0] = 1
-    node_label  int32[n]      label tree: the leaf's label; -1 at inner nodes (and at all of a decision tree's)
+    node_label  int32[n]      label tree: the leaf's label; -1 at inner nodes and in decision trees
     chunks      one a node: a Chunk for an inner node, None for a leaf
     histograms  decision tree: one a node, (labels int32 ascending, values float32) for a leaf, None for an
                 inner node; None for a label tree
