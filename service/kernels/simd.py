@@ -1,0 +1,215 @@
+"""Vectors of 16 floats in compiled kernels: a numba type and the operations on it.
+
+A `Vec16` value lives in vector registers (two of AVX2, one of AVX-512, four of SSE). It exists only inside
+kernels: there is no Python object for it, so a kernel neither takes nor returns one. Every operation is
+elementwise IEEE arithmetic without fusing or reordering: the same bits on every machine. Loads and stores
+need no alignment beyond that of the elements and are NOT bounds-checked: the caller proves that
+elements i .. i + 15 exist.
+
+Sets of lanes are integers: bit k stands for lane k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+from numba.core import cgutils, errors
+from numba.extending import intrinsic, models, register_model
+
+_F32 = ir.FloatType()
+_I16 = ir.IntType(16)
+_I32 = ir.IntType(32)
+_V16F = ir.VectorType(_F32, 16)
+_V16H = ir.VectorType(_I16, 16)
+_V16I = ir.VectorType(_I32, 16)
+_V16B = ir.VectorType(ir.IntType(1), 16)
+_LANES = 16
+
+
+class Vec16Type(types.Type):
+    """The numba type of 16 float32 lanes."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Vec16")
+
+
+vec16: Any = Vec16Type()
+
+
+@register_model(Vec16Type)
+class _Vec16Model(models.PrimitiveModel):
+    """Stored and passed as LLVM's <16 x float>."""
+
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
+        models.PrimitiveModel.__init__(self, dmm, fe_type, _V16F)  # type: ignore[no-untyped-call]
+
+
+def _refuse(what: str, found: Any) -> None:
+    raise errors.TypingError(f"expected {what}, found {found}")
+
+
+def _check_array(array: Any, dtype: Any) -> None:
+    if not (isinstance(array, types.Array) and array.dtype == dtype and array.layout == "C"):
+        _refuse(f"a C-contiguous array of {dtype}", array)
+
+
+def _check_vectors(*vectors: Any) -> None:
+    for vector in vectors:
+        if not isinstance(vector, Vec16Type):
+            _refuse("Vec16", vector)
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
+    """Return the address of element args[1] of array args[0], counted through all its dimensions."""
+    data = context.make_array(array_type)(context, builder, args[0]).data
+    return builder.bitcast(builder.gep(data, [args[1]]), vector.as_pointer())
+
+
+def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _I32(0))
+    zeros = ir.Constant(_V16I, [0] * _LANES)
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
+
+
+def _lanes_of(builder: Any, bits: Any) -> Any:
+    """Return <16 x i1> from the low 16 bits of an integer."""
+    spread = _splat(builder, builder.trunc(bits, _I32) if bits.type.width > 32 else bits, _V16I)
+    mask = ir.Constant(_V16I, [1 << k for k in range(_LANES)])
+    return builder.icmp_unsigned("!=", builder.and_(spread, mask), ir.Constant(_V16I, [0] * _LANES))
+
+
+def _bits_of(builder: Any, lanes: Any) -> Any:
+    """Return the integer of <16 x i1>."""
+    return builder.zext(builder.bitcast(lanes, _I16), ir.IntType(64))
+
+
+@intrinsic
+def vload(typingctx: Any, array: Any, index: Any) -> Any:
+    """Return elements index .. index + 15 of a float32 array, counted through all its dimensions."""
+    _check_array(array, types.float32)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_pointer(context, builder, array, args, _V16F), align=4)
+
+    return vec16(array, types.intp), generate
+
+
+@intrinsic
+def vload_bfloat16(typingctx: Any, array: Any, index: Any) -> Any:
+    """Return elements index .. index + 15 of a uint16 array as the upper halves of float32 numbers."""
+    _check_array(array, types.uint16)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        halves = builder.load(_pointer(context, builder, array, args, _V16H), align=2)
+        wide = builder.shl(builder.zext(halves, _V16I), ir.Constant(_V16I, [16] * _LANES))
+        return builder.bitcast(wide, _V16F)
+
+    return vec16(array, types.intp), generate
+
+
+@intrinsic
+def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
+    """Write `vector` to elements index .. index + 15 of a float32 array, counted as in vload."""
+    _check_array(array, types.float32)
+    _check_vectors(vector)
+    if not array.mutable:
+        _refuse("a writable array", array)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _pointer(context, builder, array, args, _V16F), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vec16), generate
+
+
+@intrinsic
+def vbroadcast(typingctx: Any, scalar: Any) -> Any:
+    """Return a vector with `scalar`, rounded to float32, in every lane."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _splat(builder, args[0], _V16F)
+
+    return vec16(types.float32), generate
+
+
+def _binary(doc: str, emit: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return an intrinsic of two vectors that gives a vector."""
+
+    def operation(typingctx: Any, left: Any, right: Any) -> Any:
+        _check_vectors(left, right)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return emit(builder, args[0], args[1])
+
+        return vec16(vec16, vec16), generate
+
+    operation.__doc__ = doc
+    return intrinsic(operation)
+
+
+vadd = _binary("Return left + right.", lambda builder, a, b: builder.fadd(a, b))
+vsub = _binary("Return left - right.", lambda builder, a, b: builder.fsub(a, b))
+vmul = _binary("Return left * right.", lambda builder, a, b: builder.fmul(a, b))
+vdiv = _binary("Return left / right.", lambda builder, a, b: builder.fdiv(a, b))
+vmax = _binary(
+    "Return the larger lanes; right where either is NaN.",
+    lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b),
+)
+vmin = _binary(
+    "Return the smaller lanes; right where either is NaN.",
+    lambda builder, a, b: builder.select(builder.fcmp_ordered("<", a, b), a, b),
+)
+
+
+@intrinsic
+def vgreater(typingctx: Any, left: Any, right: Any) -> Any:
+    """Return the set of lanes (int64) where left > right."""
+    _check_vectors(left, right)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _bits_of(builder, builder.fcmp_ordered(">", args[0], args[1]))
+
+    return types.int64(vec16, vec16), generate
+
+
+@intrinsic
+def vnonzero(typingctx: Any, vector: Any) -> Any:
+    """Return the set of lanes (int64) that are not zero; NaN counts as non-zero."""
+    _check_vectors(vector)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _bits_of(builder, builder.fcmp_unordered("!=", args[0], ir.Constant(_V16F, [0.0] * _LANES)))
+
+    return types.int64(vec16), generate
+
+
+@intrinsic
+def vselect(typingctx: Any, lanes: Any, left: Any, right: Any) -> Any:
+    """Return left in the lanes of the set, right in the others."""
+    _check_vectors(left, right)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(_lanes_of(builder, args[0]), args[1], args[2])
+
+    return vec16(types.int64, vec16, vec16), generate
+
+
+@intrinsic
+def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of element `index` of a C-contiguous array; the element need not exist."""
+    if not (isinstance(array, types.Array) and array.layout == "C"):
+        _refuse("a C-contiguous array", array)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        address = _pointer(context, builder, array, args, ir.IntType(8))
+        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+        insert: Any = cgutils.get_or_insert_function
+        function = insert(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [address, _I32(0), _I32(3), _I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
