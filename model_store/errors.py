@@ -3,6 +3,7 @@
 StoreError
 ├── NotFound                 model-not-found, version-not-found, alias-not-found
 ├── InvalidName              invalid-name
+├── BadNames                 bad-names: a table of label or feature names
 ├── Corrupt                  model-corrupt
 └── StoreUnwritable          store-unwritable (no space, no permission, read-only)
 """
@@ -14,3 +15,9 @@ class StoreError(Exception):
     """Anything the store refuses or fails at; the message says what was expected and what was found."""
 
     code = "store-error"
+
+
+class BadNames(StoreError, ValueError):
+    """Names that cannot make a table: empty, repeated, too long, with control characters, or not text."""
+
+    code = "bad-names"

@@ -1,0 +1,266 @@
+"""Names of labels or features as three arrays that can be mapped: ids to names and names to ids.
+
+A million names are never a list of strings: they are bytes, offsets, and a hash table of ids. The id of a
+name is its place in the order in which the names were given.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.errors import BadNames
+from model_store.hashing import slot_next, slot_start
+from model_store.jit import inlined, kernel
+
+NAME_BYTES_MAX = 4096
+"""The longest name, in bytes of UTF-8."""
+
+N_NAMES_MAX = (1 << 31) - 1
+"""The most names of a table: ids are int32."""
+
+_BLOCK = 1 << 16
+
+_FNV_OFFSET = np.uint64(0xCBF29CE484222325)
+_FNV_PRIME = np.uint64(0x100000001B3)
+_MIX_1 = np.uint64(0xFF51AFD7ED558CCD)
+_MIX_2 = np.uint64(0xC4CEB9FE1A85EC53)
+_32 = np.uint64(32)
+_33 = np.uint64(33)
+
+_FAULTS = {
+    1: "expected a name of at least one byte, found an empty name",
+    2: f"expected at most {NAME_BYTES_MAX} bytes, found a longer name",
+    3: "expected no control characters, found one",
+    4: "expected UTF-8, found other bytes",
+    5: "expected distinct names, found one that occurs twice",
+}
+
+
+class NameTable(NamedTuple):
+    """n distinct names; id i is name i.
+
+    offsets  int64[n + 1]           ascending from 0; name i is utf8[offsets[i]:offsets[i + 1]]
+    utf8     uint8[offsets[n]]      1 to NAME_BYTES_MAX bytes a name, no control characters
+    slots    int32[n + n // 2 + 1]  ids, -1 where empty, put in by ascending id; a name is looked for from
+                                    `slot_start` of the upper half of its `hash_bytes` to the first empty slot
+    """
+
+    offsets: NDArray[np.int64]
+    utf8: NDArray[np.uint8]
+    slots: NDArray[np.int32]
+
+    @property
+    def n_names(self) -> int:
+        """Return the number of names."""
+        return len(self.offsets) - 1
+
+
+@inlined
+def hash_bytes(utf8: NDArray[np.uint8], start: int, end: int) -> np.uint64:
+    """Return the 64-bit hash of utf8[start:end]: FNV-1a, then the finaliser of MurmurHash3.
+
+    The same on every machine and in every version: stored tables and hashed features rely on it.
+    """
+    h = _FNV_OFFSET
+    for i in range(start, end):
+        h = (h ^ np.uint64(utf8[i])) * _FNV_PRIME
+    h = (h ^ (h >> _33)) * _MIX_1
+    h = (h ^ (h >> _33)) * _MIX_2
+    return h ^ (h >> _33)
+
+
+@inlined
+def _same(a: NDArray[np.uint8], a_start: int, b: NDArray[np.uint8], b_start: int, length: int) -> bool:
+    i = 0
+    while i < length and a[a_start + i] == b[b_start + i]:
+        i += 1
+    return i == length
+
+
+@inlined
+def probe(
+    offsets: NDArray[np.int64],
+    utf8: NDArray[np.uint8],
+    slots: NDArray[np.int32],
+    query: NDArray[np.uint8],
+    start: int,
+    end: int,
+) -> np.int64:
+    """Return the slot that holds the name query[start:end], or the empty slot where it would stand."""
+    n_slots = len(slots)
+    slot = slot_start(hash_bytes(query, start, end) >> _32, n_slots)
+    while True:
+        i = slots[slot]
+        if i < 0:
+            return slot
+        length = offsets[i + 1] - offsets[i]
+        if length == end - start and _same(utf8, offsets[i], query, start, length):
+            return slot
+        slot = slot_next(slot, n_slots)
+
+
+@kernel
+def _find(
+    offsets: NDArray[np.int64],
+    utf8: NDArray[np.uint8],
+    slots: NDArray[np.int32],
+    query: NDArray[np.uint8],
+    query_offsets: NDArray[np.int64],
+    ids_out: NDArray[np.int32],
+) -> None:
+    for q in range(len(ids_out)):
+        ids_out[q] = slots[probe(offsets, utf8, slots, query, query_offsets[q], query_offsets[q + 1])]
+
+
+@inlined
+def _sequence(utf8: NDArray[np.uint8], i: int, end: int) -> int:
+    """Return the length of the UTF-8 sequence at i, 0 when it is none (Unicode, table 3-7)."""
+    b = utf8[i]
+    if b < 0x80:
+        return 1
+    if b < 0xC2 or b > 0xF4:
+        return 0
+    length = 2 if b < 0xE0 else (3 if b < 0xF0 else 4)
+    if i + length > end:
+        return 0
+    for j in range(i + 1, i + length):
+        if utf8[j] & 0xC0 != 0x80:
+            return 0
+    c = utf8[i + 1]
+    if b == 0xE0 and c < 0xA0:  # longer than need be
+        return 0
+    if b == 0xED and c > 0x9F:  # a surrogate
+        return 0
+    if b == 0xF0 and c < 0x90:  # longer than need be
+        return 0
+    if b == 0xF4 and c > 0x8F:  # past U+10FFFF
+        return 0
+    return length
+
+
+@inlined
+def _name_fault(utf8: NDArray[np.uint8], start: int, end: int) -> int:
+    """Return the number in _FAULTS of what is wrong with the name utf8[start:end], 0 for nothing."""
+    if start == end:
+        return 1
+    if end - start > NAME_BYTES_MAX:
+        return 2
+    i = start
+    while i < end:
+        length = _sequence(utf8, i, end)
+        if length == 0:
+            return 4
+        b = utf8[i]
+        if b < 0x20 or b == 0x7F or (b == 0xC2 and utf8[i + 1] < 0xA0):
+            return 3
+        i += length
+    return 0
+
+
+@kernel
+def _fill(
+    offsets: NDArray[np.int64], utf8: NDArray[np.uint8], slots_out: NDArray[np.int32]
+) -> tuple[int, int]:
+    """Put every name into the table; return (fault, name), fault 0 when there is none."""
+    slots_out[:] = -1
+    for i in range(len(offsets) - 1):
+        fault = _name_fault(utf8, offsets[i], offsets[i + 1])
+        if fault != 0:
+            return fault, i
+        slot = probe(offsets, utf8, slots_out, utf8, offsets[i], offsets[i + 1])
+        if slots_out[slot] >= 0:
+            return 5, i
+        slots_out[slot] = i
+    return 0, 0
+
+
+def _refuse(fault: int, i: int, offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> BadNames:
+    name = bytes(utf8[offsets[i] : min(int(offsets[i + 1]), int(offsets[i]) + 60)])
+    return BadNames(f"name {i}: {_FAULTS[fault]}: {name.decode(errors='backslashreplace')!r}")
+
+
+def _encode(name: object, i: int) -> bytes:
+    if not isinstance(name, str):
+        raise BadNames(f"name {i}: expected a string, found {type(name).__name__}")
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        raise BadNames(f"name {i}: expected text, found a lone surrogate: {name[:60]!a}") from error
+
+
+def build_names(names: Iterable[str]) -> NameTable:
+    """Return the table of `names`; the i-th one gets id i.
+
+    Raises BadNames for one that is not a string, is empty, longer than NAME_BYTES_MAX bytes, repeated, or
+    holds a control character (so also a line end) or a lone surrogate. Takes any number of names from an
+    iterator in the memory of the table, doubled at most; about a second a million. Deterministic.
+    """
+    utf8, offsets = bytearray(), array("q", [0])
+    for i, name in enumerate(names):
+        if i == N_NAMES_MAX:
+            raise BadNames(f"expected at most {N_NAMES_MAX} names, found more")
+        utf8 += _encode(name, i)
+        offsets.append(len(utf8))
+    return _build(np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy())
+
+
+def _build(offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> NameTable:
+    n = len(offsets) - 1
+    slots = np.empty(n + n // 2 + 1, np.int32)
+    fault, i = _fill(offsets, utf8, slots)
+    if fault:
+        raise _refuse(fault, i, offsets, utf8)
+    return NameTable(offsets, utf8, slots)
+
+
+def check_names(offsets: NDArray[Any], utf8: NDArray[Any], slots: NDArray[Any]) -> NameTable:
+    """Return the table of these arrays, read from anywhere, when every invariant of NameTable holds.
+
+    Raises BadNames when one does not. The hash table must be the very one that `build_names` makes: it is
+    built again and compared, so no search can be long or go astray. No byte outside the arrays is touched.
+    """
+    for what, found, dtype in (
+        ("offsets", offsets, "int64"),
+        ("utf8", utf8, "uint8"),
+        ("slots", slots, "int32"),
+    ):
+        if found.dtype != dtype or found.ndim != 1 or not found.flags.c_contiguous:
+            raise BadNames(
+                f"{what}: expected {dtype} in one dimension, found {found.dtype}{list(found.shape)}"
+            )
+    if not 1 <= len(offsets) <= N_NAMES_MAX + 1:
+        raise BadNames(f"expected 1 to {N_NAMES_MAX + 1} offsets, found {len(offsets)}")
+    if offsets[0] != 0 or offsets[-1] != len(utf8) or bool((offsets[1:] < offsets[:-1]).any()):
+        raise BadNames(f"expected offsets that ascend from 0 to the {len(utf8)} bytes, found others")
+    if not np.array_equal(_build(offsets, utf8).slots, slots):
+        raise BadNames("expected the hash table of these names, found another")
+    return NameTable(offsets, utf8, slots)
+
+
+def name_of(table: NameTable, i: int) -> str:
+    """Return the name of id i, 0 <= i < n; raise IndexError for another."""
+    if not 0 <= i < table.n_names:
+        raise IndexError(f"expected an id below {table.n_names}, found {i}")
+    return table.utf8[table.offsets[i] : table.offsets[i + 1]].tobytes().decode()
+
+
+def find_names(table: NameTable, utf8: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the ids, int32[m], of m names given as bytes and offsets int64[m + 1]; -1 for unknown ones.
+
+    Offsets ascend within the bytes (the caller's duty). About 0.1 microseconds a name.
+    """
+    ids = np.empty(len(offsets) - 1, np.int32)
+    _find(table.offsets, table.utf8, table.slots, utf8, offsets, ids)
+    return ids
+
+
+def find_name(table: NameTable, name: str) -> int:
+    """Return the id of a name, -1 when the table does not have it."""
+    # a lone surrogate becomes bytes that no name has
+    query = np.frombuffer(name.encode(errors="surrogatepass"), np.uint8)
+    return int(find_names(table, query, np.array([0, len(query)], np.int64))[0])
