@@ -5,12 +5,21 @@ XylemError
 │   ├── BadData              bad-data: a data file, named with its line
 │   ├── BadParameter         bad-parameter: a setting or trainer parameter
 │   ├── BadInstance          bad-instance: an instance that cannot be turned into a row
+│   ├── BadRequest           bad-request: a field unknown, missing, of the wrong type or out of range
+│   ├── MalformedJson        malformed-json: bytes that are not JSON
+│   ├── UnsupportedOption    unsupported-option: an option of the contract that this release lacks
+│   ├── NotTuned             thresholds-not-tuned: tuned thresholds asked of a model without any
 │   ├── UnknownLabel         unknown-label
 │   └── LimitExceeded        limit-exceeded: names the limit, its value and what was found
 └── Unavailable              unavailable: try again later
+    ├── Overloaded           overloaded: too much at once
+    ├── TimedOut             timed-out: not answered in the time a limit gives
+    └── ModelUnavailable     model-unavailable: the model is in the store, but cannot be served
 """
 
 from __future__ import annotations
+
+from typing import Self
 
 
 class XylemError(Exception):
@@ -20,9 +29,15 @@ class XylemError(Exception):
 
 
 class BadInput(XylemError):
-    """The caller gave something that cannot be used."""
+    """The caller gave something that cannot be used; `path` says where in a request, as `instances[3].text`."""
 
     code = "bad-input"
+    path: str | None = None
+
+    def at(self, path: str) -> Self:
+        """Return this error, its place being `path`."""
+        self.path = path
+        return self
 
 
 class BadData(BadInput):
@@ -43,6 +58,30 @@ class BadInstance(BadInput):
     code = "bad-instance"
 
 
+class BadRequest(BadInput):
+    """A field of a request that is unknown, missing, of the wrong type or out of its range."""
+
+    code = "bad-request"
+
+
+class MalformedJson(BadInput):
+    """Bytes that are not JSON."""
+
+    code = "malformed-json"
+
+
+class UnsupportedOption(BadInput):
+    """An option of the contract that this release does not have yet."""
+
+    code = "unsupported-option"
+
+
+class NotTuned(BadInput):
+    """Tuned thresholds were asked of a model that has none; the message says how to tune them."""
+
+    code = "thresholds-not-tuned"
+
+
 class UnknownLabel(BadInput):
     """A label that the model does not have."""
 
@@ -59,3 +98,21 @@ class Unavailable(XylemError):
     """Cannot be done now; the same call may succeed later."""
 
     code = "unavailable"
+
+
+class Overloaded(Unavailable):
+    """Too much is asked at once."""
+
+    code = "overloaded"
+
+
+class TimedOut(Unavailable):
+    """Not answered in the time that a limit gives."""
+
+    code = "timed-out"
+
+
+class ModelUnavailable(Unavailable):
+    """The model is in the store, but its version cannot be served."""
+
+    code = "model-unavailable"

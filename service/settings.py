@@ -1,0 +1,110 @@
+"""Settings and limits: every one comes from an XYLEM_ variable of the environment, is frozen, and is finite.
+
+`docs/settings.md` lists them; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from service.errors import BadParameter
+
+PREFIX = "XYLEM_"
+
+ELSEWHERE = frozenset({"XYLEM_KERNEL_CACHE"})
+"""Variables of the project that are read outside of this file: the compiled kernels' directory (jit.py)."""
+
+_CONFIG = SettingsConfigDict(
+    env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", allow_inf_nan=False
+)
+
+Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Pause = Annotated[float, Field(ge=0, le=86_400)]
+
+
+def _count(default: int, says: str) -> int:
+    field: int = Field(default, description=says)
+    return field
+
+
+def _seconds(default: float, says: str) -> float:
+    field: float = Field(default, description=says)
+    return field
+
+
+class Limits(BaseSettings):
+    """How much one request, and all of them together, may ask for. A value is the most that is accepted."""
+
+    model_config = _CONFIG
+
+    body_bytes_max: Count = _count(8 << 20, "bytes of a request's body (a batch's stream has no such limit)")
+    instances_max: Count = _count(1024, "instances of a predict request")
+    features_max: Count = _count(100_000, "features of an instance")
+    text_bytes_max: Count = _count(1 << 20, "bytes of an instance's text, as UTF-8")
+    name_bytes_max: Count = _count(1024, "bytes of a feature's or a label's name in a request, as UTF-8")
+    top_r_max: Count = _count(1000, "labels asked for, `top_r`")
+    beam_width_max: Count = _count(1000, "`beam_width`")
+    label_list_max: Count = _count(10_000, "labels in `allow_labels` or `deny_labels`")
+    line_bytes_max: Count = _count(1 << 20, "bytes of a batch's line")
+    block_rows_max: Count = _count(512, "lines of a batch that are predicted together")
+    block_bytes_max: Count = _count(1 << 20, "bytes of a batch's lines that are predicted together")
+    batches_max: Count = _count(8, "batches answered at a time; one more is answered 503")
+    requests_max: Count = _count(1024, "requests in flight; one more is answered 503")
+    threads_max: Count = _count(os.cpu_count() or 1, "threads for predictions too long for the event loop")
+    queue_max: Count = _count(64, "predictions that wait for a thread; one more is answered 503")
+    body_seconds_max: Seconds = _seconds(30.0, "seconds to receive a body, or a batch's next bytes")
+    request_seconds_max: Seconds = _seconds(30.0, "seconds to answer a predict request once it is received")
+    models_max: Count = _count(1000, "model versions that aliases keep open")
+    versions_max: Count = _count(16, "further model versions kept open because requests named them")
+
+
+class Settings(BaseSettings):
+    """How the service runs. Build it with `read_settings()`."""
+
+    model_config = _CONFIG
+
+    store: Path = Field(Path("store"), description="the directory of the models")
+    store_poll_seconds: Seconds = _seconds(2.0, "seconds between two looks at the store for new versions")
+    drain_seconds: Pause = _seconds(
+        1.0, "seconds after SIGTERM in which `/readyz` says no while requests are still accepted"
+    )
+    shutdown_seconds: Seconds = _seconds(30.0, "seconds given to requests in flight once no more are accepted")
+    keep_alive_seconds: Seconds = _seconds(75.0, "seconds an idle connection is kept")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="the least severe events that are logged"
+    )
+    access_log: bool = Field(True, description="whether each request is logged")
+    limits: Limits = Field(default_factory=Limits)
+
+
+def variables() -> dict[str, str]:
+    """Return each variable of the environment that is a setting or a limit, and what it says."""
+    fields = {**Settings.model_fields, **Limits.model_fields}
+    del fields["limits"]
+    return {f"{PREFIX}{name.upper()}": field.description or "" for name, field in fields.items()}
+
+
+def read_settings(**overrides: object) -> Settings:
+    """Return the settings of the environment; `overrides` (a command line's) win over it.
+
+    Raises BadParameter for an unknown XYLEM_ variable and for a value of the wrong type or out of range.
+    """
+    known = variables().keys() | ELSEWHERE
+    for name in sorted(os.environ):
+        if name.upper().startswith(PREFIX) and name not in known:
+            near = difflib.get_close_matches(name.upper(), known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise BadParameter(f"{name}: expected a setting listed in docs/settings.md, found no such one{hint}")
+    try:
+        return Settings(**overrides)  # type: ignore[arg-type]
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        name = PREFIX + str(fault["loc"][-1]).upper()
+        raise BadParameter(f"{name}: {fault['msg']}, found {str(fault['input'])[:100]!r}") from None
