@@ -1,0 +1,159 @@
+"""Who may import whom: the table, and the walk over the syntax trees that holds the code to it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("service", "model_store")
+
+LEAVES = {"service", "service.rows", "service.errors", "service.settings", "service.logs"}
+"""What every part of the service may import; they import nothing of ours but each other."""
+
+ENTRY_POINTS = {"service.app", "service.serve", "service.cli", "service.warm"}
+"""They may import everything; nothing but they imports them."""
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "service.api": {
+        "service.inference",
+        "service.features",
+        "service.thresholds",
+        "service.jobs",
+        "model_store",
+    },
+    "service.jobs": {"service.workflows", "model_store"},
+    "service.workflows": {
+        "service.trainers",
+        "service.evaluation",
+        "service.datasets",
+        "service.features",
+        "service.inference",
+        "model_store",
+    },
+    "service.inference": {"service.kernels", "service.features", "model_store"},
+    "service.trainers": {"service.kernels", "model_store"},
+    "service.thresholds": {"service.kernels", "model_store"},
+    "service.evaluation": {"service.kernels", "model_store"},
+    "service.features": {"service.kernels", "service.datasets", "model_store"},
+    "service.datasets": {"service.kernels", "model_store"},
+    "service.kernels": {"model_store.ensemble", "model_store.jit", "model_store.hashing"},
+    "model_store": set(),
+    "service.rows": set(),
+    "service.errors": set(),
+    "service.settings": set(),
+    "service.logs": set(),
+}
+"""A part and the parts it may import, besides itself and LEAVES."""
+
+FORBIDDEN_EVERYWHERE = {"pickle", "cPickle", "_pickle", "dill", "joblib", "cloudpickle", "shelve", "marshal"}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+WEB = {"fastapi", "starlette"}
+WEB_PLACES = {"service.api", "service.app", "service.serve"}
+THIRD_PARTY = {
+    "service.kernels": {"numpy", "numba", "llvmlite"},
+    "model_store": {"numpy", "numba", "llvmlite"},
+}
+"""What these parts may import besides the standard library; other parts are free."""
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    for package in PACKAGES:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            yield name, ast.parse(file.read_bytes(), str(file))
+
+
+MODULES = dict(modules())
+
+
+def imported(name: str, tree: ast.Module) -> set[str]:
+    """The absolute names of all modules that a module imports, wherever the import stands."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: relative import at line {node.lineno}"
+            assert node.module is not None
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in MODULES else node.module)
+    return found
+
+
+def within(name: str, parts: set[str]) -> bool:
+    return any(name == part or name.startswith(part + ".") for part in parts)
+
+
+def part_of(name: str) -> str:
+    """The row of the table that a module stands in."""
+    matches = [part for part in (*MAY_IMPORT, *ENTRY_POINTS) if within(name, {part})]
+    if name in LEAVES:
+        return name
+    assert matches, f"{name}: expected a row of MAY_IMPORT for it, found none"
+    return max(matches, key=len)
+
+
+def violations(name: str, names: set[str]) -> list[str]:
+    """The imports among `names` that the table forbids to module `name`."""
+    part = part_of(name)
+    if part in ENTRY_POINTS:
+        return []
+    allowed = MAY_IMPORT.get(part, set()) | {part}
+    found = []
+    for other in sorted(names):
+        ours = other.split(".")[0] in PACKAGES
+        leaf = other in LEAVES and part != "model_store"
+        if ours and not leaf and not within(other, allowed):
+            found.append(f"{name} imports {other}")
+    return found
+
+
+def test_every_import_is_allowed_by_the_table() -> None:
+    found = [line for name, tree in MODULES.items() for line in violations(name, imported(name, tree))]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("service.kernels.beam", "service.inference.engine"),
+        ("service.kernels.beam", "model_store.store"),
+        ("model_store.store", "service.errors"),
+        ("service.trainers.ovr", "service.api.predict"),
+        ("service.api.predict", "service.trainers"),
+        ("service.inference.engine", "service.app"),
+    ],
+)
+def test_the_rule_finds_a_forbidden_import(name: str, other: str) -> None:
+    assert violations(name, {other}) == [f"{name} imports {other}"]
+
+
+@pytest.mark.parametrize(("name", "tree"), MODULES.items(), ids=str)
+def test_third_party_modules_stay_in_their_places(name: str, tree: ast.Module) -> None:
+    import sys
+
+    top = {other.split(".")[0] for other in imported(name, tree)}
+    assert not top & FORBIDDEN_EVERYWHERE
+    if not within(name, WEB_PLACES):
+        assert not top & WEB
+    for part, allowed in THIRD_PARTY.items():
+        if within(name, {part}):
+            assert top - set(sys.stdlib_module_names) - set(PACKAGES) <= allowed
+
+
+@pytest.mark.parametrize(("name", "tree"), MODULES.items(), ids=str)
+def test_no_module_evaluates_code_or_allows_pickle(name: str, tree: ast.Module) -> None:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name):
+            assert node.func.id not in FORBIDDEN_CALLS, f"{name}:{node.lineno}"
+        for keyword in node.keywords:
+            if keyword.arg == "allow_pickle":
+                assert isinstance(keyword.value, ast.Constant), f"{name}:{node.lineno}"
+                assert keyword.value.value is False, f"{name}:{node.lineno}"

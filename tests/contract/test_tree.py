@@ -1,0 +1,86 @@
+"""What must stand in the tree, and what must not."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted(file for package in ("service", "model_store") for file in (ROOT / package).rglob("*.py"))
+LINES_MAX = 70
+
+
+def tracked_texts() -> list[tuple[str, str]]:
+    """The path and text of every text file of the tree: those git knows, or all of a tree without git."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listing.returncode == 0:
+        files = [ROOT / name for name in listing.stdout.split("\0") if name]
+    else:
+        hidden = {".venv", ".venvs", ".git"}
+        files = [f for f in ROOT.rglob("*") if f.is_file() and not hidden.intersection(f.parts)]
+    texts = []
+    for file in files:
+        if file.is_file() and b"\0" not in (content := file.read_bytes())[:8192]:
+            texts.append((str(file.relative_to(ROOT)), content.decode("utf-8", "replace")))
+    return texts
+
+
+def test_no_path_of_a_machine_and_no_package_index_in_the_tree() -> None:
+    # Written apart so that this file does not find itself.
+    pattern = re.compile(
+        "|".join(["/wo" + "rk/", "/ho" + "me/[a-z]", r"--(extra-)?ind" + "ex-url", r"pyp" + r"i\.org"])
+    )
+    found = [
+        f"{name}:{number}: {line.strip()[:80]}"
+        for name, text in tracked_texts()
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_changelog_has_the_current_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert re.search(rf"^## {re.escape(version)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def definitions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """The functions, classes and methods of a module's body, without what is local to a function."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        elif isinstance(node, ast.ClassDef):
+            yield node
+            yield from definitions(node.body)
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_public_names_have_docstrings_and_functions_fit_a_screen(file: Path) -> None:
+    module = ast.parse(file.read_bytes())
+    assert ast.get_docstring(module), f"{file.name}: no docstring"
+    for node in definitions(module.body):
+        where = f"{file.name}:{node.lineno}: {node.name}"
+        assert node.name.startswith("_") or ast.get_docstring(node), f"{where} has no docstring"
+        n_lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        assert isinstance(node, ast.ClassDef) or n_lines <= LINES_MAX, f"{where} has {n_lines} lines"
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = [ROOT / name for name, _ in tracked_texts() if name.endswith(".md")]
+    broken = []
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+            if "://" not in target and not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not broken, "\n".join(broken)
+
+
+def test_the_example_data_is_small() -> None:
+    sizes = [file.stat().st_size for file in (ROOT / "examples" / "debtags").iterdir()]
+    assert 0 < sum(sizes) <= 3_000_000
