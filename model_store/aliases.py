@@ -1,0 +1,52 @@
+"""An alias: which version it names, and which ones it named before."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from model_store.documents import Fields, parse, render, seal
+from model_store.errors import Corrupt
+from model_store.identifiers import VERSION_MAX
+
+HISTORY_MAX = 32
+"""How many earlier versions an alias remembers."""
+
+ALIAS_BYTES_MAX = 4096
+
+
+class Alias(NamedTuple):
+    """The version that an alias names now, and the ones that it named before, the last one last."""
+
+    version: int
+    history: tuple[int, ...]
+
+    def moved(self, version: int) -> Alias:
+        """Return the alias after it was made to name `version`."""
+        if version == self.version:
+            return self
+        return Alias(version, (*self.history, self.version)[-HISTORY_MAX:])
+
+
+def render_alias(alias: Alias) -> bytes:
+    """Return the bytes of an alias's file: the document, and the line that proves it whole."""
+    body = render({"history": alias.history, "version": alias.version})
+    return body + seal(body, "-")
+
+
+def parse_alias(data: bytes, where: str) -> Alias:
+    """Return the alias in the bytes of its file; raise Corrupt naming `where` for anything else."""
+    end = data.rfind(b"\n", 0, -1) + 1
+    if data[end:] != seal(data[:end], "-"):
+        raise Corrupt(where, "a last line with the sha256 of the lines before it", ascii(data[end:][:80]))
+    fields = Fields(parse(data[:end], where), where)
+    version = fields.integer("version", 1, VERSION_MAX)
+    history = fields.take("history")
+    fields.done()
+    well_formed = (
+        type(history) is list
+        and len(history) <= HISTORY_MAX
+        and all(type(item) is int and 1 <= item <= VERSION_MAX for item in history)
+    )
+    if not well_formed:
+        raise fields.refusal("history", f"at most {HISTORY_MAX} version numbers", history)
+    return Alias(version, tuple(history))

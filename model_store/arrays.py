@@ -1,0 +1,141 @@
+"""Arrays as .npy files: written in one canonical form, mapped only after every claim was checked."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.errors import Corrupt
+from model_store.fs import FileSystem, Mapped, write_file
+
+ALIGNMENT = 64
+"""The data of a file begin at a multiple of this many bytes."""
+
+HEADER_BYTES_MAX = 1024
+"""The longest header of a file, with magic and length."""
+
+ARRAY_BYTES_MAX = 1 << 46
+"""The largest array; far from where a product of sizes could overflow an int64."""
+
+DIMENSIONS_MAX = 3
+
+DESCRIPTORS: dict[str, str] = {
+    "int8": "|i1",
+    "int16": "<i2",
+    "int32": "<i4",
+    "int64": "<i8",
+    "uint8": "|u1",
+    "uint16": "<u2",
+    "uint32": "<u4",
+    "uint64": "<u8",
+    "float32": "<f4",
+    "float64": "<f8",
+}
+"""The types an array may have, by name, and how a .npy header spells them."""
+
+_MAGIC = b"\x93NUMPY\x01\x00"
+_PIECE_BYTES = 1 << 22
+
+
+class ArrayInfo(NamedTuple):
+    """What the manifest says of one array: its type and shape, and the size and digest of its file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+    sha256: str
+
+
+def file_name(name: str) -> str:
+    """Return the file of the array `name`, "group/name", within the directory of arrays."""
+    return name.replace("/", ".") + ".npy"
+
+
+def header_of(dtype: str, shape: tuple[int, ...]) -> bytes:
+    """Return the header (format 1.0 of numpy's NEP 1) that a writer puts before the data."""
+    out = io.BytesIO()
+    fields = {"descr": DESCRIPTORS[dtype], "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(out, fields)
+    return out.getvalue()
+
+
+def write_array(fs: FileSystem, directory: Path, name: str, array: NDArray[Any]) -> ArrayInfo:
+    """Write an array to its file in `directory`, synced, and return what the manifest says of it.
+
+    Raises ValueError for a type or shape that the format does not have. Cost: one pass for the digest and
+    the disk; no copy when the array is C-contiguous and little-endian.
+    """
+    dtype = array.dtype.name
+    if dtype not in DESCRIPTORS or array.ndim > DIMENSIONS_MAX:
+        raise ValueError(
+            f"array {name}: expected {', '.join(DESCRIPTORS)}, found {array.dtype}[{array.ndim}d]"
+        )
+    data = np.ascontiguousarray(array, DESCRIPTORS[dtype]).reshape(array.shape)
+    header = header_of(dtype, data.shape)
+    digest = hashlib.sha256()
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        digest.update(header)
+        yield header
+        raw = data.reshape(-1).view(np.uint8).data
+        for start in range(0, len(raw), _PIECE_BYTES):
+            piece = raw[start : start + _PIECE_BYTES]
+            digest.update(piece)
+            yield piece
+
+    write_file(fs, directory / file_name(name), pieces())
+    return ArrayInfo(dtype, data.shape, len(header) + data.nbytes, digest.hexdigest())
+
+
+def map_array(fs: FileSystem, directory: Path, name: str, info: ArrayInfo) -> tuple[NDArray[Any], Mapped]:
+    """Return an array as a read-only view of its mapped file, and the map.
+
+    Header and length are checked against the manifest's `info` before a byte of data is looked at; the
+    data are not read. Raises Corrupt naming the file; OSError (FileNotFoundError) from the system.
+    """
+    where = file_name(name)
+    mapped = fs.map(directory / where)
+    if len(mapped.data) != info.bytes:
+        raise Corrupt(where, f"{info.bytes} bytes", f"{len(mapped.data)} bytes")
+    offset = _check_header(where, mapped.data[:HEADER_BYTES_MAX], info)
+    dtype = np.dtype(DESCRIPTORS[info.dtype])
+    count = math.prod(info.shape)
+    if offset + count * dtype.itemsize != info.bytes:
+        raise Corrupt(where, f"{offset + count * dtype.itemsize} bytes for its shape", f"{info.bytes} bytes")
+    if count == 0:
+        array: NDArray[Any] = np.empty(info.shape, dtype)
+        array.flags.writeable = False
+        return array, mapped
+    return np.frombuffer(mapped.data, dtype, count, offset).reshape(info.shape), mapped
+
+
+def check_digest(name: str, mapped: Mapped, info: ArrayInfo) -> None:
+    """Raise Corrupt unless the file's bytes have the digest of the manifest; one pass over them."""
+    found = hashlib.sha256(mapped.data).hexdigest()
+    if found != info.sha256:
+        raise Corrupt(file_name(name), f"sha256 {info.sha256}", found)
+
+
+def _check_header(where: str, head: bytes, info: ArrayInfo) -> int:
+    """Return the offset of the data; raise Corrupt unless the header is one for `info`."""
+    if head[:8] != _MAGIC:
+        raise Corrupt(where, "the magic of a .npy file of format 1.0", repr(head[:8]))
+    length = 10 + int.from_bytes(head[8:10], "little")
+    if length % ALIGNMENT or length > len(head):
+        raise Corrupt(where, f"a header of a multiple of {ALIGNMENT} bytes, within the file", length)
+    expected = {"descr": DESCRIPTORS[info.dtype], "fortran_order": False, "shape": info.shape}
+    try:
+        found = ast.literal_eval(head[10:length].decode("ascii").strip())
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        found = "no dictionary"
+    if found != expected or [type(size) for size in found["shape"]] != [int] * len(info.shape):
+        raise Corrupt(where, f"the header {expected}", found)
+    return length

@@ -1,0 +1,215 @@
+"""manifest.json as a typed object: written in one form, parsed strictly. FORMAT.md is the spec."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, get_args
+
+from model_store.arrays import ARRAY_BYTES_MAX, DESCRIPTORS, DIMENSIONS_MAX, HEADER_BYTES_MAX, ArrayInfo
+from model_store.documents import Fields, Scalar, is_scalar, parse, render, seal
+from model_store.ensemble import Kind, Link, Weights
+from model_store.errors import Corrupt, UnsupportedSchema
+from model_store.identifiers import VERSION_MAX
+
+SCHEMA_VERSION = 1
+
+MANIFEST = "manifest.json"
+SEAL = "manifest.sha256"
+ARRAYS = "arrays"
+
+MANIFEST_BYTES_MAX = 1 << 20
+ITEMS_MAX = 256
+"""The most arrays, parameters or metrics of a manifest."""
+
+IDS_MAX = (1 << 31) - 2
+"""The most labels, features or nodes: ids are int32, and their offsets too."""
+
+TREES_MAX = 1 << 16
+FEATURE_KINDS = ("raw", "named", "tfidf", "hashing")
+WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16")
+"""The weights of schema 1."""
+
+ARRAY_NAME = re.compile(r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,2}", re.ASCII)
+
+Parameter = Scalar | list[Scalar]
+
+
+class TrainerInfo(NamedTuple):
+    """Who made the ensemble, and with which parameters."""
+
+    name: str
+    parameters: Mapping[str, Parameter]
+
+
+class DataInfo(NamedTuple):
+    """What it was made from: the file's base name, its rows, and the sha256 of its bytes."""
+
+    source: str
+    rows: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """Everything that is known of a version without opening its arrays.
+
+    features   "kind", one of FEATURE_KINDS, and the parameters of that kind
+    metrics    of the validation set, finite
+    arrays     by name, "group/name"
+    """
+
+    schema_version: int
+    model: str
+    version: int
+    created_at: str
+    kind: Kind
+    link: Link
+    weights: Weights
+    n_trees: int
+    n_nodes: int
+    n_labels: int
+    n_features: int
+    trainer: TrainerInfo
+    seed: int
+    code_version: str
+    data: DataInfo
+    metrics: Mapping[str, float]
+    features: Mapping[str, Parameter]
+    arrays: Mapping[str, ArrayInfo]
+
+    @property
+    def model_bytes(self) -> int:
+        """Return the size of the version's arrays on disk."""
+        return sum(info.bytes for info in self.arrays.values())
+
+
+def render_manifest(manifest: Manifest) -> bytes:
+    """Return the bytes of manifest.json; raise Corrupt for a manifest that no reader would take."""
+    document = {
+        **dataclasses.asdict(manifest),
+        "trainer": manifest.trainer._asdict(),
+        "data": manifest.data._asdict(),
+        "arrays": {name: info._asdict() for name, info in manifest.arrays.items()},
+    }
+    try:
+        data = render(document)
+    except (TypeError, ValueError) as error:
+        raise Corrupt(MANIFEST, "fields of JSON, all numbers finite", str(error)) from error
+    parse_manifest(data, seal(data, MANIFEST))
+    return data
+
+
+def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
+    """Return the manifest in the bytes of manifest.json and manifest.sha256.
+
+    Raises UnsupportedSchema for another schema version and Corrupt, naming file and field, for all else
+    that FORMAT.md does not allow.
+    """
+    if sealed != seal(data, MANIFEST):
+        raise Corrupt(SEAL, "the sha256 of manifest.json", ascii(sealed[:80]))
+    if len(data) > MANIFEST_BYTES_MAX:
+        raise Corrupt(MANIFEST, f"at most {MANIFEST_BYTES_MAX} bytes", "more")
+    fields = Fields(parse(data, MANIFEST), MANIFEST)
+    schema_version = fields.integer("schema_version", 1, VERSION_MAX)
+    if schema_version != SCHEMA_VERSION:
+        raise UnsupportedSchema(f"{MANIFEST}: schema_version", str(SCHEMA_VERSION), schema_version)
+    manifest = Manifest(
+        schema_version=schema_version,
+        model=fields.text("model", r"[a-z0-9][a-z0-9._-]{0,62}"),
+        version=fields.integer("version", 1, VERSION_MAX),
+        created_at=_time(fields, "created_at"),
+        kind=fields.choice("kind", get_args(Kind)),
+        link=fields.choice("link", get_args(Link)),
+        weights=fields.choice("weights", WEIGHTS),
+        n_trees=fields.integer("n_trees", 1, TREES_MAX),
+        n_nodes=fields.integer("n_nodes", 1, IDS_MAX),
+        n_labels=fields.integer("n_labels", 1, IDS_MAX),
+        n_features=fields.integer("n_features", 1, IDS_MAX),
+        trainer=_trainer(fields.take("trainer")),
+        seed=fields.integer("seed", 0, (1 << 63) - 1),
+        code_version=fields.text("code_version", r"[0-9A-Za-z.+_-]{1,64}"),
+        data=_data(fields.take("data")),
+        metrics=_metrics(fields),
+        features=_features(fields),
+        arrays=_arrays(fields),
+    )
+    fields.done()
+    return manifest
+
+
+def _time(fields: Fields, name: str) -> str:
+    found = fields.text(name, r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+    try:
+        datetime.datetime.fromisoformat(found)
+    except ValueError:
+        raise fields.refusal(name, "a time in UTC", found) from None
+    return found
+
+
+def _trainer(found: object) -> TrainerInfo:
+    fields = Fields(found, f"{MANIFEST}: trainer")
+    name = fields.text("name", r"[a-z0-9][a-z0-9._-]{0,62}")
+    parameters = _parameters(fields, "parameters")
+    fields.done()
+    return TrainerInfo(name, parameters)
+
+
+def _data(found: object) -> DataInfo:
+    fields = Fields(found, f"{MANIFEST}: data")
+    source = fields.text("source", r"[^\x00-\x1f\x7f/]{0,255}")
+    info = DataInfo(source, fields.integer("rows", 0, (1 << 63) - 1), fields.text("sha256", r"[0-9a-f]{64}"))
+    fields.done()
+    return info
+
+
+def _parameters(fields: Fields, name: str) -> dict[str, Parameter]:
+    found = fields.items(name, ITEMS_MAX)
+    for key, value in found.items():
+        values = value if type(value) is list else [value]
+        if not all(is_scalar(item) for item in values):
+            raise fields.refusal(f"{name}.{key}", "a string, number, boolean, null, or a list of such", value)
+    return found
+
+
+def _metrics(fields: Fields) -> dict[str, float]:
+    found = fields.items("metrics", ITEMS_MAX)
+    for key, value in found.items():
+        if type(value) not in (int, float) or not is_scalar(value):
+            raise fields.refusal(f"metrics.{key}", "a finite number", value)
+    return {key: float(value) for key, value in found.items()}
+
+
+def _features(fields: Fields) -> dict[str, Parameter]:
+    found = _parameters(fields, "features")
+    if found.get("kind") not in FEATURE_KINDS:
+        raise fields.refusal("features.kind", " or ".join(FEATURE_KINDS), found.get("kind"))
+    return found
+
+
+def _arrays(fields: Fields) -> dict[str, ArrayInfo]:
+    found = fields.items("arrays", ITEMS_MAX)
+    for name in found:
+        if not ARRAY_NAME.fullmatch(name):
+            raise fields.refusal("arrays", f"names of {ARRAY_NAME.pattern}", name)
+    return {name: _array_info(value, f"{MANIFEST}: arrays.{name}") for name, value in found.items()}
+
+
+def _array_info(found: object, where: str) -> ArrayInfo:
+    fields = Fields(found, where)
+    dtype = fields.choice("dtype", tuple(DESCRIPTORS))
+    shape: Any = fields.take("shape")
+    sizes_allowed = (
+        type(shape) is list
+        and len(shape) <= DIMENSIONS_MAX
+        and all(type(size) is int and 0 <= size <= ARRAY_BYTES_MAX for size in shape)
+    )
+    if not sizes_allowed or math.prod(shape) > ARRAY_BYTES_MAX:
+        raise fields.refusal("shape", f"at most {DIMENSIONS_MAX} sizes, their product bounded", shape)
+    n_bytes = fields.integer("bytes", 0, 8 * ARRAY_BYTES_MAX + HEADER_BYTES_MAX)
+    sha256 = fields.text("sha256", r"[0-9a-f]{64}")
+    fields.done()
+    return ArrayInfo(dtype, tuple(shape), n_bytes, sha256)
