@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.ensemble import EMPTY_SLOT, LANES, Chunk, Tree, TreeEnsemble, Weights
-from model_store.hashing import slot_next, slot_start, spread
+from model_store.bits import BLOCK_BITS, GROUP_BITS, n_groups, popcount
+from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights
 from model_store.jit import kernel
 
 DENSE_SHARE = 6
@@ -57,6 +57,8 @@ def build_ensemble(
     parent[len(trees) :] = np.repeat(np.arange(n_nodes, dtype=np.int32), n_children)
     chunks = [trees[t].chunks[i] for t, i in zip(tree_of.tolist(), local_of.tolist(), strict=True)]
     packed = _pack_chunks(chunks, n_children, n_features, weights)
+    is_inner = n_children > 0
+    node_chunk = np.where(is_inner, np.cumsum(is_inner) - 1, -1).astype(np.int32)
     bias = np.zeros(n_nodes, np.float32)
     for node, chunk in enumerate(chunks):
         if chunk is not None:
@@ -66,6 +68,7 @@ def build_ensemble(
         parent=parent,
         node_label=node_label,
         label_leaf=_label_leaf(trees, tree_of, node_label, n_labels),
+        node_chunk=node_chunk,
         node_bias=bias,
         **packed,
         **_pack_leaves(trees, tree_of, local_of),
@@ -141,21 +144,26 @@ def _pack_leaves(
 def _pack_chunks(
     chunks: list[Chunk | None], n_children: NDArray[np.int64], n_features: int, weights: Weights
 ) -> dict[str, NDArray[Any]]:
-    """Lay the rows of every chunk out as slots, sparse words and dense rows."""
+    """Lay the rows of every chunk out as directory, blocks, sparse words and dense rows."""
     sparse_type, dense_type = _DTYPES[weights]
-    sizes = np.zeros((len(chunks), 3), np.int64)
-    for node, chunk in enumerate(chunks):
-        if (chunk is None) != (n_children[node] == 0):
-            raise ValueError(f"node {node}: expected a chunk exactly where there are children")
-        if chunk is not None:
-            sizes[node] = _chunk_sizes(node, chunk, int(n_children[node]), n_features, weights)
-    slot_ptr, sparse_ptr, dense_ptr = (np.concatenate([[0], np.cumsum(column)]) for column in sizes.T)
-    slots = np.full((slot_ptr[-1], 2), EMPTY_SLOT, np.int32)
+    inner = np.flatnonzero(n_children)
+    if any((chunk is None) != (count == 0) for chunk, count in zip(chunks, n_children, strict=True)):
+        raise ValueError("expected a chunk exactly at the nodes that have children")
+    sizes = np.zeros((len(inner), 4), np.int64)
+    for c, node in enumerate(inner):
+        chunk = cast(Chunk, chunks[node])
+        _check_chunk(int(node), chunk, int(n_children[node]), n_features, weights)
+        sizes[c] = _chunk_sizes(chunk, int(n_children[node]))
+    block_ptr, row_start, sparse_ptr, dense_ptr = (
+        np.concatenate([[0], np.cumsum(column)]) for column in sizes.T
+    )
+    directory = np.zeros((len(inner), n_groups(n_features), 2), np.uint32)
+    blocks = np.zeros((block_ptr[-1], 4), np.uint32)
+    row_ptr = np.zeros(row_start[-1], np.int32)
     sparse = np.zeros(sparse_ptr[-1], sparse_type)
     dense = np.zeros(dense_ptr[-1], dense_type)
-    for node, chunk in enumerate(chunks):
-        if chunk is None:
-            continue
+    for c, node in enumerate(inner):
+        chunk = cast(Chunk, chunks[node])
         bits = chunk.weight.view(np.uint32) if weights == "float32" else to_bfloat16(chunk.weight)
         _pack_chunk(
             chunk.features,
@@ -163,13 +171,18 @@ def _pack_chunks(
             chunk.child,
             bits,
             padded(int(n_children[node])),
-            slots[slot_ptr[node] : slot_ptr[node + 1]],
-            sparse[sparse_ptr[node] : sparse_ptr[node + 1]],
-            dense[dense_ptr[node] : dense_ptr[node + 1]].view(bits.dtype),
+            directory[c],
+            blocks[block_ptr[c] : block_ptr[c + 1]],
+            row_ptr[row_start[c] : row_start[c + 1]],
+            sparse[sparse_ptr[c] : sparse_ptr[c + 1]],
+            dense[dense_ptr[c] : dense_ptr[c + 1]].view(bits.dtype),
         )
     return {
-        "slot_ptr": slot_ptr,
-        "slots": slots,
+        "directory": directory,
+        "block_ptr": block_ptr,
+        "blocks": blocks,
+        "row_start": row_start,
+        "row_ptr": row_ptr,
         "sparse_ptr": sparse_ptr,
         "sparse": sparse,
         "dense_ptr": dense_ptr,
@@ -177,10 +190,8 @@ def _pack_chunks(
     }
 
 
-def _chunk_sizes(
-    node: int, chunk: Chunk, n_children: int, n_features: int, weights: Weights
-) -> tuple[int, int, int]:
-    """Return how many slots, sparse words and dense weights a chunk takes, having checked it."""
+def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int, weights: Weights) -> None:
+    """Raise ValueError unless a trainer's chunk keeps the rules of `model_store.ensemble.Chunk`."""
     n_rows = len(chunk.features)
     ordered = n_rows == 0 or (
         chunk.features[0] >= 0 and chunk.features[-1] < n_features and np.all(np.diff(chunk.features) > 0)
@@ -197,12 +208,16 @@ def _chunk_sizes(
         raise ValueError(
             f"node {node}: expected at most {BFLOAT16_CHILDREN_MAX} children for bfloat16, found {n_children}"
         )
+
+
+def _chunk_sizes(chunk: Chunk, n_children: int) -> tuple[int, int, int, int]:
+    """Return how many blocks, row offsets, sparse words and dense weights a chunk takes."""
     counts = np.diff(chunk.row_ptr)
     width = padded(n_children)
     is_dense = counts * DENSE_SHARE >= width
     n_dense = int(np.count_nonzero(is_dense))
-    n_words = int(counts[~is_dense].sum()) + n_rows - n_dense
-    return n_rows + n_rows // 2 + 1, n_words, n_dense * width
+    n_blocks = len(np.unique(chunk.features >> BLOCK_BITS))
+    return n_blocks, len(counts) - n_dense + 1, int(counts[~is_dense].sum()), n_dense * width
 
 
 @kernel
@@ -212,36 +227,45 @@ def _pack_chunk(
     child: NDArray[np.int32],
     bits: NDArray[Any],
     width: int,
-    slots_out: NDArray[np.int32],
+    directory_out: NDArray[np.uint32],
+    blocks_out: NDArray[np.uint32],
+    row_ptr_out: NDArray[np.int32],
     sparse_out: NDArray[Any],
     dense_out: NDArray[Any],
 ) -> None:
-    """Fill one chunk's slots (all empty before), sparse words and dense rows (all zero before).
+    """Fill one chunk's arrays, all zero before.
 
     `bits` are the weights' bits, uint32 (float32) or uint16 (bfloat16); a word of twice the size holds the
-    child's position in its low and the bits in its high half. Features are inserted in ascending order.
+    child's position in its low and the bits in its high half.
     """
-    n_slots = len(slots_out)
-    shift = 8 * bits.itemsize
-    word = 0
+    shift = np.uint64(8 * bits.itemsize)
+    one = np.uint32(1)
+    n_words = 0
+    n_sparse = 0
     n_dense = 0
+    block = -1
     for row in range(len(features)):
-        first = row_ptr[row]
-        count = row_ptr[row + 1] - first
-        if count * DENSE_SHARE >= width:
-            place = ~n_dense
-            for i in range(first, first + count):
+        feature = features[row]
+        if row == 0 or feature >> BLOCK_BITS != features[row - 1] >> BLOCK_BITS:
+            block += 1
+            blocks_out[block, 2] = n_sparse
+            blocks_out[block, 3] = n_dense
+            directory_out[feature >> GROUP_BITS, 0] |= one << np.uint32((feature >> BLOCK_BITS) & 31)
+        here = one << np.uint32(feature & 31)
+        blocks_out[block, 0] |= here
+        first, last = row_ptr[row], row_ptr[row + 1]
+        if (last - first) * DENSE_SHARE >= width:
+            blocks_out[block, 1] |= here
+            for i in range(first, last):
                 dense_out[n_dense * width + child[i]] = bits[i]
             n_dense += 1
         else:
-            place = word
-            sparse_out[word] = count
-            for i in range(first, first + count):
-                word += 1
-                sparse_out[word] = np.uint64(child[i]) | (np.uint64(bits[i]) << np.uint64(shift))
-            word += 1
-        slot = slot_start(spread(features[row]), n_slots)
-        while slots_out[slot, 0] != EMPTY_SLOT:
-            slot = slot_next(slot, n_slots)
-        slots_out[slot, 0] = features[row]
-        slots_out[slot, 1] = place
+            for i in range(first, last):
+                sparse_out[n_words] = np.uint64(child[i]) | (np.uint64(bits[i]) << shift)
+                n_words += 1
+            n_sparse += 1
+            row_ptr_out[n_sparse] = n_words
+    n_before = 0
+    for group in range(len(directory_out)):
+        directory_out[group, 1] = n_before
+        n_before += popcount(directory_out[group, 0])

@@ -8,13 +8,13 @@ than its parent's, every node but a root has exactly one parent, and all of that
 (`child_ptr`). A node without children is a *leaf*.
 
 An inner node owns one *chunk*: (features used at the node) x (its children), one linear scorer a child.
-The rows of a chunk, one a feature, are found through a hash table and stored either *sparse* (words that
-each hold a child's position and its weight) or *dense* (one weight a child, padded to LANES).
+The rows of a chunk, one a feature, are found by counting bits (`model_store.bits`) and stored either *sparse*
+(words that each hold a child's position and its weight) or *dense* (one weight a child, padded to LANES).
 
 A leaf of a *label tree* is one label; a leaf of a *decision tree* is a sparse histogram of labels.
 
-Shapes use T trees, N nodes, K labels, D features. Indices are int32, offsets int64, all arrays C-contiguous
-and possibly read-only (mapped).
+Shapes use T trees, N nodes, C chunks, K labels, D features, G = ceil(D / 1024). Indices are int32, offsets
+int64, all arrays C-contiguous and possibly read-only (mapped).
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ from numpy.typing import NDArray
 
 LANES = 16
 """Dense rows are padded to a multiple of this many children: one vector of the kernels."""
-
-EMPTY_SLOT = -1
-"""The feature of a slot that holds no row."""
 
 Kind = Literal["label-tree", "decision-tree"]
 Link = Literal["hinge2", "hinge3", "logistic"]
@@ -49,18 +46,25 @@ class TreeEnsemble(NamedTuple):
       node_label  int32[N]       label tree: the leaf's label; -1 elsewhere
       label_leaf  int32[T, K]    label tree: the leaf of each label in each tree, -1 where it has none;
                                  decision tree: shape (0, 0)
-    Chunks
+        node_chunk  int32[N]       the chunk of an inner node, -1 at leaves; ascending, 0 .. C - 1
       node_bias   float32[N]     the constant term of the node's scorer (0 at the roots)
-      slot_ptr    int64[N + 1]   slots of node n's chunk; a chunk has at least one empty slot
-      slots       int32[S, 2]    (feature, place); feature EMPTY_SLOT: no row. place >= 0: a sparse row, at
-                                 sparse[sparse_ptr[n] + place]; place < 0: the dense row ~place of the chunk,
-                                 at dense[dense_ptr[n] + ~place * width], width = children padded to LANES
-      sparse_ptr  int64[N + 1]
-      sparse      uint64[..]     weights float32: a row is a count, then that many words, the child's position
-                  or uint32      in the low and the bits of its weight in the high half, ascending by child;
-                                 uint32 words for bfloat16 (16 + 16 bits; at most 65,536 children)
-      dense_ptr   int64[N + 1]   multiples of LANES
-      dense       float32[..]    or uint16 (bfloat16); padding is zero
+    Chunks
+      directory   uint32[C, G, 2]  for each group of 1024 features: the set of its blocks of 32 features that
+                                 are not empty, and the number of the chunk's such blocks before the group
+      block_ptr   int64[C + 1]
+      blocks      uint32[B, 4]   for each block that is not empty: the set of its features that are used (not
+                                 empty), the subset whose rows are dense, and the numbers of the chunk's
+                                 sparse and dense rows before the block
+      row_start   int64[C + 1]   chunk c's sparse rows have offsets row_start[c] .. row_start[c + 1] - 1, one
+                                 more than rows
+      row_ptr     int32[..]      offsets into the chunk's sparse words, from 0, one row after the other
+      sparse_ptr  int64[C + 1]
+      sparse      uint64[..]     weights float32: a word holds the child's position in its low and the bits of
+                  or uint32      its weight in its high half; ascending by child within a row. uint32 words
+                                 for bfloat16 (16 + 16 bits; at most 65,536 children)
+      dense_ptr   int64[C + 1]   multiples of LANES
+      dense       float32[..]    row r of chunk c at dense_ptr[c] + r * width, width = children padded to
+                  or uint16      LANES; uint16: bfloat16; padding is zero
     Leaves of decision trees (empty arrays for label trees)
       leaf_ptr    int64[N + 1] or int64[1]
       leaf_label  int32[..]      ascending within a leaf
@@ -73,9 +77,13 @@ class TreeEnsemble(NamedTuple):
     parent: NDArray[np.int32]
     node_label: NDArray[np.int32]
     label_leaf: NDArray[np.int32]
+    node_chunk: NDArray[np.int32]
     node_bias: NDArray[np.float32]
-    slot_ptr: NDArray[np.int64]
-    slots: NDArray[np.int32]
+    directory: NDArray[np.uint32]
+    block_ptr: NDArray[np.int64]
+    blocks: NDArray[np.uint32]
+    row_start: NDArray[np.int64]
+    row_ptr: NDArray[np.int32]
     sparse_ptr: NDArray[np.int64]
     sparse: NDArray[Any]
     dense_ptr: NDArray[np.int64]

@@ -109,19 +109,36 @@ class KernelCacheLocator(_CacheLocator):  # type: ignore[misc]
 config.CACHE_LOCATOR_CLASSES = "model_store.jit.KernelCacheLocator,UserWideCacheLocator"
 
 
+_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+
+
 def kernel(function: F) -> F:
     """Compile `function` at its first call, without the interpreter lock, cached on disk.
 
     Division by zero gives inf or nan as in numpy. No fast-math: the same input gives the same bits in every
     traversal, and on any number of threads.
     """
-    compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    compiled: F = numba.njit(**_OPTIONS)(function)
     return compiled
 
 
 def inlined(function: F) -> F:
     """Compile a small helper into each kernel that calls it."""
-    compiled: F = numba.njit(cache=True, nogil=True, error_model="numpy", inline="never", forceinline=True)(
-        function
-    )
+    compiled: F = numba.njit(**_OPTIONS, forceinline=True)(function)
+    return compiled
+
+
+def borrowing_kernel(function: F) -> F:
+    """Compile a kernel that allocates nothing and only borrows the arrays it is given.
+
+    Without numba's reference counts, whose atomic updates at every use of a NamedTuple's field took half the
+    time of a traversal. Such a kernel can neither create arrays nor return them; slices are fine.
+    """
+    compiled: F = numba.njit(**_OPTIONS, _nrt=False)(function)
+    return compiled
+
+
+def borrowing_inlined(function: F) -> F:
+    """Compile a helper of borrowing kernels into each that calls it."""
+    compiled: F = numba.njit(**_OPTIONS, _nrt=False, forceinline=True)(function)
     return compiled
