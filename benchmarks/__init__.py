@@ -1,0 +1,1 @@
+"""Benchmarks: figures beside those of other systems, measured in the same call on the same rows."""

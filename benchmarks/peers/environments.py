@@ -1,0 +1,32 @@
+"""A virtual environment per peer, made when it is first needed, under benchmarks/peers/.venvs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+DIRECTORY = HERE / ".venvs"
+
+INSTALLS: dict[str, list[list[str]]] = {
+    # libpecos's own dependencies pull in a deep-learning stack of gigabytes that XLinearModel does not use.
+    "libpecos": [["numpy<2", "scipy<1.14", "scikit-learn<1.6"], ["--no-deps", "libpecos==1.2.8"]],
+    "omikuji": [["numpy", "scipy", "omikuji==0.5.2"]],
+}
+"""The arguments of each `pip install` of a peer, in order."""
+
+
+def python_of(peer: str) -> Path:
+    """Return the interpreter of a peer's environment, made now if it is not there yet."""
+    home = DIRECTORY / peer
+    python, ready = home / "bin" / "python", home / "ready"
+    if not ready.exists():
+        print(f"setting up {home}", file=sys.stderr)
+        venv.create(home, with_pip=True, clear=True)
+        for arguments in INSTALLS[peer]:
+            command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *arguments]
+            subprocess.run(command, check=True, stdout=sys.stderr)
+        ready.touch()
+    return python

@@ -1,0 +1,85 @@
+"""libpecos's XLinearModel with its defaults. Runs in the peer's own environment; prints one JSON line a figure.
+
+    python libpecos_peer.py train WORK --threads N
+    python libpecos_peer.py predict WORK --top-r 10 --beam-width 10
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import scipy.sparse as sp
+from pecos.utils import smat_util
+from pecos.xmc import Indexer, LabelEmbeddingFactory
+from pecos.xmc.xlinear.model import XLinearModel
+
+
+def say(figure: str, value: float) -> None:
+    print(json.dumps({"peer": "libpecos", "figure": figure, "value": value}), flush=True)
+
+
+def directory_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def train(work: Path, threads: int) -> None:
+    rows = smat_util.load_matrix(str(work / "train.rows.npz")).astype(np.float32)
+    labels = smat_util.load_matrix(str(work / "train.labels.npz")).astype(np.float32)
+    start = time.perf_counter()
+    embedding = LabelEmbeddingFactory.create(labels, rows, method="pifa")
+    chain = Indexer.gen(embedding, indexer_type="hierarchicalkmeans", threads=threads)
+    model = XLinearModel.train(rows, labels, C=chain, threads=threads)
+    say("train_seconds", time.perf_counter() - start)
+    say("peak_memory_bytes", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    model.save(str(work / "libpecos"))
+    say("model_bytes", directory_bytes(work / "libpecos"))
+
+
+def predict(work: Path, top_r: int, beam_width: int, repeats: int, calls: int) -> None:
+    rows = smat_util.load_matrix(str(work / "test.rows.npz")).astype(np.float32)
+    rows.sort_indices()
+    start = time.perf_counter()
+    model = XLinearModel.load(str(work / "libpecos"), is_predict_only=True, weight_matrix_type="HASH_CHUNKED")
+    say("load_seconds", time.perf_counter() - start)
+    options = {"only_topk": top_r, "beam_size": beam_width, "threads": 1}
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        found = model.predict(rows, **options)
+        seconds.append(time.perf_counter() - start)
+    say("batch_us_per_row", median(seconds) / rows.shape[0] * 1e6)
+    one_call = []
+    for i in range(calls):
+        row = rows[i % rows.shape[0]]
+        start = time.perf_counter()
+        model.predict(row, **options)
+        one_call.append(time.perf_counter() - start)
+    say("one_call_us_p50", float(np.quantile(one_call, 0.5)) * 1e6)
+    say("one_call_us_p99", float(np.quantile(one_call, 0.99)) * 1e6)
+    sp.save_npz(work / "libpecos.found.npz", found.tocsr())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=["train", "predict"])
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--top-r", type=int, default=10)
+    parser.add_argument("--beam-width", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--calls", type=int, default=2000)
+    given = parser.parse_args()
+    if given.command == "train":
+        train(given.work, given.threads)
+    else:
+        predict(given.work, given.top_r, given.beam_width, given.repeats, given.calls)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The systems that are compared: ours and the peers, all run alike, in fresh processes that print JSON lines."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.peers.environments import HERE, python_of
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class System:
+    """A system with its options; `name` is what tables call it, `found` the file of its predictions."""
+
+    name: str
+    command: Callable[[], list[str]]
+    options: tuple[str, ...]
+    found: str
+
+    def run(self, what: str, work: Path, *options: str) -> Figures:
+        """Run `train` or `predict` on the rows in `work`, and return the figures that it printed."""
+        command = [*self.command(), what, str(work), *self.options, *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{self.name}: {' '.join(command)} failed:\n{done.stderr[-2000:]}")
+        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"peer"')]
+        return {line["figure"]: line["value"] for line in lines}
+
+
+def _ours() -> list[str]:
+    return [sys.executable, "-m", "benchmarks.ours"]
+
+
+def _peer(name: str) -> Callable[[], list[str]]:
+    return lambda: [str(python_of(name)), str(HERE / f"{name}_peer.py")]
+
+
+OURS = System("Xylem, 1 tree", _ours, ("--trees", "1"), "xylem-1.found.npz")
+OURS_3 = System("Xylem, 3 trees", _ours, ("--trees", "3"), "xylem-3.found.npz")
+LIBPECOS = System("libpecos 1.2.8", _peer("libpecos"), (), "libpecos.found.npz")
+OMIKUJI = System("omikuji 0.5.2, 1 tree", _peer("omikuji"), ("--trees", "1"), "omikuji-1.found.npz")
+OMIKUJI_3 = System("omikuji 0.5.2, 3 trees", _peer("omikuji"), ("--trees", "3"), "omikuji-3.found.npz")
+
+SYSTEMS = (OURS, LIBPECOS, OMIKUJI, OURS_3, OMIKUJI_3)
