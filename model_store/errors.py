@@ -32,9 +32,18 @@ class InvalidName(StoreError):
 
 
 class BadNames(StoreError, ValueError):
-    """Names that cannot make a table: empty, repeated, too long, with control characters, or not text."""
+    """Names that cannot make a table: empty, repeated, too long, with control characters, or not text.
+
+    `index` is the place of the first such name among those given, None for a fault of the table as a whole;
+    `fault` is the message without it.
+    """
 
     code = "bad-names"
+
+    def __init__(self, fault: str, index: int | None = None) -> None:
+        super().__init__(fault if index is None else f"name {index}: {fault}")
+        self.fault = fault
+        self.index = index
 
 
 class NotFound(StoreError):

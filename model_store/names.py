@@ -181,16 +181,16 @@ def _fill(
 
 def _refuse(fault: int, i: int, offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> BadNames:
     name = bytes(utf8[offsets[i] : min(int(offsets[i + 1]), int(offsets[i]) + 60)])
-    return BadNames(f"name {i}: {_FAULTS[fault]}: {name.decode(errors='backslashreplace')!r}")
+    return BadNames(f"{_FAULTS[fault]}: {name.decode(errors='backslashreplace')!r}", i)
 
 
 def _encode(name: object, i: int) -> bytes:
     if not isinstance(name, str):
-        raise BadNames(f"name {i}: expected a string, found {type(name).__name__}")
+        raise BadNames(f"expected a string, found {type(name).__name__}", i)
     try:
         return name.encode()
     except UnicodeEncodeError as error:
-        raise BadNames(f"name {i}: expected text, found a lone surrogate: {name[:60]!a}") from error
+        raise BadNames(f"expected text, found a lone surrogate: {name[:60]!a}", i) from error
 
 
 def build_names(names: Iterable[str]) -> NameTable:

@@ -1,0 +1,67 @@
+"""What a reader hands on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.names import NameTable, build_names, find_names
+from service.kernels.tidy import tidy_labels
+from service.rows import LabelRows, SparseRows
+
+N_IDS_MAX = 1 << 28
+"""The most labels and the most features of a data set."""
+
+N_ROWS_MAX = 1 << 31
+"""The most rows of a data set."""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The rows of a data file. Exactly one of `rows`, `texts` and `named` is not None.
+
+    source          the file's base name
+    sha256          of its decompressed bytes (of both files of an .npz pair, one after the other)
+    n_rows          how many, one at least
+    rows            instances with feature ids
+    texts           instances as text
+    named           instances as values by feature name
+    labels          the true labels as ids, as many rows
+    unknown_labels  int32[n_rows], how many more labels a row has that the model of `labels=` does not know
+    label_names     the name of each id, when the file or a names file gives names and no model does
+    """
+
+    source: str
+    sha256: str
+    n_rows: int
+    rows: SparseRows | None
+    texts: list[str] | None
+    named: list[dict[str, float]] | None
+    labels: LabelRows
+    unknown_labels: NDArray[np.int32]
+    label_names: list[str] | None
+
+
+def renumber_labels(
+    labels: LabelRows, ids: NDArray[np.int32], n_labels: int
+) -> tuple[LabelRows, NDArray[np.int32]]:
+    """Return the labels with id i replaced by ids[i], and how many of each row were dropped.
+
+    ids int32[labels.n_labels]: new ids below n_labels, -1 for a label to drop. Rows stay sorted.
+    """
+    mapped = ids[labels.indices]
+    known = mapped >= 0
+    before = np.concatenate([[0], np.cumsum(known)])
+    indptr = before[labels.indptr]
+    unknown = np.diff(labels.indptr) - np.diff(indptr)
+    indices = mapped[known]
+    indices = indices[: tidy_labels(indptr, indices)]
+    return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32)
+
+
+def ids_in_model(names: list[str], model: NameTable) -> NDArray[np.int32]:
+    """Return the id that a model gives each of these distinct names, -1 where it does not know it."""
+    table = build_names(names)
+    return find_names(model, table.utf8, table.offsets)

@@ -1,0 +1,165 @@
+"""Reader of `.jsonl`: one object a line, text or named features, with the names of its labels."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+
+from model_store.errors import BadNames
+from model_store.names import NameTable, build_names
+from service.datasets.dataset import N_ROWS_MAX, ids_in_model, renumber_labels
+from service.datasets.growing import Growing
+from service.datasets.stream import DataFile
+from service.kernels.tidy import tidy_labels
+from service.rows import LabelRows
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class JsonLines(NamedTuple):
+    """What a file holds; one of `texts` and `named` is None, and `label_names` when a model named them."""
+
+    texts: list[str] | None
+    named: list[dict[str, float]] | None
+    labels: LabelRows
+    unknown_labels: np.ndarray[tuple[int], np.dtype[np.int32]]
+    label_names: list[str] | None
+
+
+def read_jsonl(file: DataFile, model: NameTable | None) -> JsonLines:
+    """Read `{"text": ..., "labels": [...]}` or `{"features": {name: number}, "labels": [...]}`, one a line.
+
+    A file is all text or all features. Other keys (an id, say) and empty lines are passed over. Types are
+    strict: `true` is no number, 1 is no label. A repeated label counts once. Without a model, label ids
+    follow the names sorted by their bytes, so the order of the lines does not matter; with one they are its
+    ids.
+    Raises BadData, naming the line. Memory: the texts or features, the labels' names, a block.
+    """
+    reader = _Reader(file)
+    for block in file.lines():
+        for number, line in enumerate(block.split(b"\n"), file.line):
+            if line and line != b"\r":
+                reader.add(number, line)
+        reader.flush()
+    return reader.finish(model)
+
+
+class _Reader:
+    """The rows so far; labels have provisional ids, by first appearance."""
+
+    def __init__(self, file: DataFile) -> None:
+        self.file = file
+        self.kind = ""
+        self.texts: list[str] = []
+        self.named: list[dict[str, float]] = []
+        self.ids: dict[str, int] = {}
+        self.row_labels: list[int] = []
+        self.row_counts: list[int] = []
+        self.labels = Growing(np.int32)
+        self.counts = Growing(np.int32)
+
+    def add(self, number: int, line: bytes) -> None:
+        """Add the row in a line."""
+        try:
+            found = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise self.file.fault(
+                number, f"expected a JSON object, found {error.msg} at byte {error.pos}"
+            ) from error
+        if not isinstance(found, dict):
+            raise self.file.fault(number, f"expected a JSON object, found {_kind(found)}")
+        kinds = [kind for kind in ("text", "features") if kind in found]
+        if len(kinds) != 1 or "labels" not in found:
+            keys = ", ".join(repr(key[:40]) for key in list(found)[:10]) or "none"
+            raise self.file.fault(
+                number, f"expected keys `labels` and one of `text` and `features`, found {keys}"
+            )
+        if self.kind and kinds[0] != self.kind:
+            raise self.file.fault(
+                number, f"expected `{self.kind}` as in the lines before, found `{kinds[0]}`"
+            )
+        self.kind = kinds[0]
+        if self.kind == "text":
+            self.texts.append(self._text(number, found["text"]))
+        else:
+            self.named.append(self._features(number, found["features"]))
+        self._add_labels(number, found["labels"])
+
+    def _text(self, number: int, text: object) -> str:
+        if not isinstance(text, str):
+            raise self.file.fault(number, f"expected a string as `text`, found {_kind(text)}")
+        return text
+
+    def _features(self, number: int, features: object) -> dict[str, float]:
+        if not isinstance(features, dict):
+            raise self.file.fault(number, f"expected an object as `features`, found {_kind(features)}")
+        for name, value in features.items():
+            if type(value) is not float and type(value) is not int:
+                raise self.file.fault(
+                    number, f"expected a number for feature {name[:40]!r}, found {_kind(value)}"
+                )
+            if not -_FLOAT32_MAX <= value <= _FLOAT32_MAX:
+                raise self.file.fault(
+                    number,
+                    f"expected a value that is finite in 32 bits for feature {name[:40]!r}, found {value}",
+                )
+        return features
+
+    def _add_labels(self, number: int, labels: object) -> None:
+        if not isinstance(labels, list):
+            raise self.file.fault(number, f"expected an array as `labels`, found {_kind(labels)}")
+        for label in labels:
+            if not isinstance(label, str):
+                raise self.file.fault(number, f"expected strings in `labels`, found {_kind(label)}")
+            i = self.ids.get(label)
+            if i is None:
+                self._check_name(number, label)
+                i = self.ids[label] = len(self.ids)
+            self.row_labels.append(i)
+        if self.counts.n + len(self.row_counts) == N_ROWS_MAX:
+            raise self.file.fault(number, f"expected at most {N_ROWS_MAX} rows, found more")
+        self.row_counts.append(len(labels))
+
+    def _check_name(self, number: int, label: str) -> None:
+        try:
+            build_names([label])
+        except BadNames as error:
+            raise self.file.fault(number, f"label: {error.fault}") from error
+
+    def flush(self) -> None:
+        """Move the labels of the rows read last into arrays."""
+        self.labels.extend(np.array(self.row_labels, np.int32))
+        self.counts.extend(np.array(self.row_counts, np.int32))
+        self.row_labels.clear()
+        self.row_counts.clear()
+
+    def finish(self, model: NameTable | None) -> JsonLines:
+        """Return the rows with their final label ids."""
+        if not self.kind:
+            raise self.file.fault(1, "expected at least one row, found none")
+        indptr = np.concatenate([[0], np.cumsum(self.counts.finish(), dtype=np.int64)])
+        indices = self.labels.finish()
+        labels = LabelRows(indptr, indices[: tidy_labels(indptr, indices)], len(self.ids))
+        names = sorted(self.ids)
+        if model is None:
+            new_ids = np.empty(len(names), np.int32)
+            new_ids[[self.ids[name] for name in names]] = np.arange(len(names), dtype=np.int32)
+            labels, unknown = renumber_labels(labels, new_ids, len(names))
+        else:
+            labels, unknown = renumber_labels(labels, ids_in_model(list(self.ids), model), model.n_names)
+        is_text = self.kind == "text"
+        return JsonLines(
+            self.texts if is_text else None,
+            None if is_text else self.named,
+            labels,
+            unknown,
+            names if model is None else None,
+        )
+
+
+def _kind(value: object) -> str:
+    """Return the JSON type of a value, as a message says it."""
+    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a string"}
+    return names.get(type(value)) or ("an array" if isinstance(value, list) else "an object")

@@ -1,0 +1,119 @@
+"""Reader of a pair of scipy sparse matrices: features in `NAME.X.npz`, labels in `NAME.Y.npz`."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
+from service.datasets.stream import DataFile, Progress
+from service.errors import BadData
+from service.kernels.tidy import tidy_labels, tidy_rows
+from service.rows import LabelRows, SparseRows
+
+_KEYS = ("format", "shape", "indptr", "indices", "data")
+
+
+def partner(path: Path) -> Path:
+    """Return the label file of a feature file: `train.X.npz` -> `train.Y.npz` (or both with `.gz`).
+
+    Raises BadData when the name of `path` does not end so.
+    """
+    for suffix in (".X.npz", ".X.npz.gz"):
+        if path.name.endswith(suffix):
+            return path.with_name(path.name.removesuffix(suffix) + suffix.replace("X", "Y"))
+    raise BadData(f"{path}: expected a pair of files, NAME.X.npz (given) and NAME.Y.npz, found another name")
+
+
+def read_npz(
+    path: Path, n_labels: int | None, n_features: int | None, on_progress: Progress | None
+) -> tuple[SparseRows, LabelRows, str]:
+    """Read both matrices as `scipy.sparse.save_npz` writes CSR: rows are instances.
+
+    Every entry of the label matrix that is not zero is a label. Repeated features of a row are summed. Sizes
+    are the matrices' shapes; `n_labels` and `n_features` (a model's) are the sizes of the result when given,
+    and the shapes may not exceed them. No pickle is ever read. Raises BadData. Memory: the files and what is
+    in them. Returns (rows, labels, the sha256 of both files).
+    """
+    partner_path = partner(path)
+    features_file = DataFile(path, on_progress)
+    indptr, indices, data, width = _read_matrix(features_file, n_features)
+    with np.errstate(over="ignore"):
+        values = data.astype(np.float32)
+    _, bad = tidy_rows(indptr, indices, values)
+    if bad >= 0:
+        raise features_file.fault(
+            None, f"row {bad}: expected values that are finite in 32 bits, found another"
+        )
+    n_pairs = indptr[-1]
+    rows = SparseRows(indptr, indices[:n_pairs], values[:n_pairs], width)
+    labels_file = DataFile(partner_path, on_progress, after=features_file)
+    indptr, indices, data, width = _read_matrix(labels_file, n_labels)
+    present = data != 0
+    indptr = np.concatenate([[0], np.cumsum(present)])[indptr]
+    indices = indices[present]
+    labels = LabelRows(indptr, indices[: tidy_labels(indptr, indices)], width)
+    if rows.n_rows != labels.n_rows:
+        raise labels_file.fault(None, f"expected {rows.n_rows} rows as in {path.name}, found {labels.n_rows}")
+    return rows, labels, labels_file.sha256
+
+
+def _read_matrix(
+    file: DataFile, most: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any], int]:
+    """Return (indptr, indices, data, number of columns) of a CSR matrix, checked, as copies."""
+    arrays = _read_arrays(file)
+    kind = arrays["format"].tobytes().replace(b"\0", b"")
+    if kind != b"csr":
+        raise file.fault(None, f"expected a matrix of format csr, found {kind[:20]!r}")
+    shape, indptr, indices, data = (arrays[key] for key in _KEYS[1:])
+    fault = _types_fault(shape, indptr, indices, data) or _shape_fault(shape, indptr, indices, data, most)
+    if fault:
+        raise file.fault(None, fault)
+    width = int(shape[1] if most is None else most)
+    return indptr.astype(np.int64), indices.astype(np.int32), data, width
+
+
+def _types_fault(*arrays: NDArray[Any]) -> str:
+    """Return what is wrong with the types of shape, indptr, indices and data; nothing is ''."""
+    if any(array.ndim != 1 for array in arrays):
+        return "expected arrays in one dimension, found others"
+    if any(array.dtype.kind != "i" for array in arrays[:3]):
+        return "expected integers in shape, indptr and indices, found others"
+    if arrays[3].dtype.kind not in "biuf":
+        return f"expected numbers in data, found {arrays[3].dtype}"
+    return ""
+
+
+def _shape_fault(
+    shape: NDArray[Any], indptr: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], most: int | None
+) -> str:
+    """Return which invariant of a CSR matrix of at most `most` columns is broken; none is ''."""
+    if len(shape) != 2 or not 1 <= shape[0] <= N_ROWS_MAX or not 0 <= shape[1] <= N_IDS_MAX:
+        return f"expected 1 to {N_ROWS_MAX} rows and at most {N_IDS_MAX} columns, found {shape[:4].tolist()}"
+    if most is not None and shape[1] > most:
+        return f"expected at most the {most} columns of the model or names file, found {shape[1]}"
+    if len(indptr) != shape[0] + 1 or indptr[0] != 0 or bool((indptr[1:] < indptr[:-1]).any()):
+        return f"expected {shape[0] + 1} ascending offsets in indptr, the first one 0, found others"
+    if not indptr[-1] == len(indices) == len(data):
+        return f"expected {indptr[-1]} indices and data, found {len(indices)} and {len(data)}"
+    if len(indices) and (indices.min() < 0 or indices.max() >= shape[1]):
+        return f"expected columns in [0, {shape[1]}), found {indices.min()} to {indices.max()}"
+    return ""
+
+
+def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
+    packed = io.BytesIO(b"".join(file.blocks()))
+    try:
+        with np.load(packed, allow_pickle=False) as found:
+            return {key: found[key] for key in _KEYS}
+    except KeyError as error:
+        raise file.fault(None, f"expected the arrays {', '.join(_KEYS)} in it, found no {error}") from error
+    except Exception as error:  # zipfile, zlib and numpy have no common base for "damaged"
+        raise file.fault(
+            None, f"expected a matrix saved by scipy.sparse.save_npz, found damage: {error}"
+        ) from error

@@ -1,0 +1,93 @@
+"""Read a data file of any format; its suffix tells which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from model_store.names import NameTable
+from service.datasets.dataset import Dataset, ids_in_model, renumber_labels
+from service.datasets.json_lines import read_jsonl
+from service.datasets.label_names import read_label_names
+from service.datasets.npz_pair import read_npz
+from service.datasets.sparse_text import read_svm, read_txt
+from service.datasets.stream import DataFile, Progress
+from service.errors import BadData, BadParameter
+
+SUFFIXES = (".txt", ".svm", ".jsonl", ".npz")
+"""The formats; each may be followed by .gz."""
+
+
+def read_dataset(
+    path: Path,
+    *,
+    labels: NameTable | None = None,
+    label_names_file: Path | None = None,
+    n_labels: int | None = None,
+    n_features: int | None = None,
+    on_progress: Progress | None = None,
+) -> Dataset:
+    """Return the rows of a data file: .txt, .svm, .jsonl, or .X.npz with its .Y.npz, each also .gz.
+
+    labels  the names of an existing model: label ids of the result are the model's; a name that it does not
+      know is counted for its row (`Dataset.unknown_labels`). Numeric data without names has the model's ids.
+    label_names_file  numeric formats only: line i + 1 is the name of label i
+    n_labels, n_features  numeric formats only: sizes of an existing model, which the data may not exceed
+    on_progress  called with (bytes read, bytes of the file)
+
+    Raises BadData, its message beginning with `file:line:`, for a file that cannot be used; BadParameter for
+    arguments that contradict the format or each other. Deterministic. Memory: the result and a block or so.
+    """
+    path = Path(path)
+    suffix = Path(path.name.removesuffix(".gz")).suffix
+    if suffix not in SUFFIXES:
+        raise BadData(
+            f"{path}: expected a name that ends in {', '.join(SUFFIXES)} (and .gz), found {path.name!r}"
+        )
+    if suffix == ".jsonl":
+        if label_names_file is not None:
+            raise BadParameter(
+                "expected a names file with numeric formats only: a .jsonl file has names, found both"
+            )
+        return _read_jsonl(DataFile(path, on_progress), labels)
+    names = read_label_names(label_names_file) if label_names_file is not None else None
+    if names is not None:
+        n_labels = len(names)
+    elif labels is not None:
+        n_labels = labels.n_names
+    if suffix == ".npz":
+        rows, found, sha256 = read_npz(path, n_labels, n_features, on_progress)
+    else:
+        file = DataFile(path, on_progress)
+        rows, found = (read_txt if suffix == ".txt" else read_svm)(file, n_labels, n_features)
+        sha256 = file.sha256
+    unknown = np.zeros(found.n_rows, np.int32)
+    if labels is not None and names is not None:
+        found, unknown = renumber_labels(found, ids_in_model(names, labels), labels.n_names)
+    return Dataset(
+        source=path.name,
+        sha256=sha256,
+        n_rows=rows.n_rows,
+        rows=rows,
+        texts=None,
+        named=None,
+        labels=found,
+        unknown_labels=unknown,
+        label_names=names if labels is None else None,
+    )
+
+
+def _read_jsonl(file: DataFile, model: NameTable | None) -> Dataset:
+    found = read_jsonl(file, model)
+    return Dataset(
+        source=file.path.name,
+        sha256=file.sha256,
+        n_rows=found.labels.n_rows,
+        rows=None,
+        texts=found.texts,
+        named=found.named,
+        labels=found.labels,
+        unknown_labels=found.unknown_labels,
+        label_names=found.label_names,
+    )

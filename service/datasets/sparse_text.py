@@ -1,0 +1,203 @@
+"""Readers of `.txt` (Extreme Classification Repository) and `.svm` (multi-label libsvm)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from service.datasets import sparse_kernel as kernels
+from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
+from service.datasets.growing import Growing
+from service.datasets.stream import DataFile
+from service.errors import BadData
+from service.kernels.tidy import tidy_labels, tidy_rows
+from service.rows import LabelRows, SparseRows
+
+_FOUND_MAX = 40
+
+
+class _Sizes(NamedTuple):
+    """What ids and rows are checked against; n_rows is None when no header told it."""
+
+    n_rows: int | None
+    n_labels: int
+    n_features: int
+
+
+class _Collected:
+    """The tidy rows read so far."""
+
+    def __init__(self) -> None:
+        self.n_rows = 0
+        self.label_counts = Growing(np.int32)
+        self.labels = Growing(np.int32)
+        self.feature_counts = Growing(np.int32)
+        self.features = Growing(np.int32)
+        self.values = Growing(np.float32)
+
+
+def read_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tuple[SparseRows, LabelRows]:
+    """Read the repository's format: a header `points features labels`, then `label,label feature:value ...`.
+
+    A row without labels begins with a space; an empty line is a row with neither. Ids are from 0 and below
+    the header's numbers. Labels and features of a row may come in any order; a repeated label counts once,
+    the values of a repeated feature are summed. `n_labels` and `n_features` (a model's) are the sizes of the
+    result when given, and the header may not exceed them. Raises BadData. Memory: the result and a block.
+    """
+    blocks = file.lines()
+    first = next(blocks, None)
+    if first is None:
+        raise file.fault(1, "expected a header `points features labels`, found an empty file")
+    line, _, rest = first.partition(b"\n")
+    sizes = _parse_header(file, line)
+    for what, found, most in (
+        ("labels", sizes.n_labels, n_labels),
+        ("features", sizes.n_features, n_features),
+    ):
+        if most is not None and found > most:
+            raise file.fault(
+                1, f"expected at most {most} {what} as in the model or names file, found {found}"
+            )
+    collected = _Collected()
+    _parse(file, itertools.chain([rest], blocks), 2, sizes, collected)
+    if collected.n_rows != sizes.n_rows:
+        raise file.fault(
+            collected.n_rows + 1, f"expected {sizes.n_rows} rows as the header says, found {collected.n_rows}"
+        )
+    return _finish(
+        collected,
+        sizes.n_labels if n_labels is None else n_labels,
+        sizes.n_features if n_features is None else n_features,
+    )
+
+
+def read_svm(file: DataFile, n_labels: int | None, n_features: int | None) -> tuple[SparseRows, LabelRows]:
+    """Read multi-label libsvm: rows as in the repository's format without a header.
+
+    Ids are taken as they are, whether they count from 0 or from 1; sizes are one more than the largest id
+    unless given. Empty lines and lines that begin with `#` are no rows; a row without labels begins with a
+    space. Raises BadData. Memory: the result and a block.
+    """
+    sizes = _Sizes(
+        None,
+        N_IDS_MAX if n_labels is None else n_labels,
+        N_IDS_MAX if n_features is None else n_features,
+    )
+    collected = _Collected()
+    _parse(file, file.lines(), 1, sizes, collected)
+    if not collected.n_rows:
+        raise file.fault(1, "expected at least one row, found none")
+    return _finish(collected, n_labels, n_features)
+
+
+def _parse_header(file: DataFile, line: bytes) -> _Sizes:
+    found = kernels.parse_header(np.frombuffer(line + b"\n", np.uint8), N_ROWS_MAX + 1)
+    n_rows, n_features, n_labels, well_formed = found
+    if not well_formed:
+        raise file.fault(1, f"expected a header `points features labels`, found {_shown(line)}")
+    if not 1 <= n_rows <= N_ROWS_MAX:
+        raise file.fault(1, f"expected 1 to {N_ROWS_MAX} points in the header, found {_shown(line)}")
+    if max(n_features, n_labels) > N_IDS_MAX:
+        raise file.fault(1, f"expected at most {N_IDS_MAX} features and labels, found {_shown(line)}")
+    return _Sizes(n_rows, n_labels, n_features)
+
+
+def _parse(file: DataFile, blocks: Iterator[bytes], line: int, sizes: _Sizes, collected: _Collected) -> None:
+    """Parse blocks of whole lines, the first of which is `line` of the file."""
+    room = kernels.room_for(0)
+    n_rows_max = N_ROWS_MAX if sizes.n_rows is None else sizes.n_rows
+    for block in blocks:
+        if len(room.row_start) <= len(block):
+            room = kernels.room_for(len(block) + len(block) // 8)
+        n_rows, n_hard, where, fault = kernels.parse_rows(
+            np.frombuffer(block, np.uint8),
+            sizes.n_rows is not None,
+            n_rows_max - collected.n_rows,
+            sizes.n_labels,
+            sizes.n_features,
+            room,
+        )
+        _fill_hard(file, block, line, room, n_hard)
+        if fault:
+            raise _refuse(file, block, line, where, fault, sizes)
+        _collect(file, block, line, room, n_rows, collected)
+        line += block.count(b"\n")
+
+
+def _collect(
+    file: DataFile, block: bytes, line: int, room: kernels.Block, n_rows: int, collected: _Collected
+) -> None:
+    """Bring the rows of a block into order and append them."""
+    label_ptr, feature_ptr = room.label_ptr[: n_rows + 1], room.feature_ptr[: n_rows + 1]
+    n_labels = tidy_labels(label_ptr, room.labels)
+    n_pairs, bad = tidy_rows(feature_ptr, room.features, room.values)
+    if bad >= 0:
+        at = line + block.count(b"\n", 0, int(room.row_start[bad]))
+        raise file.fault(at, "expected finite values, found a feature whose values sum to an infinite one")
+    collected.n_rows += n_rows
+    collected.label_counts.extend(np.diff(label_ptr))
+    collected.labels.extend(room.labels[:n_labels])
+    collected.feature_counts.extend(np.diff(feature_ptr))
+    collected.features.extend(room.features[:n_pairs])
+    collected.values.extend(room.values[:n_pairs])
+
+
+def _fill_hard(file: DataFile, block: bytes, line: int, room: kernels.Block, n_hard: int) -> None:
+    """Let Python read the numbers whose rounding the kernel left open."""
+    for place, start in zip(room.hard[:n_hard].tolist(), room.hard_start[:n_hard].tolist(), strict=True):
+        # the kernel has seen that a blank or a line end follows the number
+        text = block[start : start + kernels.NUMBER_BYTES_MAX].split(maxsplit=1)[0]
+        with np.errstate(over="ignore"):
+            value = np.float32(float(text))
+        if not np.isfinite(value):
+            pair = block.rfind(b"\n", 0, start) + 1
+            pair += len(block[pair:start].rstrip(b":0123456789"))
+            raise _refuse(file, block, line, pair, kernels.INFINITE, _Sizes(None, 0, 0))
+        room.values[place] = value
+
+
+def _finish(
+    collected: _Collected, n_labels: int | None, n_features: int | None
+) -> tuple[SparseRows, LabelRows]:
+    """Return the rows; a size that is None is found: one more than the largest id."""
+    labels, features = collected.labels.finish(), collected.features.finish()
+    if n_labels is None:
+        n_labels = int(labels.max(initial=-1)) + 1
+    if n_features is None:
+        n_features = int(features.max(initial=-1)) + 1
+    rows = SparseRows(_offsets(collected.feature_counts), features, collected.values.finish(), n_features)
+    return rows, LabelRows(_offsets(collected.label_counts), labels, n_labels)
+
+
+def _offsets(counts: Growing) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    found = counts.finish()
+    offsets = np.zeros(len(found) + 1, np.int64)
+    np.cumsum(found, out=offsets[1:])
+    return offsets
+
+
+def _shown(text: bytes) -> str:
+    """Return bytes of a file as a message shows them: quoted, short, harmless."""
+    return repr(text[:_FOUND_MAX].decode("ascii", "backslashreplace"))
+
+
+def _refuse(file: DataFile, block: bytes, line: int, where: int, fault: int, sizes: _Sizes) -> BadData:
+    """Return the error for a fault at byte `where` of a block whose first line is `line`."""
+    expected = {
+        kernels.BAD_LABEL: "expected label ids and commas (a row without labels begins with a space)",
+        kernels.LABEL_RANGE: f"expected a label id below {sizes.n_labels}",
+        kernels.BAD_FEATURE: "expected feature:value with a feature id",
+        kernels.NO_COLON: "expected a colon after the feature id",
+        kernels.FEATURE_RANGE: f"expected a feature id below {sizes.n_features}",
+        kernels.BAD_VALUE: f"expected a decimal number of at most {kernels.NUMBER_BYTES_MAX} bytes as value",
+        kernels.INFINITE: "expected a value that is finite in 32 bits",
+        kernels.EXTRA_ROW: f"expected {sizes.n_rows} rows as the header says",
+    }[fault]
+    words = block[where : where + 2 * _FOUND_MAX].split(b"\n", 1)[0].split(maxsplit=1)
+    found = _shown(words[0]) if words else "the end of the line"
+    if fault == kernels.EXTRA_ROW:
+        found = f"more, beginning with {found}"
+    return file.fault(line + block.count(b"\n", 0, where), f"{expected}, found {found}")
