@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.arrays import file_name
-from model_store.ensemble import EMPTY_SLOT, LANES, TreeEnsemble
+from model_store.bits import BLOCK_BITS, count_below, has, n_groups, popcount
+from model_store.ensemble import LANES, TreeEnsemble
 from model_store.errors import BadNames, Corrupt
-from model_store.hashing import slot_next, slot_start, spread
-from model_store.jit import kernel
+from model_store.jit import inlined, kernel
 from model_store.manifest import Manifest
 from model_store.names import NameTable, check_names
 
@@ -29,8 +29,8 @@ LABEL_COUNTS = "labels/counts"
 BFLOAT16_CHILDREN_MAX = 1 << 16
 """Sparse words of bfloat16 have 16 bits for a child's position."""
 
-CHUNK_MAX = (1 << 31) - 1
-"""The most slots or sparse words of a chunk: a place is an int32."""
+CHUNK_WORDS_MAX = (1 << 31) - 1
+"""The most sparse words of a chunk: row_ptr is int32."""
 
 FAULTS: dict[int, tuple[str, str]] = {
     1: ("child_ptr", "the number of trees first, the number of nodes last"),
@@ -40,32 +40,38 @@ FAULTS: dict[int, tuple[str, str]] = {
     5: ("node_label", "-1 at an inner node, and everywhere in a decision tree"),
     6: ("label_leaf", "the leaf of this label in this tree"),
     7: ("label_leaf", "-1 or the leaf of this label in this tree"),
-    8: ("slot_ptr", "ascending offsets from 0 to the number of slots"),
-    9: ("sparse_ptr", "ascending offsets from 0 to the number of words"),
-    10: ("dense_ptr", "ascending offsets from 0 to the number of weights"),
-    11: ("slot_ptr", "no slots, words or weights at a leaf"),
-    12: ("slot_ptr", f"1 to {CHUNK_MAX} slots and at most {CHUNK_MAX} words at an inner node"),
-    13: ("child_ptr", f"at most {BFLOAT16_CHILDREN_MAX} children where weights are bfloat16"),
-    14: ("dense_ptr", "a whole number of rows of padded(children) weights"),
-    15: ("slots", "an empty slot in every chunk"),
-    16: ("slots", "a feature of -1 or below n_features"),
-    17: ("slots", "a feature where probing from its start finds it"),
-    18: ("slots", "a feature once in a chunk"),
-    19: ("slots", "-1 as the place of an empty slot"),
-    20: ("slots", "the place of a row within the chunk"),
-    21: ("sparse", "a count of at most the number of children, within the chunk"),
-    22: ("sparse", "positions of children, ascending"),
-    23: ("sparse", "finite weights"),
-    24: ("slots", "as many rows as fill the chunk's words and weights"),
-    25: ("dense", "finite weights"),
-    26: ("dense", "zero in the padding"),
-    27: ("leaf_ptr", "ascending offsets from 0 to the number of values"),
-    28: ("leaf_ptr", "no labels at an inner node"),
-    29: ("leaf_label", "labels below n_labels, ascending within a leaf"),
-    30: ("leaf_value", "values from 0 to 1"),
-    31: ("node_bias", "zero at a root"),
+    8: ("node_chunk", "-1 at a leaf, the next chunk at an inner node"),
+    9: ("node_chunk", "as many inner nodes as chunks"),
+    10: ("node_bias", "zero at a root"),
+    11: ("block_ptr", "ascending offsets from 0 to the number of blocks"),
+    12: ("row_start", "ascending offsets from 0 to the number of row offsets"),
+    13: ("sparse_ptr", "ascending offsets from 0 to the number of words"),
+    14: ("dense_ptr", "ascending offsets from 0 to the number of weights"),
+    15: ("child_ptr", f"at most {BFLOAT16_CHILDREN_MAX} children where weights are bfloat16"),
+    16: ("sparse_ptr", f"at most {CHUNK_WORDS_MAX} words in a chunk"),
+    17: ("dense_ptr", "a whole number of rows of padded(children) weights"),
+    18: ("directory", "the number of blocks before the group"),
+    19: ("directory", "no features from n_features on"),
+    20: ("block_ptr", "as many blocks as the directory has"),
+    21: ("blocks", "a set of features that is not empty"),
+    22: ("blocks", "no features from n_features on"),
+    23: ("blocks", "dense rows of features that are used"),
+    24: ("blocks", "the number of sparse rows before the block"),
+    25: ("blocks", "the number of dense rows before the block"),
+    26: ("row_start", "one row offset more than sparse rows"),
+    27: ("dense_ptr", "as many dense rows as the blocks have"),
+    28: ("row_ptr", "ascending offsets from 0 to the chunk's number of words"),
+    29: ("sparse", "positions of children, ascending within a row"),
+    30: ("sparse", "finite weights"),
+    31: ("dense", "finite weights"),
+    32: ("dense", "zero in the padding"),
+    33: ("leaf_ptr", "ascending offsets from 0 to the number of values"),
+    34: ("leaf_ptr", "no labels at an inner node"),
+    35: ("leaf_label", "labels below n_labels, ascending within a leaf"),
+    36: ("leaf_value", "values from 0 to 1"),
 }
-"""What a fault means: the array at whose index it was found, and what was expected there."""
+"""What a fault means: the array at whose index it was found, and what was expected there. An array of more
+than one dimension is indexed as if it were flat."""
 
 Fault = tuple[int, int, int]
 
@@ -95,7 +101,7 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
 
     Raises Corrupt when one is missing or its type or shape is not the manifest's. Reads no data.
     """
-    n, k = manifest.n_nodes, manifest.n_labels
+    n, c, k = manifest.n_nodes, manifest.n_chunks, manifest.n_labels
     wide, narrow = {"float32": ("uint64", "float32"), "bfloat16": ("uint32", "uint16")}[manifest.weights]
     is_label_tree = manifest.kind == "label-tree"
     shapes: dict[str, tuple[str, tuple[int | None, ...]]] = {
@@ -103,12 +109,16 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
         "parent": ("int32", (n,)),
         "node_label": ("int32", (n,)),
         "label_leaf": ("int32", (manifest.n_trees, k) if is_label_tree else (0, 0)),
+        "node_chunk": ("int32", (n,)),
         "node_bias": ("float32", (n,)),
-        "slot_ptr": ("int64", (n + 1,)),
-        "slots": ("int32", (None, 2)),
-        "sparse_ptr": ("int64", (n + 1,)),
+        "directory": ("uint32", (c, n_groups(manifest.n_features), 2)),
+        "block_ptr": ("int64", (c + 1,)),
+        "blocks": ("uint32", (None, 4)),
+        "row_start": ("int64", (c + 1,)),
+        "row_ptr": ("int32", (None,)),
+        "sparse_ptr": ("int64", (c + 1,)),
         "sparse": (wide, (None,)),
-        "dense_ptr": ("int64", (n + 1,)),
+        "dense_ptr": ("int64", (c + 1,)),
         "dense": (narrow, (None,)),
         "leaf_ptr": ("int64", (1,) if is_label_tree else (n + 1,)),
         "leaf_label": ("int32", (None,)),
@@ -132,21 +142,19 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble) -> None:
     n_labels = manifest.n_labels
     _refuse(_check_forest(e.child_ptr, e.parent, e.node_bias, manifest.n_trees))
     _refuse(_check_labels(e.child_ptr, e.parent, e.node_label, e.label_leaf, is_label_tree, n_labels))
-    _refuse(_check_offsets(e.slot_ptr, len(e.slots), 8))
-    _refuse(_check_offsets(e.sparse_ptr, len(e.sparse), 9))
-    _refuse(_check_offsets(e.dense_ptr, len(e.dense), 10))
-    _refuse(_check_offsets(e.leaf_ptr, len(e.leaf_label), 27))
+    _refuse(_check_node_chunks(e.child_ptr, e.node_chunk, len(e.directory)))
+    _refuse(_check_offsets(e.block_ptr, len(e.blocks), 11))
+    _refuse(_check_offsets(e.row_start, len(e.row_ptr), 12))
+    _refuse(_check_offsets(e.sparse_ptr, len(e.sparse), 13))
+    _refuse(_check_offsets(e.dense_ptr, len(e.dense), 14))
+    _refuse(_check_offsets(e.leaf_ptr, len(e.leaf_label), 33))
     if len(e.leaf_value) != len(e.leaf_label):
         where = file_name(f"{ENSEMBLE}/leaf_value")
         raise Corrupt(where, f"{len(e.leaf_label)} values, one a label", len(e.leaf_value))
     if not is_label_tree:
         _refuse(_check_leaves(e.child_ptr, e.leaf_ptr, e.leaf_label, e.leaf_value, n_labels))
-    bits = e.dense.view(np.uint32 if e.dense.dtype.itemsize == 4 else np.uint16)
-    _refuse(
-        _check_chunks(
-            e.child_ptr, e.slot_ptr, e.slots, e.sparse_ptr, e.sparse, e.dense_ptr, bits, manifest.n_features
-        )
-    )
+    bits = e._replace(dense=e.dense.view(np.uint32 if e.dense.dtype.itemsize == 4 else np.uint16))
+    _refuse(_check_chunks(bits, manifest.n_features))
 
 
 def _taken(
@@ -228,7 +236,7 @@ def _check_forest(
         if parent[n] != -1:
             return 3, n, parent[n]
         if node_bias[n] != 0:
-            return 31, n, 1
+            return 10, n, 1
     for n in range(n_nodes):
         for child in range(child_ptr[n], child_ptr[n + 1]):
             if parent[child] != n:
@@ -281,139 +289,144 @@ def _check_leaves(
     for n in range(len(child_ptr) - 1):
         first, end = leaf_ptr[n], leaf_ptr[n + 1]
         if child_ptr[n + 1] > child_ptr[n] and end > first:
-            return 28, n, end - first
+            return 34, n, end - first
         before = -1
         for i in range(first, end):
             if leaf_label[i] <= before or leaf_label[i] >= n_labels:
-                return 29, i, leaf_label[i]
+                return 35, i, leaf_label[i]
             before = leaf_label[i]
             if not (leaf_value[i] >= 0 and leaf_value[i] <= 1):
-                return 30, i, -1
+                return 36, i, -1
     return 0, 0, 0
 
 
 @kernel
-def _check_chunks(
-    child_ptr: NDArray[np.int32],
-    slot_ptr: NDArray[np.int64],
-    slots: NDArray[np.int32],
-    sparse_ptr: NDArray[np.int64],
-    sparse: NDArray[Any],
-    dense_ptr: NDArray[np.int64],
-    dense_bits: NDArray[Any],
-    n_features: int,
-) -> Fault:
-    """Prove every chunk, after `_check_forest` and `_check_offsets` of the three offset arrays."""
-    seen = np.zeros((n_features + 7) >> 3, np.uint8)
-    for n in range(len(child_ptr) - 1):
-        n_children = int(child_ptr[n + 1]) - int(child_ptr[n])
-        own_slots = slots[slot_ptr[n] : slot_ptr[n + 1]]
-        own_sparse = sparse[sparse_ptr[n] : sparse_ptr[n + 1]]
-        own_dense = dense_bits[dense_ptr[n] : dense_ptr[n + 1]]
-        if n_children == 0:
-            if len(own_slots) + len(own_sparse) + len(own_dense) > 0:
-                return 11, n, len(own_slots) + len(own_sparse) + len(own_dense)
+def _check_node_chunks(child_ptr: NDArray[np.int32], node_chunk: NDArray[np.int32], n_chunks: int) -> Fault:
+    """Prove that the inner nodes own the chunks in order, after `_check_forest`."""
+    chunk = 0
+    for n in range(len(node_chunk)):
+        is_leaf = child_ptr[n + 1] == child_ptr[n]
+        if node_chunk[n] != (-1 if is_leaf else chunk):
+            return 8, n, node_chunk[n]
+        chunk += 0 if is_leaf else 1
+    if chunk != n_chunks:
+        return 9, 0, chunk
+    return 0, 0, 0
+
+
+@kernel
+def _check_chunks(e: TreeEnsemble, n_features: int) -> Fault:
+    """Prove every chunk, after all other checks of the ensemble; `e.dense` as the bits of its weights."""
+    for n in range(len(e.node_chunk)):
+        c = e.node_chunk[n]
+        if c < 0:
             continue
-        if len(own_slots) < 1 or len(own_slots) > CHUNK_MAX or len(own_sparse) > CHUNK_MAX:
-            return 12, n, len(own_slots)
-        if sparse.itemsize == 4 and n_children > BFLOAT16_CHILDREN_MAX:
-            return 13, n, n_children
+        n_children = int(e.child_ptr[n + 1]) - int(e.child_ptr[n])
+        block, word, weight = int(e.block_ptr[c]), int(e.sparse_ptr[c]), int(e.dense_ptr[c])
+        row = int(e.row_start[c])
+        blocks = e.blocks[block : e.block_ptr[c + 1]]
+        row_ptr = e.row_ptr[row : e.row_start[c + 1]]
+        sparse = e.sparse[word : e.sparse_ptr[c + 1]]
+        dense = e.dense[weight : e.dense_ptr[c + 1]]
         width = (n_children + LANES - 1) // LANES * LANES
-        if len(own_dense) % width != 0:
-            return 14, n, len(own_dense)
-        fault, index, found = _check_table(own_slots, n_features, seen)
+        if sparse.itemsize == 4 and n_children > BFLOAT16_CHILDREN_MAX:
+            return 15, n, n_children
+        if len(sparse) > CHUNK_WORDS_MAX:
+            return 16, c, len(sparse)
+        if len(dense) % width != 0:
+            return 17, c, len(dense)
+        fault, index, found = _check_directory(e.directory[c], len(blocks), n_features)
         if fault != 0:
-            return fault, 2 * (int(slot_ptr[n]) + index), found
-        fault, index, found = _check_rows(own_slots, own_sparse, len(own_dense) // width, n_children)
+            return fault, c if fault == 20 else 2 * len(e.directory[c]) * c + index, found
+        last_features = _last_features(e.directory[c], n_features)
+        fault, index, found = _check_blocks(blocks, last_features, len(row_ptr) - 1, len(dense) // width)
         if fault != 0:
-            if fault == 20 or fault == 24:
-                return fault, 2 * (int(slot_ptr[n]) + index) + 1, found
-            return fault, int(sparse_ptr[n]) + index, found
-        fault, index, found = _check_dense(own_dense, n_children, width)
+            return fault, c if fault > 25 else 4 * block + index, found
+        fault, index, found = _check_rows(row_ptr, sparse, n_children)
         if fault != 0:
-            return fault, int(dense_ptr[n]) + index, found
+            return fault, (row if fault == 28 else word) + index, found
+        fault, index, found = _check_dense(dense, n_children, width)
+        if fault != 0:
+            return fault, weight + index, found
+    return 0, 0, 0
+
+
+@inlined
+def _last_features(directory: NDArray[np.uint32], n_features: int) -> np.uint32:
+    """Return the features that a chunk's last block may have: fewer than 32 when it is the last of all."""
+    n_over = n_features & 31
+    last = (n_features - 1) >> BLOCK_BITS
+    if n_over == 0 or has(directory[last >> BLOCK_BITS, 0], last) == 0:
+        return np.uint32(0xFFFFFFFF)
+    return np.uint32((1 << n_over) - 1)
+
+
+@kernel
+def _check_directory(directory: NDArray[np.uint32], n_blocks: int, n_features: int) -> Fault:
+    """Prove that a chunk's directory counts its blocks; it has one entry or more."""
+    blocks = 0
+    for group in range(len(directory)):
+        if directory[group, 1] != blocks:
+            return 18, 2 * group + 1, directory[group, 1]
+        blocks += popcount(directory[group, 0])
+    last = len(directory) - 1
+    end = (n_features + 31) >> BLOCK_BITS
+    if end & 31 and popcount(directory[last, 0]) != count_below(directory[last, 0], end):
+        return 19, 2 * last, directory[last, 0]
+    if blocks != n_blocks:
+        return 20, 0, n_blocks
     return 0, 0, 0
 
 
 @kernel
-def _check_table(slots: NDArray[np.int32], n_features: int, seen: NDArray[np.uint8]) -> Fault:
-    """Prove that a chunk's hash table finds each of its features, and finds it once.
-
-    Linear whatever the bytes: a feature is found when no empty slot lies between its start and its slot, so
-    the length of the run of full slots before it decides. `seen` holds a bit a feature, all clear before
-    and after.
-    """
-    n_slots = len(slots)
-    empty = n_slots - 1
-    while empty >= 0 and slots[empty, 0] != EMPTY_SLOT:
-        empty -= 1
-    if empty < 0:
-        return 15, 0, n_slots
-    run = 0
-    slot = empty
-    for _ in range(n_slots):
-        slot = int(slot_next(slot, n_slots))
-        feature = slots[slot, 0]
-        if feature == EMPTY_SLOT:
-            if slots[slot, 1] != -1:
-                return 19, slot, slots[slot, 1]
-            run = 0
-            continue
-        if feature < 0 or feature >= n_features:
-            return 16, slot, feature
-        distance = slot - int(slot_start(spread(feature), n_slots))
-        if (distance if distance >= 0 else distance + n_slots) > run:
-            return 17, slot, feature
-        run += 1
-        bit = np.uint8(1 << (feature & 7))
-        if seen[feature >> 3] & bit:
-            return 18, slot, feature
-        seen[feature >> 3] |= bit
-    for slot in range(n_slots):
-        if slots[slot, 0] != EMPTY_SLOT:
-            seen[slots[slot, 0] >> 3] = 0
+def _check_blocks(blocks: NDArray[np.uint32], last_features: np.uint32, n_sparse: int, n_dense: int) -> Fault:
+    """Prove that a chunk's blocks count its rows, so that no row found through them is outside."""
+    sparse, dense = 0, 0
+    for b in range(len(blocks)):
+        used, is_dense = blocks[b, 0], blocks[b, 1]
+        if used == 0:
+            return 21, 4 * b, used
+        if b == len(blocks) - 1 and used & ~last_features != 0:
+            return 22, 4 * b, used
+        if is_dense & ~used != 0:
+            return 23, 4 * b + 1, is_dense
+        if blocks[b, 2] != sparse:
+            return 24, 4 * b + 2, blocks[b, 2]
+        if blocks[b, 3] != dense:
+            return 25, 4 * b + 3, blocks[b, 3]
+        sparse += popcount(np.uint32(used & ~is_dense))
+        dense += popcount(is_dense)
+    if sparse != n_sparse:
+        return 26, 0, n_sparse
+    if dense != n_dense:
+        return 27, 0, n_dense
     return 0, 0, 0
 
 
 @kernel
-def _check_rows(slots: NDArray[np.int32], sparse: NDArray[Any], n_dense: int, n_children: int) -> Fault:
-    """Prove that the slots' places are rows, and that the rows fill the chunk.
-
-    Linear whatever the bytes: rows that overlap would add up to more words than there are.
-    """
-    n_words = len(sparse)
+def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: int) -> Fault:
+    """Prove that a chunk's sparse rows lie one after the other and hold children and finite weights."""
+    last = len(row_ptr) - 1  # 0 or more: the number of sparse rows was seen to be so
+    if row_ptr[0] != 0:
+        return 28, 0, row_ptr[0]
+    if row_ptr[last] != len(sparse):
+        return 28, last, row_ptr[last]
     half = np.uint64(4 * sparse.itemsize)
     low = (np.uint64(1) << half) - np.uint64(1)
     exponent = np.uint64(0x7F800000) if sparse.itemsize == 8 else np.uint64(0x7F80)
-    words, rows = 0, 0
-    for slot in range(len(slots)):
-        if slots[slot, 0] == EMPTY_SLOT:
-            continue
-        place = int(slots[slot, 1])
-        if place < 0:
-            rows += 1
-            if -1 - place >= n_dense or rows > n_dense:
-                return 20, slot, place
-            continue
-        if place >= n_words:
-            return 20, slot, place
-        count = np.uint64(sparse[place])
-        if count > np.uint64(n_children) or place + int(count) >= n_words:
-            return 21, place, int(count)
-        words += int(count) + 1
-        if words > n_words:
-            return 24, slot, words
+    for row in range(last):
+        first, end = row_ptr[row], row_ptr[row + 1]
+        if end < first or end > len(sparse):
+            return 28, row + 1, end
         before = -1
-        for i in range(place + 1, place + 1 + int(count)):
+        for i in range(first, end):
             word = np.uint64(sparse[i])
             child = int(word & low)
             if child <= before or child >= n_children:
-                return 22, i, child
+                return 29, i, child
             before = child
             if ((word >> half) & exponent) == exponent:
-                return 23, i, int(word >> half)
-    if words != n_words or rows != n_dense:
-        return 24, 0, words
+                return 30, i, int(word >> half)
     return 0, 0, 0
 
 
@@ -430,8 +443,8 @@ def _check_dense(dense_bits: NDArray[Any], n_children: int, width: int) -> Fault
         if bad:  # so rare that it may look again for the index
             for i in range(row, row + n_children):
                 if (dense_bits[i] & exponent) == exponent:
-                    return 25, i, dense_bits[i]
+                    return 31, i, dense_bits[i]
             for i in range(row + n_children, row + width):
                 if dense_bits[i] != 0:
-                    return 26, i, dense_bits[i]
+                    return 32, i, dense_bits[i]
     return 0, 0, 0

@@ -84,11 +84,6 @@ class FileSystem:
         with os.scandir(path) as found:
             return sorted(Entry(e.name, e.is_dir(follow_symlinks=False)) for e in found)
 
-    def stamp(self, path: Path) -> tuple[int, int, int]:
-        """Return numbers that differ after a file was replaced or a directory's entries changed."""
-        found = path.stat()
-        return found.st_ino, found.st_mtime_ns, found.st_size
-
     def read(self, path: Path, bytes_max: int) -> bytes:
         """Return the bytes of a small file, at most `bytes_max` + 1 of them."""
         with _opened(path) as fd, os.fdopen(os.dup(fd), "rb") as file:

@@ -22,6 +22,7 @@ SEAL = "manifest.sha256"
 ARRAYS = "arrays"
 
 MANIFEST_BYTES_MAX = 1 << 20
+SEAL_BYTES_MAX = 256
 ITEMS_MAX = 256
 """The most arrays, parameters or metrics of a manifest."""
 
@@ -71,6 +72,7 @@ class Manifest:
     weights: Weights
     n_trees: int
     n_nodes: int
+    n_chunks: int
     n_labels: int
     n_features: int
     trainer: TrainerInfo
@@ -127,6 +129,7 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         weights=fields.choice("weights", WEIGHTS),
         n_trees=fields.integer("n_trees", 1, TREES_MAX),
         n_nodes=fields.integer("n_nodes", 1, IDS_MAX),
+        n_chunks=fields.integer("n_chunks", 0, IDS_MAX),
         n_labels=fields.integer("n_labels", 1, IDS_MAX),
         n_features=fields.integer("n_features", 1, IDS_MAX),
         trainer=_trainer(fields.take("trainer")),

@@ -1,0 +1,111 @@
+"""A version as a tar: the two files of its manifest first, then its arrays in the order of their names.
+
+Reading is not extraction: the manifest says which members follow and how long they are, and anything else
+is refused before it is written. No name of the archive ever becomes a path.
+"""
+
+from __future__ import annotations
+
+import mmap
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from model_store.arrays import file_name
+from model_store.errors import Corrupt, StoreUnreadable
+from model_store.fs import Buffer, FileSystem, write_file
+from model_store.manifest import (
+    ARRAYS,
+    MANIFEST,
+    MANIFEST_BYTES_MAX,
+    SEAL,
+    SEAL_BYTES_MAX,
+    Manifest,
+    parse_manifest,
+)
+
+_BLOCK = 512
+_PIECE_BYTES = 1 << 20
+
+
+def archive_pieces(fs: FileSystem, directory: Path, manifest: Manifest) -> Iterator[Buffer]:
+    """Yield the bytes of the tar of a version; the same for the same version. Raises OSError."""
+    for name, bytes_max in ((MANIFEST, MANIFEST_BYTES_MAX), (SEAL, SEAL_BYTES_MAX)):
+        yield from _member(name, fs.read(directory / name, bytes_max))
+    for name in sorted(manifest.arrays):
+        file = f"{ARRAYS}/{file_name(name)}"
+        yield from _member(file, fs.map(directory / file).data)
+    yield bytes(2 * _BLOCK)
+
+
+def read_archive(
+    fs: FileSystem, file: BinaryIO, directory: Path, require_space: Callable[[int], None]
+) -> Manifest:
+    """Write the arrays of the version in the tar `file` into `directory` and return its manifest.
+
+    `require_space` is told the bytes to be written before any is. Raises Corrupt for a tar that
+    `archive_pieces` would not have made, StoreUnreadable when `file` cannot be read, and OSError when
+    `directory` cannot be written. The contents of the arrays are not looked at.
+    """
+    sealed = []
+    for name, bytes_max in ((MANIFEST, MANIFEST_BYTES_MAX), (SEAL, SEAL_BYTES_MAX)):
+        size = _read_header(file, name)
+        if size > bytes_max:
+            raise Corrupt(f"archive: {name}", f"at most {bytes_max} bytes", size)
+        sealed.append(b"".join(_read_content(file, name, size)))
+    manifest = parse_manifest(*sealed)
+    require_space(manifest.model_bytes)
+    fs.mkdir(directory / ARRAYS)
+    for name, info in sorted(manifest.arrays.items()):
+        member = f"{ARRAYS}/{file_name(name)}"
+        size = _read_header(file, member)
+        if size != info.bytes:
+            raise Corrupt(f"archive: {member}", f"{info.bytes} bytes", size)
+        write_file(fs, directory / member, _read_content(file, member, size))
+    fs.fsync_dir(directory / ARRAYS)
+    if _read(file, 2 * _BLOCK) != bytes(2 * _BLOCK):
+        raise Corrupt("archive", "an end after the last array", "more or nothing")
+    return manifest
+
+
+def _member(name: str, data: bytes | mmap.mmap) -> Iterator[Buffer]:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(data), 0o444
+    yield info.tobuf(tarfile.GNU_FORMAT)
+    for start in range(0, len(data), _PIECE_BYTES):
+        yield data[start : start + _PIECE_BYTES]
+    yield bytes(-len(data) % _BLOCK)
+
+
+def _read_header(file: BinaryIO, expected: str) -> int:
+    """Return the size of the next member, which must be the regular file `expected`."""
+    block = _read(file, _BLOCK)
+    try:
+        info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+    except (tarfile.HeaderError, ValueError) as error:
+        raise Corrupt("archive", f"a tar header of {expected}", str(error)) from error
+    if info.name != expected or not info.isreg() or info.size < 0:
+        raise Corrupt("archive", f"the file {expected}", ascii(info.name)[:120])
+    return info.size
+
+
+def _read_content(file: BinaryIO, name: str, size: int) -> Iterator[bytes]:
+    for start in range(0, size, _PIECE_BYTES):
+        length = min(_PIECE_BYTES, size - start)
+        piece = _read(file, length)
+        if len(piece) < length:
+            raise Corrupt(f"archive: {name}", f"{size} bytes", start + len(piece))
+        yield piece
+    _read(file, -size % _BLOCK)
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    """Return the next `size` bytes, fewer only at the end."""
+    found = b""
+    try:
+        while len(found) < size and (piece := file.read(size - len(found))):
+            found += piece
+    except OSError as error:
+        raise StoreUnreadable(f"archive: expected to read it, found {error}") from error
+    return found

@@ -1,0 +1,171 @@
+"""One version as a directory: its files written from a draft, and opened again as a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from model_store.arrays import ArrayInfo, check_digest, map_array, write_array
+from model_store.checks import ENSEMBLE, LABELS, assemble, check_version
+from model_store.documents import seal
+from model_store.ensemble import Kind, Link, TreeEnsemble, Weights
+from model_store.errors import Corrupt
+from model_store.fs import FileSystem, Mapped, write_file
+from model_store.manifest import (
+    ARRAYS,
+    MANIFEST,
+    MANIFEST_BYTES_MAX,
+    SCHEMA_VERSION,
+    SEAL,
+    SEAL_BYTES_MAX,
+    DataInfo,
+    Manifest,
+    Parameter,
+    TrainerInfo,
+    parse_manifest,
+    render_manifest,
+)
+from model_store.names import NameTable
+
+HEADROOM_BYTES = 1 << 20
+"""What a version needs besides the bytes of its arrays: headers, the manifest, directories."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Draft:
+    """What a training run hands over to be published.
+
+    features  "kind" and the parameters of the features
+    labels    the name of every label, n_labels of them
+    extra     further arrays by "group/name": the features' own, and "labels/counts", int64[K], the training
+              rows of each label
+    """
+
+    kind: Kind
+    link: Link
+    weights: Weights
+    n_features: int
+    trainer: TrainerInfo
+    seed: int
+    data: DataInfo
+    metrics: Mapping[str, float]
+    features: Mapping[str, Parameter]
+    ensemble: TreeEnsemble
+    labels: NameTable
+    extra: Mapping[str, NDArray[Any]] = dataclasses.field(default_factory=dict)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return all arrays by "group/name"."""
+        own = {f"{ENSEMBLE}/{name}": array for name, array in self.ensemble._asdict().items()}
+        own.update({f"{LABELS}/{name}": array for name, array in self.labels._asdict().items()})
+        for name in self.extra.keys() & own.keys():
+            raise Corrupt("draft", f"no extra array {name}, which is the ensemble's or the labels'", "one")
+        return {**own, **self.extra}
+
+    def needed_bytes(self) -> int:
+        """Return how many bytes publishing takes on disk, a little more than it will."""
+        return sum(array.nbytes for array in self.arrays().values()) + HEADROOM_BYTES
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """An opened version: everything mapped read-only; it stays valid when the version is deleted.
+
+    arrays  all of them by "group/name", plain ndarrays over the maps
+    """
+
+    manifest: Manifest
+    ensemble: TreeEnsemble
+    labels: NameTable
+    arrays: Mapping[str, NDArray[Any]]
+
+
+@functools.cache
+def code_version() -> str:
+    """Return the version of this code, "0" when it was not installed."""
+    try:
+        return importlib.metadata.version("xylem-serve")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"
+
+
+def manifest_of(draft: Draft) -> Manifest:
+    """Return the manifest of a draft, but for its model, version and arrays, having checked everything.
+
+    Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
+    """
+    manifest = Manifest(
+        schema_version=SCHEMA_VERSION,
+        model="draft",
+        version=1,
+        created_at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        kind=draft.kind,
+        link=draft.link,
+        weights=draft.weights,
+        n_trees=int(draft.ensemble.child_ptr[0]),
+        n_nodes=len(draft.ensemble.parent),
+        n_chunks=len(draft.ensemble.directory),
+        n_labels=draft.labels.n_names,
+        n_features=int(draft.n_features),
+        trainer=TrainerInfo(draft.trainer.name, dict(draft.trainer.parameters)),
+        seed=int(draft.seed),
+        code_version=code_version(),
+        data=draft.data,
+        metrics={name: float(value) for name, value in draft.metrics.items()},
+        features=dict(draft.features),
+        arrays={},
+    )
+    render_manifest(manifest)
+    check_version(manifest, draft.arrays())
+    return manifest
+
+
+def write_arrays(fs: FileSystem, directory: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, ArrayInfo]:
+    """Write arrays into a new version's directory, all synced; return the manifest's entries."""
+    home = directory / ARRAYS
+    fs.mkdir(home)
+    infos = {name: write_array(fs, home, name, array) for name, array in sorted(arrays.items())}
+    fs.fsync_dir(home)
+    return infos
+
+
+def write_manifest(fs: FileSystem, directory: Path, manifest: Manifest) -> None:
+    """Write the manifest and its seal, the last files of a version, and sync the directory."""
+    data = render_manifest(manifest)
+    write_file(fs, directory / MANIFEST, [data])
+    write_file(fs, directory / SEAL, [seal(data, MANIFEST)])
+    fs.fsync_dir(directory)
+
+
+def read_manifest(fs: FileSystem, directory: Path) -> Manifest:
+    """Return a version's manifest; raise Corrupt, or FileNotFoundError when a file is missing."""
+    data = fs.read(directory / MANIFEST, MANIFEST_BYTES_MAX)
+    return parse_manifest(data, fs.read(directory / SEAL, SEAL_BYTES_MAX))
+
+
+def map_version(fs: FileSystem, directory: Path, manifest: Manifest) -> tuple[Model, dict[str, Mapped]]:
+    """Return the model over the mapped arrays of a version, and the maps.
+
+    Types, shapes and lengths are checked, data are not read: see `verify_version`. Raises Corrupt, or
+    FileNotFoundError when a file is missing.
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    maps: dict[str, Mapped] = {}
+    for name, info in manifest.arrays.items():
+        arrays[name], maps[name] = map_array(fs, directory / ARRAYS, name, info)
+    ensemble, labels = assemble(manifest, arrays)
+    return Model(manifest, ensemble, labels, arrays), maps
+
+
+def verify_version(model: Model, maps: Mapping[str, Mapped]) -> None:
+    """Raise Corrupt unless every digest is right and every invariant holds; two passes over the data."""
+    for name, info in model.manifest.arrays.items():
+        check_digest(name, maps[name], info)
+    check_version(model.manifest, model.arrays)

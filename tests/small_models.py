@@ -1,0 +1,93 @@
+"""Small models to publish: random trees through `build_ensemble`, the same for the same seed."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Chunk, Tree, Weights
+from model_store.manifest import DataInfo, TrainerInfo
+from model_store.names import build_names
+from model_store.version import Draft
+
+
+def random_chunk(rng: np.random.Generator, n_features: int, n_children: int, share: float) -> Chunk:
+    """A chunk with both kinds of rows: sparse ones, and a few that every child has a weight for."""
+    used = rng.random((n_features, n_children)) < share
+    used[rng.random(n_features) < 0.2] = True
+    features = np.flatnonzero(used.any(axis=1))
+    rows, children = np.nonzero(used[features])
+    return Chunk(
+        features=features.astype(np.int32),
+        row_ptr=np.concatenate([[0], np.cumsum(used[features].sum(axis=1))]).astype(np.int64),
+        child=children.astype(np.int32),
+        weight=rng.standard_normal(len(rows)).astype(np.float32),
+        bias=rng.standard_normal(n_children).astype(np.float32),
+    )
+
+
+def random_tree(
+    rng: np.random.Generator, n_labels: int, n_features: int, arity: int, share: float, is_label_tree: bool
+) -> Tree:
+    """A complete tree of `n_labels` leaves, numbered breadth-first."""
+    levels = [n_labels]
+    while levels[-1] > 1:
+        levels.append(-(-levels[-1] // arity))
+    levels.reverse()
+    counts: list[int] = []
+    for above, below in itertools.pairwise(levels):
+        counts += np.bincount(np.arange(below) * above // below, minlength=above).tolist()
+    counts += [0] * n_labels
+    node_label = np.full(len(counts), -1, np.int32)
+    chunks = [random_chunk(rng, n_features, c, share) if c else None for c in counts]
+    if is_label_tree:
+        node_label[-n_labels:] = rng.permutation(n_labels)
+        return Tree(_child_ptr(counts), node_label, chunks)
+    histograms = [None if c else _histogram(rng, n_labels) for c in counts]
+    return Tree(_child_ptr(counts), node_label, chunks, histograms)
+
+
+def _child_ptr(counts: list[int]) -> np.ndarray:
+    return (1 + np.concatenate([[0], np.cumsum(counts)])).astype(np.int32)
+
+
+def _histogram(rng: np.random.Generator, n_labels: int) -> tuple[np.ndarray, np.ndarray]:
+    labels = np.flatnonzero(rng.random(n_labels) < 0.3).astype(np.int32)
+    return labels, rng.random(len(labels)).astype(np.float32)
+
+
+def small_draft(
+    seed: int = 0,
+    *,
+    kind: str = "label-tree",
+    weights: Weights = "float32",
+    n_trees: int = 2,
+    n_labels: int = 11,
+    n_features: int = 70,
+    arity: int = 3,
+    share: float = 0.05,
+    **changes: Any,
+) -> Draft:
+    """A draft ready to publish; `changes` replace its fields."""
+    rng = np.random.default_rng(seed)
+    trees = [
+        random_tree(rng, n_labels, n_features, arity, share, kind == "label-tree") for _ in range(n_trees)
+    ]
+    fields: dict[str, Any] = {
+        "kind": kind,
+        "link": "hinge2",
+        "weights": weights,
+        "n_features": n_features,
+        "trainer": TrainerInfo("label-tree", {"leaf_size": 100, "epsilon": 0.1, "weights": weights}),
+        "seed": seed,
+        "data": DataInfo("train.txt", 100, "0" * 64),
+        "metrics": {"P@1": 86.5},
+        "features": {"kind": "raw"},
+        "ensemble": build_ensemble(trees, n_labels, n_features, weights),
+        "labels": build_names(f"label::{i}" for i in range(n_labels)),
+        "extra": {"labels/counts": np.arange(n_labels, dtype=np.int64)},
+    }
+    return Draft(**{**fields, **changes})
