@@ -14,9 +14,8 @@ from typing import Any
 import llvmlite.ir as ir
 import numpy as np
 from numba import types
-from numba.extending import intrinsic
 
-from model_store.jit import borrowing_inlined
+from model_store.jit import borrowing_inlined, instruction
 
 BLOCK_BITS = 5
 """A block holds 2^5 features, a group 2^5 blocks."""
@@ -25,7 +24,8 @@ _MASK = 31
 _ONE = np.uint32(1)
 
 
-def _popcount(typing_context: Any, word: Any) -> Any:
+@instruction
+def popcount(typing_context: Any, word: Any) -> Any:
     """Return how many bits of a uint32 are set, int64."""
     if word != types.uint32:
         return None
@@ -34,9 +34,6 @@ def _popcount(typing_context: Any, word: Any) -> Any:
         return builder.zext(builder.ctpop(arguments[0]), ir.IntType(64))
 
     return types.int64(types.uint32), generate
-
-
-popcount: Any = intrinsic(_popcount)
 
 
 @borrowing_inlined

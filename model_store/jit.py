@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import numba
 from numba.core import config
 from numba.core.caching import _CacheLocator
+from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -142,3 +143,11 @@ def borrowing_inlined(function: F) -> F:
     """Compile a helper of borrowing kernels into each that calls it."""
     compiled: F = numba.njit(**_OPTIONS, _nrt=False, forceinline=True)(function)
     return compiled
+
+
+def instruction(emit: Callable[..., Any]) -> Any:
+    """Make `emit(typing_context, *types) -> (signature, code generator)` callable in kernels.
+
+    numba's `intrinsic`; what it returns is called with other arguments than `emit` has, hence Any.
+    """
+    return intrinsic(emit)

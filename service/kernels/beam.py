@@ -1,0 +1,185 @@
+"""Beam search: the top_r labels of a row, looking at no more than beam_width inner nodes a level.
+
+Source: Prabhu et al. 2018 (Parabel), tree-model-size.txt section 2.3. A leaf is an answer at whatever level
+it stands; the beam holds inner nodes only. In an ensemble each tree has its own beam, and a label's
+probability is the mean over the trees, 0 in a tree whose beam missed it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import LANES, TreeEnsemble
+from model_store.jit import borrowing_inlined as inlined
+from model_store.jit import borrowing_kernel as kernel
+from service.kernels.answers import finish_answer, write_answer
+from service.kernels.heaps import keep_best, sort_best
+from service.kernels.links import log_link, margin_cut
+from service.kernels.scorer import score_in_turn, start_turns
+from service.kernels.simd import lowest_lane, vbroadcast, vgreater, vload
+from service.kernels.workspace import Workspace
+
+
+@kernel
+def beam_rows(
+    ensemble: TreeEnsemble,
+    link: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    first: int,
+    last: int,
+    beam_width: int,
+    top_r: int,
+    node_mask: NDArray[np.uint8],
+    work: Workspace,
+    counts_out: NDArray[np.int64],
+    labels_out: NDArray[np.int32],
+    scores_out: NDArray[np.float32],
+) -> None:
+    """Answer rows first .. last - 1 of compressed sparse rows.
+
+    link        one of LINK_CODES
+    indices     int32, strictly ascending within a row; values float32, finite
+    beam_width  in [1, the workspace's B]; top_r in [1, R]
+    node_mask   uint8[N]: 0 where no label below the node is allowed; or empty: all are
+    counts_out  int64[n]: how many labels row i has; labels_out int32[n, top_r], scores_out float32[n, top_r]:
+                the labels, the best first, and their probabilities; of equal scores the smaller label first
+    Cost: beam_width chunks a level and tree. The answer to a row does not depend on the other rows.
+    """
+    n_trees = ensemble.child_ptr[0]
+    for row in range(first, last):
+        low, high = indptr[row], indptr[row + 1]
+        indices_of_row, values_of_row = indices[low:high], values[low:high]
+        work.stamp[0] += 1
+        n_best = 0
+        n_seen = 0
+        for root in range(n_trees):
+            n_best, n_seen = _search_tree(
+                ensemble,
+                link,
+                root,
+                indices_of_row,
+                values_of_row,
+                beam_width,
+                top_r,
+                node_mask,
+                n_seen,
+                work,
+            )
+        for i in range(n_seen):
+            label = ensemble.node_label[work.leaf_seen[i]]
+            mean = work.label_sum[label] / np.float32(n_trees)
+            n_best = keep_best(work.best_score, work.best_label, n_best, top_r, mean, label)
+        n_best = finish_answer(n_trees == 1, n_best, work)
+        write_answer(n_best, row, work, counts_out, labels_out, scores_out)
+
+
+@inlined
+def _search_tree(
+    ensemble: TreeEnsemble,
+    link: int,
+    root: int,
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    beam_width: int,
+    top_r: int,
+    node_mask: NDArray[np.uint8],
+    n_seen: int,
+    work: Workspace,
+) -> tuple[int, int]:
+    """Go down one tree; return (labels kept in best_*, leaves in leaf_seen)."""
+    work.beam_score[0] = np.float32(0.0)
+    work.beam_node[0] = root
+    n_beam = 1
+    n_best = 0
+    while n_beam > 0:
+        n_next = 0
+        start_turns(work)
+        for k in range(n_beam):
+            score_in_turn(ensemble, work.beam_node, k, n_beam, indices, values, work)
+            n_next, n_best, n_seen = _offer_children(
+                ensemble,
+                link,
+                work.beam_node[k],
+                work.beam_score[k],
+                beam_width,
+                top_r,
+                node_mask,
+                n_next,
+                n_best,
+                n_seen,
+                work,
+            )
+        sort_best(work.next_score, work.next_node, n_next)
+        for k in range(n_next):
+            work.beam_score[k] = work.next_score[k]
+            work.beam_node[k] = work.next_node[k]
+        n_beam = n_next
+    return n_best, n_seen
+
+
+@inlined
+def _offer_children(
+    ensemble: TreeEnsemble,
+    link: int,
+    node: int,
+    score: np.float32,
+    beam_width: int,
+    top_r: int,
+    node_mask: NDArray[np.uint8],
+    n_next: int,
+    n_best: int,
+    n_seen: int,
+    work: Workspace,
+) -> tuple[int, int, int]:
+    """Offer a scored node's children to the next level and the answer; return their new sizes.
+
+    Whole vectors of children that cannot enter either are passed over by one comparison of margins.
+    """
+    n_trees = ensemble.child_ptr[0]
+    floor = np.float32(-np.inf)
+    if n_trees == 1 and n_best == top_r:
+        floor = work.best_score[0]
+    if n_next < beam_width:
+        next_floor = np.float32(-np.inf)
+    else:
+        next_floor = work.next_score[0]
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    cut = vbroadcast(margin_cut(link, min(floor, next_floor) - score))
+    for tile in range(0, n_children, LANES):
+        lanes = vgreater(vload(work.margins, tile), cut)
+        while lanes != 0:
+            position = tile + lowest_lane(lanes)
+            lanes &= lanes - 1
+            if position >= n_children:
+                break
+            here = child + position
+            if len(node_mask) > 0 and node_mask[here] == 0:
+                continue
+            log_score = score + log_link(link, work.margins[position])
+            if ensemble.node_chunk[here] >= 0:
+                n_next = keep_best(work.next_score, work.next_node, n_next, beam_width, log_score, here)
+            elif n_trees > 1:
+                n_seen = _add_leaf(ensemble, here, np.exp(log_score), n_seen, work)
+            else:
+                label = ensemble.node_label[here]
+                n_best = keep_best(work.best_score, work.best_label, n_best, top_r, log_score, label)
+    return n_next, n_best, n_seen
+
+
+@inlined
+def _add_leaf(
+    ensemble: TreeEnsemble, leaf: int, probability: np.float32, n_seen: int, work: Workspace
+) -> int:
+    """Add a tree's probability of the leaf's label to the label's sum; return the number of labels seen."""
+    label = ensemble.node_label[leaf]
+    if work.label_stamp[label] != work.stamp[0]:
+        work.label_stamp[label] = work.stamp[0]
+        work.label_sum[label] = np.float32(0.0)
+        work.leaf_seen[n_seen] = leaf
+        n_seen += 1
+    work.label_sum[label] += probability
+    return n_seen

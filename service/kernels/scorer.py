@@ -1,0 +1,180 @@
+"""The scorer: the margins of a chunk's children for one row. Every traversal scores through here.
+
+Four steps, each of which asks for the cache lines that the next one reads, so that a traversal can have
+several chunks on their way at once: `find_blocks` counts bits in the chunk's directory, `find_rows` in the
+blocks found, `find_words` looks up where sparse rows lie, and `score_children` adds the rows up. None of the
+first three has a branch that depends on the data. The additions have a fixed order (bias, then sparse rows,
+then dense rows, each by ascending feature), so that a margin has the same bits in every traversal.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.bits import BLOCK_BITS, GROUP_BITS, count_below, has
+from model_store.ensemble import LANES, TreeEnsemble
+from model_store.jit import borrowing_inlined as inlined
+from service.kernels.simd import prefetch, vadd, vbroadcast, vload, vmul, vstore
+from service.kernels.words import load_weights, word_child, word_weight
+from service.kernels.workspace import STAGES, Workspace
+
+_LINE = 64
+
+
+@inlined
+def find_blocks(
+    ensemble: TreeEnsemble, node: int, indices: NDArray[np.int32], work: Workspace, stage: int
+) -> None:
+    """Find the blocks of the row's features in the chunk of an inner node."""
+    chunk = ensemble.node_chunk[node]
+    first = ensemble.block_ptr[chunk]
+    n_found = np.int64(0)
+    for i in range(len(indices)):
+        block = indices[i] >> BLOCK_BITS
+        group = indices[i] >> GROUP_BITS
+        blocks = ensemble.directory[chunk, group, 0]
+        at = first + ensemble.directory[chunk, group, 1] + count_below(blocks, block)
+        work.block_at[stage, n_found] = at
+        work.block_item[stage, n_found] = i
+        n_found += has(blocks, block)
+        prefetch(ensemble.blocks, 4 * at)
+    work.counts[stage, 0] = n_found
+
+
+@inlined
+def find_rows(
+    ensemble: TreeEnsemble,
+    node: int,
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    work: Workspace,
+    stage: int,
+) -> None:
+    """Find the dense rows and the numbers of the sparse rows of the row's features in the blocks found."""
+    chunk = ensemble.node_chunk[node]
+    width = children_width(ensemble, node)
+    first_dense = ensemble.dense_ptr[chunk]
+    first_sparse = ensemble.row_start[chunk]
+    n_sparse = np.int64(0)
+    n_dense = np.int64(0)
+    for found in range(work.counts[stage, 0]):
+        at = work.block_at[stage, found]
+        item = work.block_item[stage, found]
+        feature = indices[item]
+        rows = ensemble.blocks[at, 0]
+        dense_rows = ensemble.blocks[at, 1]
+        is_row = has(rows, feature)
+        is_dense = has(dense_rows, feature)
+        n_dense_below = count_below(dense_rows, feature)
+        n_below = count_below(rows, feature)
+        work.dense_at[stage, n_dense] = first_dense + (ensemble.blocks[at, 3] + n_dense_below) * width
+        work.dense_value[stage, n_dense] = values[item]
+        n_dense += is_dense
+        work.sparse_at[stage, n_sparse] = first_sparse + ensemble.blocks[at, 2] + n_below - n_dense_below
+        work.sparse_value[stage, n_sparse] = values[item]
+        n_sparse += is_row - is_dense
+    line = _LINE // ensemble.dense.itemsize
+    for hit in range(n_dense):
+        for ahead in range(0, width, line):
+            prefetch(ensemble.dense, work.dense_at[stage, hit] + ahead)
+    for hit in range(n_sparse):
+        prefetch(ensemble.row_ptr, work.sparse_at[stage, hit])
+    work.counts[stage, 1] = n_dense
+    work.counts[stage, 2] = n_sparse
+
+
+@inlined
+def find_words(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -> None:
+    """Find the words of the sparse rows."""
+    first = ensemble.sparse_ptr[ensemble.node_chunk[node]]
+    for hit in range(work.counts[stage, 2]):
+        at = work.sparse_at[stage, hit]
+        begin, end = ensemble.row_ptr[at], ensemble.row_ptr[at + 1]
+        work.sparse_at[stage, hit] = first + begin
+        work.sparse_count[stage, hit] = end - begin
+        prefetch(ensemble.sparse, first + begin)
+
+
+@inlined
+def score_children(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -> None:
+    """Add up the margins of the node's children from the rows found, into `margins` (padded with zeros)."""
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    width = children_width(ensemble, node)
+    margins = work.margins
+    for j in range(n_children):
+        margins[j] = ensemble.node_bias[child + j]
+    for j in range(n_children, width):
+        margins[j] = np.float32(0.0)
+    for hit in range(work.counts[stage, 2]):
+        at = work.sparse_at[stage, hit]
+        value = work.sparse_value[stage, hit]
+        for i in range(at, at + work.sparse_count[stage, hit]):
+            word = ensemble.sparse[i]
+            margins[word_child(word)] += value * word_weight(word)
+    n_dense = work.counts[stage, 1]
+    if n_dense > 0:
+        for tile in range(0, width, LANES):
+            total = vload(margins, tile)
+            for hit in range(n_dense):
+                weights = load_weights(ensemble.dense, work.dense_at[stage, hit] + tile)
+                total = vadd(total, vmul(vbroadcast(work.dense_value[stage, hit]), weights))
+            vstore(margins, tile, total)
+
+
+@inlined
+def start_turns(work: Workspace) -> None:
+    """Forget the list of nodes that score_in_turn was going through."""
+    for step in range(3):
+        work.turns[step] = 0
+
+
+@inlined
+def score_in_turn(
+    ensemble: TreeEnsemble,
+    nodes: NDArray[np.int32],
+    k: int,
+    n_nodes: int,
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    work: Workspace,
+) -> None:
+    """Score the children of nodes[k], into `margins`; to be called for k = 0, 1, 2, ... after start_turns.
+
+    While one chunk is scored, the next three are each one step further back on their way. The list may grow
+    between two calls (n_nodes is its length so far).
+    """
+    turns = work.turns
+    while turns[0] < min(n_nodes, k + 4):
+        find_blocks(ensemble, nodes[turns[0]], indices, work, turns[0] % STAGES)
+        turns[0] += 1
+    while turns[1] < min(n_nodes, k + 3):
+        find_rows(ensemble, nodes[turns[1]], indices, values, work, turns[1] % STAGES)
+        turns[1] += 1
+    while turns[2] < min(n_nodes, k + 2):
+        find_words(ensemble, nodes[turns[2]], work, turns[2] % STAGES)
+        turns[2] += 1
+    score_children(ensemble, nodes[k], work, k % STAGES)
+
+
+@inlined
+def score_at_once(
+    ensemble: TreeEnsemble,
+    node: int,
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    work: Workspace,
+) -> None:
+    """Score the children of one inner node, into `margins`, with nothing to overlap it with."""
+    find_blocks(ensemble, node, indices, work, 0)
+    find_rows(ensemble, node, indices, values, work, 0)
+    find_words(ensemble, node, work, 0)
+    score_children(ensemble, node, work, 0)
+
+
+@inlined
+def children_width(ensemble: TreeEnsemble, node: int) -> np.int64:
+    """Return the number of the node's children, padded to LANES."""
+    n_children = np.int64(ensemble.child_ptr[node + 1] - ensemble.child_ptr[node])
+    return (n_children + LANES - 1) // LANES * LANES

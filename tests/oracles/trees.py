@@ -1,0 +1,128 @@
+"""Slow and obvious: random forests, and the probability of every label by walking every path."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Chunk, Tree, TreeEnsemble
+
+LINKS = {
+    "hinge2": lambda m: np.exp(-(np.maximum(0.0, 1.0 - m) ** 2)),
+    "hinge3": lambda m: np.exp(-(np.maximum(0.0, 1.0 - m) ** 3)),
+    "logistic": lambda m: 1.0 / (1.0 + np.exp(-m)),
+}
+
+
+def random_chunk(rng: np.random.Generator, n_features: int, n_children: int, scale: float = 1.0) -> Chunk:
+    """Return a chunk with rows of every density, from almost empty to full."""
+    n_rows = int(rng.integers(0, n_features + 1))
+    features = np.sort(rng.choice(n_features, n_rows, replace=False)).astype(np.int32)
+    kept = rng.random((n_rows, n_children)) < rng.random((n_rows, 1))
+    if n_rows:
+        kept[np.arange(n_rows), rng.integers(0, n_children, n_rows)] = True
+    rows, child = np.nonzero(kept)
+    return Chunk(
+        features=features,
+        row_ptr=np.searchsorted(rows, np.arange(n_rows + 1)).astype(np.int64),
+        child=child.astype(np.int32),
+        weight=(scale * rng.standard_normal(len(child))).astype(np.float32),
+        bias=(scale * rng.standard_normal(n_children)).astype(np.float32),
+    )
+
+
+def random_tree(rng: np.random.Generator, n_labels: int, n_features: int, arity: int) -> Tree:
+    """Return an unbalanced label tree over a random subset of the labels."""
+    n_kept = int(rng.integers(1, n_labels + 1))
+    labels = rng.permutation(n_labels)[:n_kept]
+    groups: list[np.ndarray] = [labels]
+    child_ptr, node_label, chunks = [1], [], []
+    position = 0
+    while position < len(groups):
+        group = groups[position]
+        is_leaf = len(group) == 1 and position > 0
+        if not is_leaf:
+            n_children = int(min(len(group), rng.integers(1 if len(group) == 1 else 2, arity + 1)))
+            parts = np.array_split(group, n_children)
+            if n_children > 1 and len(group) > n_children:
+                cuts = np.sort(rng.choice(np.arange(1, len(group)), n_children - 1, replace=False))
+                parts = np.split(group, cuts)
+            groups.extend(parts)
+        node_label.append(int(group[0]) if is_leaf else -1)
+        chunks.append(None if is_leaf else random_chunk(rng, n_features, n_children))
+        child_ptr.append(len(groups))
+        position += 1
+    return Tree(np.array(child_ptr, np.int32), np.array(node_label, np.int32), chunks)
+
+
+def random_forest(
+    seed: int, *, n_trees: int, n_labels: int, n_features: int, arity: int, weights: str = "float32"
+) -> tuple[list[Tree], TreeEnsemble]:
+    """Return trees and their ensemble, its arrays read-only as when mapped."""
+    rng = np.random.default_rng(seed)
+    trees = [random_tree(rng, n_labels, n_features, arity) for _ in range(n_trees)]
+    ensemble = build_ensemble(trees, n_labels, n_features, weights)
+    for array in ensemble:
+        array.setflags(write=False)
+    return trees, ensemble
+
+
+def random_rows(seed: int, n_rows: int, n_features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (indptr, indices, values) of rows from empty to full."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, n_features + 1, n_rows)
+    indices = [np.sort(rng.choice(n_features, size, replace=False)) for size in sizes]
+    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    values = rng.standard_normal(indptr[-1]).astype(np.float32)
+    return indptr, np.concatenate([*indices, []]).astype(np.int32), values
+
+
+def node_margins(tree: Tree, row: dict[int, float]) -> np.ndarray:
+    """Return the margin of every node but the root, float64."""
+    margins = np.zeros(len(tree.child_ptr) - 1)
+    for node, chunk in enumerate(tree.chunks):
+        if chunk is None:
+            continue
+        first = tree.child_ptr[node]
+        margins[first : tree.child_ptr[node + 1]] = chunk.bias
+        for i, feature in enumerate(chunk.features.tolist()):
+            for j in range(chunk.row_ptr[i], chunk.row_ptr[i + 1]):
+                margins[first + chunk.child[j]] += row.get(feature, 0.0) * float(chunk.weight[j])
+    return margins
+
+
+def label_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_labels: int) -> np.ndarray:
+    """Return the mean over the trees of every label's product along its path, float64[n_labels]."""
+    total = np.zeros(n_labels)
+    for tree in trees:
+        probability = LINKS[link](node_margins(tree, row))
+        probability[0] = 1.0
+        for node in range(len(tree.chunks)):
+            for child in range(tree.child_ptr[node], tree.child_ptr[node + 1]):
+                probability[child] *= probability[node]
+        for node, label in enumerate(tree.node_label.tolist()):
+            if label >= 0:
+                total[label] += probability[node]
+    return total / len(trees)
+
+
+def beam_probabilities(
+    trees: list[Tree], link: str, row: dict[int, float], n_labels: int, beam_width: int
+) -> np.ndarray:
+    """Return label_probabilities as a beam sees them: 0 for leaves that no beam reached."""
+    total = np.zeros(n_labels)
+    for tree in trees:
+        probability = LINKS[link](node_margins(tree, row))
+        probability[0] = 1.0
+        beam = [0]
+        while beam:
+            inner = []
+            for node in beam:
+                for child in range(tree.child_ptr[node], tree.child_ptr[node + 1]):
+                    probability[child] *= probability[node]
+                    if tree.node_label[child] >= 0:
+                        total[tree.node_label[child]] += probability[child]
+                    else:
+                        inner.append(child)
+            beam = sorted(inner, key=lambda n: (-probability[n], n))[:beam_width]
+    return total / len(trees)

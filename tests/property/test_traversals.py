@@ -1,0 +1,214 @@
+"""Every traversal equals the oracle that walks every path."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_store.build import build_ensemble
+from model_store.ensemble import LINK_CODES
+from service.kernels.beam import beam_rows
+from service.kernels.best_first import best_first_rows
+from service.kernels.threshold import threshold_rows
+from service.kernels.workspace import make_workspace
+from tests.oracles.trees import beam_probabilities, label_probabilities, random_forest, random_rows
+
+N_ROWS = 4
+ALL = np.empty(0, np.uint8)
+
+forests = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 2**31),
+        "n_trees": st.integers(1, 3),
+        "n_labels": st.integers(1, 60),
+        "n_features": st.sampled_from([1, 5, 31, 32, 33, 70, 1500]),
+        "arity": st.sampled_from([2, 5, 17, 40]),
+    }
+)
+
+
+def run(kernel, ensemble, link, rows, top_r, *, beam_width=10, extra=(), mask=ALL):
+    """Return one {label: score} a row, in the order answered."""
+    indptr, indices, values = rows
+    work = make_workspace(
+        ensemble, n_features=max(1, len(indices)), beam_width=beam_width, top_r=top_r, exact=True
+    )
+    n_rows = len(indptr) - 1
+    counts = np.full(n_rows, -1, np.int64)
+    labels = np.full((n_rows, top_r), -1, np.int32)
+    scores = np.full((n_rows, top_r), np.nan, np.float32)
+    kernel(
+        ensemble,
+        LINK_CODES[link],
+        indptr,
+        indices,
+        values,
+        0,
+        n_rows,
+        *extra,
+        mask,
+        work,
+        counts,
+        labels,
+        scores,
+    )
+    return [
+        dict(zip(labels[i, : counts[i]].tolist(), scores[i, : counts[i]].tolist(), strict=True))
+        for i in range(n_rows)
+    ]
+
+
+def row_dicts(rows):
+    indptr, indices, values = rows
+    return [
+        dict(zip(indices[a:b].tolist(), values[a:b].tolist(), strict=True))
+        for a, b in itertools.pairwise(indptr)
+    ]
+
+
+def check_top(answer: dict[int, float], expected: np.ndarray, top_r: int, reachable: np.ndarray) -> None:
+    """The answer has the right scores, in order, and no label left out is clearly better than one kept."""
+    labels = list(answer)
+    scores = np.array(list(answer.values()))
+    assert len(labels) == min(top_r, len(reachable))
+    np.testing.assert_allclose(scores, expected[labels], rtol=2e-3, atol=1e-6)
+    assert np.all(np.diff(scores) <= 0)
+    left_out = [label for label in reachable.tolist() if label not in answer]
+    if left_out and labels:
+        assert expected[left_out].max() <= expected[labels].min() * 1.002 + 1e-6
+
+
+def all_labels(trees) -> np.ndarray:
+    return np.unique(np.concatenate([t.node_label[t.node_label >= 0] for t in trees]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(forests, st.sampled_from(list(LINK_CODES)), st.integers(1, 12))
+def test_best_first_gives_the_best_labels(forest, link, top_r):
+    trees, ensemble = random_forest(**forest)
+    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    answers = run(best_first_rows, ensemble, link, rows, top_r, extra=(top_r,))
+    for answer, row in zip(answers, row_dicts(rows), strict=True):
+        expected = label_probabilities(trees, link, row, forest["n_labels"])
+        check_top(answer, expected, top_r, all_labels(trees))
+
+
+@settings(max_examples=60, deadline=None)
+@given(forests, st.sampled_from(list(LINK_CODES)), st.integers(1, 12))
+def test_a_beam_wider_than_the_tree_is_exact(forest, link, top_r):
+    trees, ensemble = random_forest(**forest)
+    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    answers = run(beam_rows, ensemble, link, rows, top_r, beam_width=500, extra=(500, top_r))
+    for answer, row in zip(answers, row_dicts(rows), strict=True):
+        expected = label_probabilities(trees, link, row, forest["n_labels"])
+        check_top(answer, expected, top_r, all_labels(trees))
+
+
+@settings(max_examples=60, deadline=None)
+@given(forests, st.sampled_from(list(LINK_CODES)), st.integers(1, 4))
+def test_beam_search_equals_the_oracle(forest, link, beam_width):
+    trees, ensemble = random_forest(**forest)
+    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    top_r = forest["n_labels"]
+    answers = run(beam_rows, ensemble, link, rows, top_r, beam_width=beam_width, extra=(beam_width, top_r))
+    for answer, row in zip(answers, row_dicts(rows), strict=True):
+        expected = beam_probabilities(trees, link, row, forest["n_labels"], beam_width)
+        found = np.zeros(forest["n_labels"])
+        found[list(answer)] = list(answer.values())
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(forests, st.sampled_from(list(LINK_CODES)), st.floats(0.01, 0.9), st.booleans())
+def test_threshold_gives_every_label_that_reaches_it(forest, link, threshold, per_label):
+    trees, ensemble = random_forest(**forest)
+    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    n_labels = forest["n_labels"]
+    thresholds = np.full(n_labels, threshold)
+    log_threshold = np.log(np.full(1, threshold, np.float32))
+    if per_label:
+        thresholds = np.random.default_rng(forest["seed"]).uniform(0.01, 0.9, n_labels)
+        log_threshold = np.full(len(ensemble.parent), np.inf, np.float32)
+        for node in range(len(log_threshold) - 1, -1, -1):
+            if ensemble.node_label[node] >= 0:
+                log_threshold[node] = np.log(thresholds[ensemble.node_label[node]])
+            if ensemble.parent[node] >= 0:
+                above = ensemble.parent[node]
+                log_threshold[above] = min(log_threshold[above], log_threshold[node])
+    answers = run(threshold_rows, ensemble, link, rows, n_labels, extra=(n_labels, log_threshold))
+    for answer, row in zip(answers, row_dicts(rows), strict=True):
+        expected = label_probabilities(trees, link, row, n_labels)
+        clear = np.abs(expected - thresholds) > 2e-3 * thresholds
+        passed = np.isin(np.arange(n_labels), list(answer))
+        np.testing.assert_array_equal(passed[clear], (expected >= thresholds)[clear])
+        np.testing.assert_allclose(list(answer.values()), expected[list(answer)], rtol=2e-3, atol=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(forests, st.integers(1, 5), st.sampled_from(["beam", "exact", "threshold"]))
+def test_a_mask_hides_labels_and_nothing_else(forest, top_r, mode):
+    trees, ensemble = random_forest(**forest)
+    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    n_labels = forest["n_labels"]
+    allowed = np.random.default_rng(forest["seed"]).random(n_labels) < 0.5
+    mask = np.zeros(len(ensemble.parent), np.uint8)
+    for node in range(len(mask) - 1, -1, -1):
+        label = ensemble.node_label[node]
+        mask[node] |= label >= 0 and allowed[label]
+        if mask[node] and ensemble.parent[node] >= 0:
+            mask[ensemble.parent[node]] = 1
+    kernel, extra = {
+        "beam": (beam_rows, (500, top_r)),
+        "exact": (best_first_rows, (top_r,)),
+        "threshold": (threshold_rows, (top_r, np.array([-np.inf], np.float32))),
+    }[mode]
+    answers = run(kernel, ensemble, "hinge2", rows, top_r, beam_width=500, extra=extra, mask=mask)
+    reachable = np.array([label for label in all_labels(trees) if allowed[label]], np.int64)
+    for answer, row in zip(answers, row_dicts(rows), strict=True):
+        expected = label_probabilities(trees, "hinge2", row, n_labels)
+        check_top(answer, expected, top_r, reachable)
+
+
+@pytest.mark.parametrize("n_trees", [1, 3])
+def test_bfloat16_is_float32_with_rounded_weights(n_trees):
+    forest = {"seed": 5, "n_trees": n_trees, "n_labels": 50, "n_features": 70, "arity": 20}
+    trees, ensemble = random_forest(**forest, weights="bfloat16")
+    rounded = [
+        t._replace(
+            chunks=[
+                c
+                and c._replace(
+                    weight=(
+                        ((c.weight.view(np.uint32) + 0x7FFF + ((c.weight.view(np.uint32) >> 16) & 1)) >> 16)
+                        << 16
+                    ).view(np.float32)
+                )
+                for c in t.chunks
+            ]
+        )
+        for t in trees
+    ]
+    rows = random_rows(3, 20, 70)
+    answers = run(beam_rows, ensemble, "hinge2", rows, 5, beam_width=500, extra=(500, 5))
+    for answer, row in zip(answers, row_dicts(rows), strict=True):
+        check_top(answer, label_probabilities(rounded, "hinge2", row, 50), 5, all_labels(trees))
+
+
+def test_equal_scores_come_in_the_order_of_labels():
+    trees, ensemble = random_forest(seed=1, n_trees=1, n_labels=40, n_features=5, arity=40)
+    silent = [
+        t._replace(
+            chunks=[c and c._replace(weight=c.weight * 0, bias=np.ones_like(c.bias)) for c in t.chunks]
+        )
+        for t in trees
+    ]
+    ensemble = build_ensemble(silent, 40, 5)
+    rows = random_rows(1, 1, 5)
+    expected = all_labels(trees)[:7].tolist()
+    n = len(expected)
+    assert list(run(best_first_rows, ensemble, "hinge2", rows, n, extra=(n,))[0]) == expected
+    assert list(run(beam_rows, ensemble, "hinge2", rows, n, beam_width=99, extra=(99, n))[0]) == expected
