@@ -1,4 +1,4 @@
-"""The systems that are compared: ours and the peers, all run alike, in fresh processes that print JSON lines."""
+"""The systems that are compared, ours and the peers: all run alike, in fresh processes."""
 
 from __future__ import annotations
 

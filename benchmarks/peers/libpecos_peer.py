@@ -1,7 +1,7 @@
-"""libpecos's XLinearModel with its defaults. Runs in the peer's own environment; prints one JSON line a figure.
+"""libpecos's XLinearModel with its defaults. Runs in the peer's environment; one JSON line a figure.
 
-    python libpecos_peer.py train WORK --threads N
-    python libpecos_peer.py predict WORK --top-r 10 --beam-width 10
+python libpecos_peer.py train WORK --threads N
+python libpecos_peer.py predict WORK --top-r 10 --beam-width 10
 """
 
 from __future__ import annotations

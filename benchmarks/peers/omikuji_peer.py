@@ -1,10 +1,10 @@
-"""omikuji with its defaults and a number of trees. Runs in the peer's environment; prints one JSON line a figure.
+"""omikuji with its defaults. Runs in the peer's environment; one JSON line a figure.
 
     python omikuji_peer.py train WORK --threads N --trees T
     python omikuji_peer.py predict WORK --trees T --top-r 10 --beam-width 10
 
-omikuji reads the Extreme Classification Repository's text format and refuses rows without a feature; it predicts
-one row a call.
+omikuji reads the Extreme Classification Repository's text format and refuses rows without a feature; it
+predicts one row a call.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def predict(work: Path, trees: int, top_r: int, beam_width: int, calls: int) -> 
     seconds = []
     for i in range(rows.shape[0]):
         low, high = rows.indptr[i], rows.indptr[i + 1]
-        pairs = list(zip(rows.indices[low:high].tolist(), rows.data[low:high].tolist()))
+        pairs = list(zip(rows.indices[low:high].tolist(), rows.data[low:high].tolist(), strict=True))
         start = time.perf_counter()
         found = model.predict(pairs, beam_size=beam_width, top_k=top_r)
         seconds.append(time.perf_counter() - start)

@@ -1,0 +1,93 @@
+"""What the commands show: tables and facts for people, one JSON object for machines, progress on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with a phase's name, how much of it is done, and how much it is in all (0: not known)."""
+
+_WIDTH_PIPED = 120
+
+
+def print_json(value: object) -> None:
+    """Print one object on one line: what `--json` promises as the last line on standard output."""
+    import orjson
+
+    sys.stdout.write(orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _WIDTH_PIPED, highlight=False)
+
+
+def print_line(text: str) -> None:
+    """Print a line for a person, without markup."""
+    _console().print(text, markup=False)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table; columns whose cells are all numbers stand to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for i, name in enumerate(columns):
+        numbers = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(_cell, row))
+    _console().print(table, markup=False)
+
+
+def print_facts(title: str, facts: Mapping[str, object]) -> None:
+    """Print names and values, one a line."""
+    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, _cell(value))
+    _console().print(table, markup=False)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)
+
+
+def mebibytes(n_bytes: int) -> str:
+    """Return a number of bytes as a person reads it."""
+    return f"{n_bytes / 2**20:,.1f} MiB"
+
+
+@contextmanager
+def progress(json: bool) -> Iterator[OnProgress]:
+    """Show a bar a phase on standard error while the block runs; nothing with `json` or without a terminal."""
+    if json or not sys.stderr.isatty():
+        yield lambda phase, done, total: None
+        return
+    tasks: dict[str, TaskID] = {}
+    columns = (TextColumn("{task.description:<24}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True)) as bars:
+
+        def show(phase: str, done: int, total: int) -> None:
+            if phase not in tasks:
+                tasks[phase] = bars.add_task(phase)
+            bars.update(tasks[phase], completed=done, total=total or None)
+
+        yield show
+
+
+def complain(message: str) -> None:
+    """Print one line on standard error."""
+    line: Any = " ".join(message.split())
+    sys.stderr.write(f"xylem: {line}\n")
+    sys.stderr.flush()

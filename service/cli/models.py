@@ -1,0 +1,162 @@
+"""`xylem models`: the store."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli.console import mebibytes, print_facts, print_json, print_line, print_table
+from service.cli.options import DEFAULT_STORE, LATEST, Json, Model, StoreDir, parse_reference, parse_version
+
+if TYPE_CHECKING:
+    from model_store.manifest import Manifest
+    from model_store.store import Store
+
+app = typer.Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
+
+Version = Annotated[str, typer.Argument(metavar="NAME@VERSION", help="A version of a model.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
+Alias = Annotated[str, typer.Option(metavar="NAME", help="The alias.")]
+File = Annotated[Path, typer.Option("--file", metavar="FILE", help="A tar file.")]
+
+
+def _store(path: Path) -> Store:
+    from model_store.store import Store
+
+    return Store(path)
+
+
+@app.command("list")
+def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """List the models with their versions and aliases."""
+    models = [
+        {"name": info.name, "versions": list(info.versions), "aliases": dict(info.aliases)}
+        for info in _store(store).models()
+    ]
+    if json:
+        print_json({"models": models})
+    elif not models:
+        print_line(f"No models in {store}. Publish one with: xylem train label-tree --data FILE --model NAME")
+    else:
+        rows = [
+            (
+                info["name"],
+                ", ".join(map(str, info["versions"])),
+                ", ".join(f"{alias} -> {version}" for alias, version in sorted(info["aliases"].items())),
+            )
+            for info in models
+        ]
+        print_table(str(store), ("model", "versions", "aliases"), rows)
+
+
+def manifest_facts(manifest: Manifest) -> dict[str, Any]:
+    """Return what a manifest says, without its list of arrays."""
+    facts = dataclasses.asdict(manifest)
+    del facts["arrays"]
+    facts["trainer"] = {**manifest.trainer._asdict(), "parameters": dict(manifest.trainer.parameters)}
+    facts["data"] = manifest.data._asdict()
+    facts["model_bytes"] = manifest.model_bytes
+    return facts
+
+
+@app.command()
+def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Show what a version is and where it came from."""
+    opened = _store(store)
+    name, reference = parse_reference(model)
+    manifest = opened.manifest(name, opened.resolve(name, reference))
+    facts = manifest_facts(manifest)
+    if json:
+        print_json(facts)
+        return
+    flat: dict[str, object] = {}
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            for inner, item in value.items():
+                deeper = item.items() if isinstance(item, dict) else [("", item)]
+                flat.update({" ".join(filter(None, (key, inner, last))): leaf for last, leaf in deeper})
+        else:
+            flat[key] = mebibytes(value) if key == "model_bytes" else value
+    print_facts(f"{manifest.model}@{manifest.version}", {key: str(value) for key, value in flat.items()})
+
+
+@app.command()
+def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Check every checksum and every invariant of a version."""
+    opened = _store(store)
+    name, reference = parse_reference(model)
+    version = opened.resolve(name, reference)
+    opened.verify(name, version)
+    _report(json, f"{name}@{version} is whole", model=name, version=version, verified=True)
+
+
+@app.command()
+def promote(
+    model: Version, alias: Alias = LATEST, store: StoreDir = DEFAULT_STORE, json: Json = False
+) -> None:
+    """Make an alias name a version; a server that follows the alias swaps to it."""
+    opened = _store(store)
+    name, reference = parse_version(model)
+    version = opened.resolve(name, reference)
+    opened.promote(name, version, alias)
+    _report(json, f"{name}: {alias} -> {version}", model=name, alias=alias, version=version)
+
+
+@app.command()
+def rollback(model: Name, alias: Alias = LATEST, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Make an alias name the version that it named before."""
+    version = _store(store).rollback(model, alias)
+    _report(json, f"{model}: {alias} -> {version}", model=model, alias=alias, version=version)
+
+
+@app.command()
+def delete(model: Version, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Remove a version that no alias names."""
+    opened = _store(store)
+    name, reference = parse_version(model)
+    version = opened.resolve(name, reference)
+    opened.delete(name, version)
+    _report(json, f"{name}@{version} deleted", model=name, version=version, deleted=True)
+
+
+@app.command("export")
+def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Write a version as one tar file."""
+    opened = _store(store)
+    name, reference = parse_reference(model)
+    version = opened.resolve(name, reference)
+    opened.export(name, version, file)
+    n_bytes = file.stat().st_size
+    _report(
+        json,
+        f"{name}@{version} -> {file} ({mebibytes(n_bytes)})",
+        model=name,
+        version=version,
+        file=str(file),
+        bytes=n_bytes,
+    )
+
+
+@app.command("import")
+def import_model(
+    file: File,
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="The model to add a version to.")],
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Check an exported file and publish it as a new version."""
+    manifest = _store(store).import_(file, model)
+    _report(
+        json, f"{file} -> {manifest.model}@{manifest.version}", model=manifest.model, version=manifest.version
+    )
+
+
+def _report(json: bool, line: str, **facts: object) -> None:
+    """Print the line for a person, or the facts for a machine."""
+    if json:
+        print_json(facts)
+    else:
+        print_line(line)
