@@ -4,8 +4,8 @@
 
 Input lines are {"text": ..., "labels": [...]}, one Debian package each. A description is cut at a word's end
 to at most TEXT_CHARS_MAX characters; a label stays when at least LABEL_ROWS_MIN training rows carry it; a row
-stays while it has a label. Of the test rows, those stay whose text has a sha256 in the first TEST_SHARE of its
-range. The same input gives the same bytes.
+stays while it has a label. Of the test rows, those stay whose text has a sha256 in the first TEST_SHARE of
+its range. The same input gives the same bytes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the commands show: tables and facts for people, one JSON object for machines, progress on standard error."""
+"""What the commands show: tables for people, one JSON object for machines, progress on standard error."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def mebibytes(n_bytes: int) -> str:
 
 @contextmanager
 def progress(json: bool) -> Iterator[OnProgress]:
-    """Show a bar a phase on standard error while the block runs; nothing with `json` or without a terminal."""
+    """Show a bar a phase on standard error while the block runs: on a terminal, without `json`."""
     if json or not sys.stderr.isatty():
         yield lambda phase, done, total: None
         return

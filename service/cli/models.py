@@ -10,6 +10,7 @@ import typer
 
 from service.cli.console import mebibytes, print_facts, print_json, print_line, print_table
 from service.cli.options import DEFAULT_STORE, LATEST, Json, Model, StoreDir, parse_reference, parse_version
+from service.errors import BadInput
 
 if TYPE_CHECKING:
     from model_store.manifest import Manifest
@@ -128,16 +129,16 @@ def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json
     opened = _store(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
-    opened.export(name, version, file)
+    unfinished = file.with_name(f"{file.name}.unfinished")
+    try:
+        with unfinished.open("wb") as out:
+            opened.export(name, version, out)
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
     n_bytes = file.stat().st_size
-    _report(
-        json,
-        f"{name}@{version} -> {file} ({mebibytes(n_bytes)})",
-        model=name,
-        version=version,
-        file=str(file),
-        bytes=n_bytes,
-    )
+    line = f"{name}@{version} -> {file} ({mebibytes(n_bytes)})"
+    _report(json, line, model=name, version=version, file=str(file), bytes=n_bytes)
 
 
 @app.command("import")
@@ -148,10 +149,12 @@ def import_model(
     json: Json = False,
 ) -> None:
     """Check an exported file and publish it as a new version."""
-    manifest = _store(store).import_(file, model)
-    _report(
-        json, f"{file} -> {manifest.model}@{manifest.version}", model=manifest.model, version=manifest.version
-    )
+    if not file.is_file():
+        raise BadInput(f"{file}: expected a file that `xylem models export` wrote, found none")
+    with file.open("rb") as archive:
+        manifest = _store(store).import_(archive, model)
+    line = f"{file} -> {manifest.model}@{manifest.version}"
+    _report(json, line, model=manifest.model, version=manifest.version)
 
 
 def _report(json: bool, line: str, **facts: object) -> None:
