@@ -71,7 +71,5 @@ def main(train_file: Path, test_file: Path, out: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4):
         raise SystemExit(__doc__)
-    main(
-        *map(Path, sys.argv[1:3]),
-        Path(sys.argv[3]) if len(sys.argv) == 4 else Path(__file__).parent / "debtags",
-    )
+    files = [Path(argument) for argument in sys.argv[1:]]
+    main(files[0], files[1], files[2] if len(files) == 3 else Path(__file__).parent / "debtags")
