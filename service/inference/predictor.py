@@ -1,0 +1,243 @@
+"""The predictor: an opened model and sparse rows in, labels and probabilities out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import LINK_CODES, TreeEnsemble
+from model_store.names import find_name
+from model_store.version import Model
+from service.errors import Unavailable, UnknownLabel
+from service.kernels.beam import beam_rows
+from service.kernels.best_first import best_first_rows
+from service.kernels.subtrees import least_thresholds, mark_allowed
+from service.kernels.threshold import threshold_rows
+from service.kernels.workspace import Workspace, make_workspace
+from service.rows import SparseRows
+
+_ALL_ALLOWED = np.empty(0, np.uint8)
+_ALL_ALLOWED.setflags(write=False)
+
+_FEATURES_AT_LEAST = 256
+"""A workspace takes rows of this many features at least, so that it seldom has to grow."""
+
+
+class NodeThresholds(NamedTuple):
+    """Thresholds of labels, prepared for the traversal: float32[N], a logarithm a node; or float32[1]."""
+
+    log: NDArray[np.float32]
+
+
+class PredictOptions(NamedTuple):
+    """How to predict.
+
+    top_r       at most so many labels a row, >= 1
+    beam_width  inner nodes kept a level, >= 1; without effect when exact or with a threshold
+    exact       best-first search instead of a beam
+    threshold   labels with at least this probability only, found exactly: a number in [0, 1], or what
+                Predictor.node_thresholds prepared
+    mask        what Predictor.label_mask prepared, or None: all labels are allowed
+    """
+
+    top_r: int = 5
+    beam_width: int = 10
+    exact: bool = False
+    threshold: float | NodeThresholds | None = None
+    mask: NDArray[np.uint8] | None = None
+
+
+class Predictions(NamedTuple):
+    """Answers: row i has labels[ptr[i] : ptr[i + 1]], the best first, equal scores by label.
+
+    ptr     int64[n + 1]
+    labels  int32[..]
+    scores  float32[..]   probabilities in [0, 1]
+    exact   whether the answers are surely the best labels (a beam may miss some)
+    """
+
+    ptr: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    exact: bool
+
+
+class Predictor:
+    """Answers rows from one opened version. Safe to call from several threads at once."""
+
+    def __init__(self, model: Model) -> None:
+        """Take an opened model, whose arrays have been checked. Raises Unavailable for a kind not served."""
+        if model.manifest.kind != "label-tree":
+            raise Unavailable(f"expected a model of kind label-tree, found {model.manifest.kind}")
+        self._ensemble = TreeEnsemble(*[_read_only(array) for array in model.ensemble])
+        self._link = LINK_CODES[model.manifest.link]
+        self._labels = model.labels
+        self.n_labels = model.manifest.n_labels
+        self.n_features = model.manifest.n_features
+        self._idle: deque[Workspace] = deque()
+
+    def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
+        """Answer rows one after the other, on the calling thread.
+
+        The answer to a row depends on the row, the options and the model only.
+        """
+        return self._answer(rows, options, threads=1)
+
+    def predict_batch(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
+        """Answer rows on `threads` threads; the same bits as `predict`."""
+        return self._answer(rows, options, threads=threads)
+
+    def label_mask(
+        self, allow: Iterable[str] | None = None, deny: Iterable[str] | None = None
+    ) -> NDArray[np.uint8] | None:
+        """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.
+
+        Raises UnknownLabel. Cost: O(nodes).
+        """
+        if allow is None and deny is None:
+            return None
+        allowed = np.full(self.n_labels, allow is None, np.uint8)
+        allowed[[self._label_of(name, "allow_labels") for name in allow or ()]] = 1
+        allowed[[self._label_of(name, "deny_labels") for name in deny or ()]] = 0
+        mask = np.empty(len(self._ensemble.parent), np.uint8)
+        mark_allowed(self._ensemble, allowed, mask)
+        return mask
+
+    def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
+        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes)."""
+        log = np.empty(len(self._ensemble.parent), np.float32)
+        least_thresholds(self._ensemble, _log(thresholds), log)
+        return NodeThresholds(log)
+
+    def warm_up(self) -> None:
+        """Compile or load every kernel that a request can need, by answering an empty row in every way."""
+        row = SparseRows(
+            np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), self.n_features
+        )
+        thresholds = self.node_thresholds(np.ones(self.n_labels, np.float32))
+        mask = self.label_mask(deny=())
+        for options in (
+            PredictOptions(),
+            PredictOptions(exact=True),
+            PredictOptions(threshold=1.0, mask=mask),
+            PredictOptions(threshold=thresholds),
+        ):
+            self.predict(row, options)
+
+    def _label_of(self, name: str, where: str) -> int:
+        label = find_name(self._labels, name)
+        if label < 0:
+            raise UnknownLabel(f"{where}: expected labels of the model, found {name!r}")
+        return label
+
+    def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
+        indptr = _read_only(np.asarray(rows.indptr, np.int64))
+        indices = _read_only(np.asarray(rows.indices, np.int32))
+        values = _read_only(np.asarray(rows.values, np.float32))
+        n_rows = len(indptr) - 1
+        top_r = min(options.top_r, self.n_labels)
+        options = options._replace(beam_width=min(options.beam_width, len(self._ensemble.directory)))
+        counts = np.empty(n_rows, np.int64)
+        labels = np.empty((n_rows, top_r), np.int32)
+        scores = np.empty((n_rows, top_r), np.float32)
+        longest = int((indptr[1:] - indptr[:-1]).max()) if n_rows else 0
+        kernel, extra = self._traversal(options, top_r)
+        mask = _ALL_ALLOWED if options.mask is None else _read_only(options.mask)
+
+        def answer(first: int, last: int) -> None:
+            work = self._take_workspace(longest, options, top_r)
+            kernel(
+                self._ensemble,
+                self._link,
+                indptr,
+                indices,
+                values,
+                first,
+                last,
+                *extra,
+                mask,
+                work,
+                counts,
+                labels,
+                scores,
+            )
+            self._idle.append(work)
+
+        _in_parts(answer, n_rows, threads)
+        is_exact = options.exact or options.threshold is not None
+        return _gather(counts, labels, scores, is_exact)
+
+    def _traversal(self, options: PredictOptions, top_r: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        """Return the kernel for the options, and what it takes between the rows and the mask."""
+        if options.threshold is not None:
+            thresholds = options.threshold
+            if not isinstance(thresholds, NodeThresholds):
+                thresholds = NodeThresholds(_log(np.array([thresholds], np.float32)))
+            return threshold_rows, (top_r, _read_only(thresholds.log))
+        if options.exact:
+            return best_first_rows, (top_r,)
+        return beam_rows, (options.beam_width, top_r)
+
+    def _take_workspace(self, n_features: int, options: PredictOptions, top_r: int) -> Workspace:
+        """Return an idle workspace that is large enough, or a new one; too small ones are dropped."""
+        is_exact = options.exact or options.threshold is not None
+        try:
+            work = self._idle.pop()
+        except IndexError:
+            pass
+        else:
+            if (
+                work.block_at.shape[1] >= n_features
+                and len(work.beam_node) >= options.beam_width
+                and len(work.best_label) >= top_r
+                and (len(work.front_node) > 0 or not is_exact)
+            ):
+                return work
+        return make_workspace(
+            self._ensemble,
+            n_features=max(n_features, _FEATURES_AT_LEAST),
+            beam_width=options.beam_width,
+            top_r=top_r,
+            exact=is_exact,
+        )
+
+
+def _in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int) -> None:
+    """Call answer(first, last) for parts of the rows that cover them, on so many threads."""
+    if threads <= 1 or n_rows < 2:
+        answer(0, n_rows)
+        return
+    n_parts = min(n_rows, 4 * threads)
+    cuts = [n_rows * part // n_parts for part in range(n_parts + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(answer, cuts[:-1], cuts[1:]))
+
+
+def _gather(
+    counts: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], is_exact: bool
+) -> Predictions:
+    """Return the answers without the unused places of the output arrays."""
+    ptr = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=ptr[1:])
+    if ptr[-1] == labels.size:
+        return Predictions(ptr, labels.reshape(-1), scores.reshape(-1), is_exact)
+    used = np.arange(labels.shape[1]) < counts[:, None]
+    return Predictions(ptr, labels[used], scores[used], is_exact)
+
+
+def _log(thresholds: NDArray[np.float32]) -> NDArray[np.float32]:
+    with np.errstate(divide="ignore"):
+        return np.log(thresholds, dtype=np.float32)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only view: numba compiles a kernel anew for arrays that can be written."""
+    if array.flags.writeable:
+        array = array.view()
+        array.setflags(write=False)
+    return array
