@@ -1,0 +1,24 @@
+"""Instances to sparse rows: text (tf-idf or hashing), named features, raw ids and values."""
+
+from service.features.featurizer import Featurizer
+from service.features.parameters import FeatureParameters, parse_features
+from service.features.registry import (
+    default_kind,
+    feature_names,
+    featurizer_arrays,
+    featurizer_config,
+    fit_featurizer,
+    load_featurizer,
+)
+
+__all__ = [
+    "FeatureParameters",
+    "Featurizer",
+    "default_kind",
+    "feature_names",
+    "featurizer_arrays",
+    "featurizer_config",
+    "fit_featurizer",
+    "load_featurizer",
+    "parse_features",
+]

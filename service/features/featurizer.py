@@ -1,0 +1,79 @@
+"""What every kind of features offers: instances in, sparse rows out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from service.datasets import Dataset
+from service.errors import BadInstance
+from service.features.parameters import FeatureParameters
+from service.features.raw import rows_of_csr, rows_of_lists
+from service.features.weights import normalise
+from service.rows import SparseRows
+
+
+class Featurizer(ABC):
+    """Turns instances into rows of one model; immutable, so any number of threads may share it.
+
+    Every kind takes ids and values (`transform_raw`, `transform_csr`); texts and named features only where
+    the kind has a meaning for them, else BadInstance says which instances the model takes. All rows are
+    normalised as `parameters.norm` says. Rows may be empty: a text without known words is a row of none.
+    """
+
+    takes: str
+
+    def __init__(self, parameters: FeatureParameters, n_features: int) -> None:
+        self.parameters = parameters
+        self.n_features = n_features
+
+    @property
+    def kind(self) -> str:
+        """Return the kind: raw, named, tfidf or hashing."""
+        return self.parameters.kind
+
+    @abstractmethod
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the fitted state, all of it, under the names that a model version stores it by."""
+
+    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
+        """Return a row for each text. Raises BadInstance when the kind takes none."""
+        raise self._refuse("text")
+
+    def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
+        """Return a row for each dict of values by feature name; unknown names are left out.
+
+        Raises BadInstance when the kind takes none, or for a value that is no number or not finite.
+        """
+        raise self._refuse("named features")
+
+    def transform_raw(self, indices: Sequence[list[int]], values: Sequence[list[float]]) -> SparseRows:
+        """Return a row for each pair of lists, indices[i] and values[i]: feature ids in any order, values.
+
+        Values of a repeated id are summed. Raises BadInstance for lists of different lengths, an id that is
+        no integer or out of range, a value that is no number or not finite.
+        """
+        return self._normalised(rows_of_lists(indices, values, self.n_features))
+
+    def transform_csr(self, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any]) -> SparseRows:
+        """Return rows for compressed sparse rows of ids, checked and copied; raises as transform_raw."""
+        return self._normalised(rows_of_csr(indptr, indices, values, self.n_features))
+
+    def transform_dataset(self, dataset: Dataset) -> SparseRows:
+        """Return the rows of a data set. Raises BadInstance when its instances are of a kind not taken."""
+        if dataset.texts is not None:
+            return self.transform_texts(dataset.texts)
+        if dataset.named is not None:
+            return self.transform_named(dataset.named)
+        assert dataset.rows is not None
+        return self.transform_csr(dataset.rows.indptr, dataset.rows.indices, dataset.rows.values)
+
+    def _normalised(self, rows: SparseRows) -> SparseRows:
+        normalise(rows.indptr, rows.values, self.parameters.norm)
+        return rows
+
+    def _refuse(self, found: str) -> BadInstance:
+        return BadInstance(f"expected {self.takes}, which this model takes, found {found}")

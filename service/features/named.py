@@ -1,0 +1,85 @@
+"""Values by feature name to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.errors import BadNames
+from model_store.names import NameTable, build_names, find_names
+from service.errors import BadData
+from service.features.featurizer import Featurizer
+from service.features.parameters import NamedParameters
+from service.features.raw import finite_values, tidied
+from service.features.tables import table_arrays, take_feature_names
+from service.rows import SparseRows
+
+
+class NamedFeaturizer(Featurizer):
+    """The names of training are the features; ids follow the names sorted by bytes."""
+
+    takes = "named features or ids and values"
+    parameters: NamedParameters
+
+    def __init__(self, parameters: NamedParameters, names: NameTable) -> None:
+        super().__init__(parameters, names.n_names)
+        self.names = names
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the names."""
+        return table_arrays(self.names)
+
+    def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
+        """Return a row for each instance; names that training did not have are left out."""
+        values = finite_values([list(instance.values()) for instance in instances], "features")
+        indptr = np.zeros(len(instances) + 1, np.int64)
+        np.cumsum([len(instance) for instance in instances], out=indptr[1:])
+        if not np.isfinite(values).all():
+            # also where the name is unknown: what is refused must not depend on the model
+            tidied(indptr, np.arange(len(values), dtype=np.int32), values, len(values))
+        ids = self._find(instances)
+        known = ids >= 0
+        indptr = np.concatenate([[0], np.cumsum(known)])[indptr]
+        return self._normalised(tidied(indptr, ids[known], values[known], self.n_features))
+
+    def count_unknown(self, instances: Sequence[dict[str, float]]) -> NDArray[np.int64]:
+        """Return how many names of each instance training did not have, int64[n]."""
+        sizes = [len(instance) for instance in instances]
+        unknown = np.concatenate([[0], np.cumsum(self._find(instances) < 0)])
+        counts: NDArray[np.int64] = np.diff(unknown[np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])])
+        return counts
+
+    def _find(self, instances: Sequence[dict[str, float]]) -> NDArray[np.int32]:
+        # a lone surrogate becomes bytes that no name has
+        names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]
+        offsets = np.zeros(len(names) + 1, np.int64)
+        np.cumsum([len(name) for name in names], out=offsets[1:])
+        return find_names(self.names, np.frombuffer(b"".join(names), np.uint8), offsets)
+
+
+def fit_named(
+    instances: Sequence[dict[str, float]], parameters: NamedParameters
+) -> tuple[NamedFeaturizer, SparseRows]:
+    """Return the featurizer of these instances, and their rows.
+
+    Raises BadData when there is no name, or for one that no table can hold.
+    """
+    names = sorted(set(chain.from_iterable(instances)))
+    if not names:
+        raise BadData("expected instances with a feature, found none")
+    try:
+        featurizer = NamedFeaturizer(parameters, build_names(names))
+    except BadNames as error:
+        raise BadData(f"feature names: {error.fault}") from error
+    return featurizer, featurizer.transform_named(instances)
+
+
+def load_named(
+    parameters: NamedParameters, arrays: Mapping[str, NDArray[Any]], n_features: int
+) -> NamedFeaturizer:
+    """Return the featurizer whose arrays these are. Raises Corrupt."""
+    return NamedFeaturizer(parameters, take_feature_names(arrays, n_features))

@@ -1,0 +1,108 @@
+"""Fit, store and load featurizers of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from model_store.errors import Corrupt
+from model_store.names import NameTable
+from service.datasets import Dataset
+from service.errors import BadParameter
+from service.features.featurizer import Featurizer
+from service.features.hashing import HashingFeaturizer
+from service.features.named import fit_named, load_named
+from service.features.parameters import (
+    FeatureParameters,
+    HashingParameters,
+    NamedParameters,
+    RawParameters,
+    Scalar,
+    TfidfParameters,
+    as_config,
+    parameters_of,
+)
+from service.features.tables import take_names
+from service.features.tfidf import fit_tfidf, load_tfidf
+from service.rows import SparseRows
+
+
+class RawFeaturizer(Featurizer):
+    """Feature ids as they are; nothing is fitted."""
+
+    takes = "ids and values"
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return no arrays."""
+        return {}
+
+
+def default_kind(dataset: Dataset) -> str:
+    """Return the kind of features for a data set: tfidf for texts, named for names, raw for ids."""
+    if dataset.texts is not None:
+        return TfidfParameters.kind
+    return RawParameters.kind if dataset.named is None else NamedParameters.kind
+
+
+def fit_featurizer(dataset: Dataset, parameters: FeatureParameters) -> tuple[Featurizer, SparseRows]:
+    """Return the featurizer of a training set, and its rows.
+
+    Raises BadParameter when the data set has no instances of the kind that the parameters are for, BadData
+    when its instances have no feature. Deterministic.
+    """
+    if dataset.texts is not None and isinstance(parameters, TfidfParameters):
+        return fit_tfidf(dataset.texts, parameters)
+    if dataset.texts is not None and isinstance(parameters, HashingParameters):
+        hashing = HashingFeaturizer(parameters)
+        return hashing, hashing.transform_texts(dataset.texts)
+    if dataset.named is not None and isinstance(parameters, NamedParameters):
+        return fit_named(dataset.named, parameters)
+    if dataset.rows is not None and isinstance(parameters, RawParameters):
+        raw = RawFeaturizer(parameters, dataset.rows.n_features)
+        return raw, raw.transform_dataset(dataset)
+    kind = default_kind(dataset)
+    raise BadParameter(f"features.kind: expected one for such data, as {kind}, found {parameters.kind}")
+
+
+def featurizer_arrays(featurizer: Featurizer) -> dict[str, NDArray[Any]]:
+    """Return the fitted state under the names that a model version stores it by (`features/...`)."""
+    return featurizer.arrays()
+
+
+def featurizer_config(featurizer: Featurizer) -> dict[str, Scalar]:
+    """Return what a manifest keeps of a featurizer: its kind and its parameters."""
+    return as_config(featurizer.parameters)
+
+
+def load_featurizer(
+    config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], n_features: int
+) -> Featurizer:
+    """Return the featurizer of a model version: its manifest's features, its arrays, its number of features.
+
+    Raises Corrupt when a parameter or array is missing, unknown, out of range or damaged.
+    """
+    try:
+        parameters = parameters_of(config)
+    except BadParameter as error:
+        raise Corrupt("manifest", "features that this release knows", str(error)) from error
+    missing = as_config(parameters).keys() - config.keys()
+    if missing:
+        raise Corrupt("manifest", f"features.{min(missing)}", "none")
+    if isinstance(parameters, TfidfParameters):
+        return load_tfidf(parameters, arrays, n_features)
+    if isinstance(parameters, NamedParameters):
+        return load_named(parameters, arrays, n_features)
+    if isinstance(parameters, RawParameters):
+        return RawFeaturizer(parameters, n_features)
+    if parameters.n_features != n_features:
+        raise Corrupt("manifest", f"features.n_features to be {n_features}", str(parameters.n_features))
+    return HashingFeaturizer(parameters)
+
+
+def feature_names(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NameTable | None:
+    """Return the names of a model version's features; None when its kind has none. Raises Corrupt."""
+    if config.get("kind") not in (TfidfParameters.kind, NamedParameters.kind):
+        return None
+    return take_names(arrays)

@@ -1,0 +1,173 @@
+"""Text to tf-idf rows, with scikit-learn's semantics and the fitted state in arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.errors import Corrupt
+from model_store.jit import kernel
+from model_store.names import NameTable, build_names, probe
+from service.datasets.growing import Growing
+from service.errors import BadData, BadParameter
+from service.features.blocks import in_blocks, joined
+from service.features.featurizer import Featurizer
+from service.features.parameters import TfidfParameters
+from service.features.raw import tidied
+from service.features.tables import table_arrays, take_array, take_feature_names
+from service.features.vocabulary import Vocabulary
+from service.features.weights import weigh_counts
+from service.features.words import find_ngrams, split_words
+from service.rows import SparseRows
+
+_IDF = "features/idf"
+
+
+class TfidfFeaturizer(Featurizer):
+    """Words and n-grams of a fitted vocabulary, weighted; feature ids follow the n-grams sorted by bytes."""
+
+    takes = "text or ids and values"
+    parameters: TfidfParameters
+
+    def __init__(self, parameters: TfidfParameters, names: NameTable, idf: NDArray[np.float32]) -> None:
+        super().__init__(parameters, names.n_names)
+        self.names = names
+        self.idf = idf
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the names, and the weights where the parameters use them."""
+        weights = {_IDF: self.idf} if self.parameters.use_idf else {}
+        return table_arrays(self.names) | weights
+
+    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
+        """Return a row for each text; n-grams outside the vocabulary are left out."""
+        return joined([self._transform_block(block) for block in in_blocks(texts)], self.n_features)
+
+    def weighted(self, counts: SparseRows) -> SparseRows:
+        """Return rows of counts as rows of weights; the arrays are used up."""
+        weigh_counts(counts.indices, counts.values, self.idf, self.parameters.sublinear_tf)
+        return self._normalised(counts)
+
+    def _transform_block(self, texts: Sequence[str]) -> SparseRows:
+        chosen = self.parameters
+        words = split_words(texts, chosen.lowercase)
+        spans = find_ngrams(words, chosen.ngram_min, chosen.ngram_max)
+        indptr, indices = _look_up(*self.names, words.utf8, *spans)
+        ones = np.ones(len(indices), np.float32)
+        return self.weighted(tidied(indptr, indices, ones, self.n_features))
+
+
+@kernel
+def _look_up(
+    offsets: NDArray[np.int64],
+    names: NDArray[np.uint8],
+    slots: NDArray[np.int32],
+    utf8: NDArray[np.uint8],
+    row_ptr: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return (indptr, ids) of the spans that are names."""
+    indptr, ids = np.zeros(len(row_ptr), np.int64), np.empty(len(start), np.int32)
+    n = 0
+    for row in range(len(row_ptr) - 1):
+        for i in range(row_ptr[row], row_ptr[row + 1]):
+            found = slots[probe(offsets, names, slots, utf8, start[i], end[i])]
+            if found >= 0:
+                ids[n] = found
+                n += 1
+        indptr[row + 1] = n
+    return indptr, ids[:n]
+
+
+def fit_tfidf(texts: Sequence[str], parameters: TfidfParameters) -> tuple[TfidfFeaturizer, SparseRows]:
+    """Return the featurizer of these texts, and their rows.
+
+    Source: scikit-learn's TfidfVectorizer. Deviations: an n-gram longer than NAME_BYTES_MAX bytes is no
+    feature; of two n-grams that are equally frequent, max_features keeps the one that is smaller by bytes;
+    weights are float32. Raises BadData when no text has a word, BadParameter when min_df and max_df leave no
+    n-gram. Cost: one pass over the texts and a sort of the vocabulary; memory: the counts and the vocabulary.
+    Deterministic.
+    """
+    counts, vocabulary = _count(texts, parameters)
+    if not vocabulary.n:
+        raise BadData("expected texts with a word of two characters, found none")
+    frequency = np.bincount(counts.indices, minlength=vocabulary.n)
+    names, new_ids = _choose(vocabulary, counts, frequency, parameters)
+    idf = np.empty(0, np.float32)
+    if parameters.use_idf:
+        kept = np.empty(len(names), np.int64)
+        kept[new_ids[new_ids >= 0]] = frequency[new_ids >= 0]
+        extra = int(parameters.smooth_idf)
+        idf = (np.log((len(texts) + extra) / (kept + extra)) + 1.0).astype(np.float32)
+    featurizer = TfidfFeaturizer(parameters, build_names(names), idf)
+    return featurizer, featurizer.weighted(_renumbered(counts, new_ids, len(names)))
+
+
+def _count(texts: Sequence[str], parameters: TfidfParameters) -> tuple[SparseRows, Vocabulary]:
+    """Return the counts of every n-gram of every text, and their vocabulary."""
+    vocabulary = Vocabulary()
+    sizes, indices, values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
+    for block in in_blocks(texts):
+        words = split_words(block, parameters.lowercase)
+        spans = find_ngrams(words, parameters.ngram_min, parameters.ngram_max)
+        found = vocabulary.add(words.utf8, spans)
+        kept = found >= 0
+        indptr = np.concatenate([[0], np.cumsum(kept)])[spans.row_ptr]
+        counts = tidied(indptr, found[kept], np.ones(len(found), np.float32), vocabulary.n)
+        sizes.extend(np.diff(counts.indptr))
+        indices.extend(counts.indices)
+        values.extend(counts.values)
+    indptr = np.concatenate([[0], np.cumsum(sizes.finish())])
+    return SparseRows(indptr, indices.finish(), values.finish(), vocabulary.n), vocabulary
+
+
+def _choose(
+    vocabulary: Vocabulary, counts: SparseRows, frequency: NDArray[np.int64], parameters: TfidfParameters
+) -> tuple[list[str], NDArray[np.int32]]:
+    """Return the names that stay, sorted, and the new id of every old one, -1 for those that go."""
+    low = _rows_meant(parameters.min_df, counts.n_rows)
+    high = _rows_meant(parameters.max_df, counts.n_rows)
+    old = np.flatnonzero((frequency >= low) & (frequency <= high))
+    if not len(old):
+        raise BadParameter(
+            f"features.min_df, features.max_df: expected bounds with an n-gram in {low:g} to {high:g} of the "
+            f"{counts.n_rows} texts, found none"
+        )
+    names = vocabulary.names(old)
+    order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+    if parameters.max_features is not None and len(order) > parameters.max_features:
+        totals = np.bincount(counts.indices, counts.values, vocabulary.n)[old[order]]
+        order = order[np.sort(np.argsort(-totals, kind="stable")[: parameters.max_features])]
+    new_ids = np.full(vocabulary.n, -1, np.int32)
+    new_ids[old[order]] = np.arange(len(order), dtype=np.int32)
+    return [names[i] for i in order.tolist()], new_ids
+
+
+def _rows_meant(bound: int | float, n_rows: int) -> float:
+    """Return the number of rows that a bound means: an integer itself, a share of n_rows."""
+    return bound if isinstance(bound, int) else bound * n_rows
+
+
+def _renumbered(counts: SparseRows, new_ids: NDArray[np.int32], n_features: int) -> SparseRows:
+    """Return the counts under their new ids."""
+    ids = new_ids[counts.indices]
+    kept = ids >= 0
+    indptr = np.concatenate([[0], np.cumsum(kept)])[counts.indptr]
+    return tidied(indptr, ids[kept], counts.values[kept], n_features)
+
+
+def load_tfidf(
+    parameters: TfidfParameters, arrays: Mapping[str, NDArray[Any]], n_features: int
+) -> TfidfFeaturizer:
+    """Return the featurizer whose arrays these are. Raises Corrupt."""
+    names = take_feature_names(arrays, n_features)
+    idf = np.empty(0, np.float32)
+    if parameters.use_idf:
+        idf = take_array(arrays, _IDF, "float32", n_features)
+        if not (np.isfinite(idf) & (idf > 0)).all():
+            raise Corrupt(_IDF, "finite weights above 0", "another")
+    return TfidfFeaturizer(parameters, names, idf)

@@ -1,0 +1,87 @@
+"""A vocabulary that grows while texts are read."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.jit import kernel
+from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, probe
+from service.errors import BadData
+from service.features.words import Spans
+
+
+class Vocabulary:
+    """Distinct byte strings, numbered by first appearance, in arrays that double as they fill."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._offsets = np.zeros(1 << 10, np.int64)
+        self._utf8 = np.empty(1 << 14, np.uint8)
+        self._slots = np.full(1 << 11, -1, np.int32)
+
+    def add(self, utf8: NDArray[np.uint8], spans: Spans) -> NDArray[np.int32]:
+        """Return the id of every span of `utf8`, new ones added; -1 for one longer than NAME_BYTES_MAX bytes.
+
+        Raises BadData when there would be more than N_NAMES_MAX.
+        """
+        more = len(spans.start)
+        if self.n + more > N_NAMES_MAX:
+            raise BadData(f"expected at most {N_NAMES_MAX} distinct n-grams, found more")
+        self._reserve(more, int(np.minimum(spans.end - spans.start, NAME_BYTES_MAX).sum()))
+        ids = np.empty(more, np.int32)
+        self.n = _add(self._offsets, self._utf8, self._slots, self.n, utf8, spans.start, spans.end, ids)
+        return ids
+
+    def names(self, ids: NDArray[np.int64]) -> list[str]:
+        """Return the strings of some ids."""
+        data, offsets = self._utf8.tobytes(), self._offsets
+        return [
+            data[start:end].decode()
+            for start, end in zip(offsets[ids].tolist(), offsets[ids + 1].tolist(), strict=True)
+        ]
+
+    def _reserve(self, more: int, more_bytes: int) -> None:
+        """Make room for so many more strings, each of them new."""
+        n, used = self.n + more, int(self._offsets[self.n]) + more_bytes
+        if n + 1 > len(self._offsets):
+            self._offsets.resize(2 * n, refcheck=False)
+        if used > len(self._utf8):
+            self._utf8.resize(2 * used, refcheck=False)
+        if 3 * n > 2 * len(self._slots):
+            self._slots = np.full(3 * n, -1, np.int32)
+            _place(self._offsets, self._utf8, self._slots, self.n)
+
+
+@kernel
+def _place(offsets: NDArray[np.int64], utf8: NDArray[np.uint8], slots: NDArray[np.int32], n: int) -> None:
+    """Put the first n strings into an empty table."""
+    for i in range(n):
+        slots[probe(offsets, utf8, slots, utf8, offsets[i], offsets[i + 1])] = i
+
+
+@kernel
+def _add(
+    offsets: NDArray[np.int64],
+    utf8: NDArray[np.uint8],
+    slots: NDArray[np.int32],
+    n: int,
+    query: NDArray[np.uint8],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    ids_out: NDArray[np.int32],
+) -> int:
+    """Find or append every span; return the number of strings after."""
+    for q in range(len(start)):
+        length = end[q] - start[q]
+        if length > NAME_BYTES_MAX:
+            ids_out[q] = -1
+            continue
+        slot = probe(offsets, utf8, slots, query, start[q], end[q])
+        if slots[slot] < 0:
+            slots[slot] = n
+            utf8[offsets[n] : offsets[n] + length] = query[start[q] : end[q]]
+            offsets[n + 1] = offsets[n] + length
+            n += 1
+        ids_out[q] = slots[slot]
+    return n

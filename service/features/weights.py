@@ -1,0 +1,51 @@
+"""From counts to weighted and normalised rows."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.jit import kernel
+from service.features.parameters import Norm
+
+_NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}
+_L2, _L1, _NONE = range(3)
+
+
+@kernel
+def weigh_counts(
+    indices: NDArray[np.int32], values: NDArray[np.float32], idf: NDArray[np.float32], sublinear_tf: bool
+) -> None:
+    """Turn counts into tf-idf weights, in place: (1 + ln(count), or the count) times idf[feature].
+
+    An empty `idf` stands for ones. Source: scikit-learn, TfidfTransformer.
+    """
+    for i in range(len(indices)):
+        weight = np.float64(values[i])
+        if sublinear_tf:
+            weight = 1.0 + np.log(weight)
+        if len(idf):
+            weight *= idf[indices[i]]
+        values[i] = np.float32(weight)
+
+
+def normalise(indptr: NDArray[np.int64], values: NDArray[np.float32], norm: Norm) -> None:
+    """Scale every row as `norm` says, in place; a row of zeros stays as it is."""
+    _normalise(indptr, values, _NORM_CODES[norm])
+
+
+@kernel
+def _normalise(indptr: NDArray[np.int64], values: NDArray[np.float32], code: int) -> None:
+    if code == _NONE:
+        return
+    for row in range(len(indptr) - 1):
+        total = 0.0
+        for i in range(indptr[row], indptr[row + 1]):
+            value = np.float64(values[i])
+            total += value * value if code == _L2 else abs(value)
+        if total > 0.0:
+            scale = np.sqrt(total) if code == _L2 else total
+            for i in range(indptr[row], indptr[row + 1]):
+                values[i] = np.float32(np.float64(values[i]) / scale)
