@@ -1,0 +1,17 @@
+"""Metrics of rankings and of decisions, and the report of an evaluation."""
+
+from service.evaluation.fmeasure import EmptyConvention, FMeasures, f_measures
+from service.evaluation.propensity import propensities
+from service.evaluation.ranking import ranking_metrics
+from service.evaluation.report import PredictedRows, Truth, evaluation_report
+
+__all__ = [
+    "EmptyConvention",
+    "FMeasures",
+    "PredictedRows",
+    "Truth",
+    "evaluation_report",
+    "f_measures",
+    "propensities",
+    "ranking_metrics",
+]

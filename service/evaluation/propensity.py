@@ -1,0 +1,24 @@
+"""How likely a true label is to be written down, by how often it occurs."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+A = 0.55
+B = 1.5
+
+
+def propensities(label_counts: ArrayLike, n_rows: int, a: float = A, b: float = B) -> NDArray[np.float64]:
+    """Return the propensity of each label, in (0, 1].
+
+    Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4: 1 / (1 + C (N + B)^-A),
+    C = (ln n_rows - 1) (B + 1)^A. Deviation: C is not below 0, as it would be for one or two rows.
+
+    label_counts  [K], training rows of each label
+    n_rows        training rows, at least 1
+    a, b          constants of the data set; the repository's defaults
+    """
+    c = max(np.log(n_rows) - 1.0, 0.0) * (b + 1.0) ** a
+    found: NDArray[np.float64] = 1.0 / (1.0 + c * (np.asarray(label_counts, np.float64) + b) ** -a)
+    return found

@@ -1,0 +1,59 @@
+"""The figures of one evaluation, under the keys that `xylem evaluate --json` prints; nothing is rendered."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.evaluation.fmeasure import EmptyConvention, f_measures
+from service.evaluation.propensity import propensities
+from service.evaluation.ranking import ranking_metrics
+from service.rows import LabelRows
+
+
+class PredictedRows(NamedTuple):
+    """Labels predicted for n rows: int64[n + 1] and int32[..]; a ranking goes from best to worst."""
+
+    ptr: NDArray[np.int64]
+    labels: NDArray[np.int32]
+
+
+class Truth(NamedTuple):
+    """What is true: the labels known, and int32[n], how many more each row has that the model lacks."""
+
+    labels: LabelRows
+    unknown: NDArray[np.int32]
+
+
+def evaluation_report(
+    ranked: PredictedRows,
+    decided: PredictedRows,
+    truth: Truth,
+    label_counts: NDArray[np.int64],
+    n_training_rows: int,
+    us_per_row: float,
+    *,
+    empty: EmptyConvention = "one",
+) -> dict[str, float | int | str]:
+    """Return every figure of an evaluation: percentages, `rows`, `empty_label_convention`, `us_per_row`.
+
+    ranked        the first labels of each row (five at least, if so many exist)
+    decided       the labels of each row at the thresholds that are to be judged
+    truth         the true labels
+    label_counts  int64[K], training rows of each label, for the propensities
+    us_per_row    microseconds a row took, as the caller measured it
+
+    Raises ValueError when the numbers of rows or labels differ.
+    """
+    known = propensities(label_counts, n_training_rows)
+    ranking = ranking_metrics(
+        *ranked,
+        truth.labels,
+        known,
+        unknown_labels=truth.unknown,
+        unknown_propensity=float(propensities(0, n_training_rows)),
+    )
+    f = f_measures(*decided, truth.labels, empty=empty, unknown_labels=truth.unknown)
+    return {"rows": truth.labels.n_rows, **ranking, **f._asdict(), "us_per_row": us_per_row}
