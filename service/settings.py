@@ -48,10 +48,11 @@ class Limits(BaseSettings):
     instances_max: Count = _count(1024, "instances of a predict request")
     features_max: Count = _count(100_000, "features of an instance")
     text_bytes_max: Count = _count(1 << 20, "bytes of an instance's text, as UTF-8")
-    name_bytes_max: Count = _count(1024, "bytes of a feature's or a label's name in a request, as UTF-8")
+    name_bytes_max: Count = _count(4096, "bytes of a feature's or a label's name in a request, as UTF-8")
     top_r_max: Count = _count(1000, "labels asked for, `top_r`")
     beam_width_max: Count = _count(1000, "`beam_width`")
     label_list_max: Count = _count(10_000, "labels in `allow_labels` or `deny_labels`")
+    head_bytes_max: Count = _count(64 << 10, "bytes of a request's target and headers; more is answered 400")
     line_bytes_max: Count = _count(1 << 20, "bytes of a batch's line")
     block_rows_max: Count = _count(512, "lines of a batch that are predicted together")
     block_bytes_max: Count = _count(1 << 20, "bytes of a batch's lines that are predicted together")
@@ -59,7 +60,7 @@ class Limits(BaseSettings):
     requests_max: Count = _count(1024, "requests in flight; one more is answered 503")
     threads_max: Count = _count(os.cpu_count() or 1, "threads for predictions too long for the event loop")
     queue_max: Count = _count(64, "predictions that wait for a thread; one more is answered 503")
-    body_seconds_max: Seconds = _seconds(30.0, "seconds to receive a body, or a batch's next bytes")
+    body_seconds_max: Seconds = _seconds(30.0, "seconds to receive a request's headers, its body, or a batch's next bytes")
     request_seconds_max: Seconds = _seconds(30.0, "seconds to answer a predict request once it is received")
     models_max: Count = _count(1000, "model versions that aliases keep open")
     versions_max: Count = _count(16, "further model versions kept open because requests named them")
@@ -75,7 +76,7 @@ class Settings(BaseSettings):
     drain_seconds: Pause = _seconds(
         1.0, "seconds after SIGTERM in which `/readyz` says no while requests are still accepted"
     )
-    shutdown_seconds: Seconds = _seconds(30.0, "seconds given to requests in flight once no more are accepted")
+    shutdown_seconds: Seconds = _seconds(30.0, "seconds that requests in flight are given at the end")
     keep_alive_seconds: Seconds = _seconds(75.0, "seconds an idle connection is kept")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="the least severe events that are logged"
@@ -101,7 +102,7 @@ def read_settings(**overrides: object) -> Settings:
         if name.upper().startswith(PREFIX) and name not in known:
             near = difflib.get_close_matches(name.upper(), known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise BadParameter(f"{name}: expected a setting listed in docs/settings.md, found no such one{hint}")
+            raise BadParameter(f"{name}: expected a setting of docs/settings.md, found no such one{hint}")
     try:
         return Settings(**overrides)  # type: ignore[arg-type]
     except ValidationError as error:

@@ -1,0 +1,1 @@
+"""HTTP and the names of JSON fields: the only place that knows them."""

@@ -1,0 +1,69 @@
+"""A block of a batch's lines -> the block of its answers. Runs in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import NamedTuple
+
+from service.api.answers import name_labels
+from service.api.lines import Block
+from service.api.parse import Instance, Line, parse_line
+from service.api.problems import describe_error
+from service.api.rows import fault_of, transform
+from service.api.served import Served
+from service.api.wire import dump_line
+from service.errors import BadInput, LimitExceeded
+from service.features import Featurizer
+from service.inference.predictor import PredictOptions
+from service.rows import SparseRows
+from service.settings import Limits
+
+
+class Answered(NamedTuple):
+    """The answers of a block: a line for each of its lines, and how many were predicted and how many bad."""
+
+    lines: bytes
+    n_rows: int
+    n_bad: int
+
+
+def answer_block(block: Block, served: Served, options: PredictOptions, limits: Limits) -> Answered:
+    """Return an answer line for each line of a block: a prediction, or the error that the line is."""
+    lines = [_parse(line, limits) for line in block.lines]
+    rows, faults = _to_rows([line.instance for line in lines if isinstance(line, Line)], served.featurizer)
+    found = served.predictor.predict_batch(rows, options, 1)
+    predictions = iter(name_labels(found, served.labels))
+    next_fault = iter(faults)
+    answers = []
+    for number, line in zip(count(block.first), lines, strict=False):
+        fault = next(next_fault) if isinstance(line, Line) else line
+        identity = line.identity if isinstance(line, Line) else None
+        answer = next(predictions) if fault is None else {"error": {**describe_error(fault), "line": number}}
+        answers.append(answer if identity is None else {"id": identity, **answer})
+    return Answered(b"".join(map(dump_line, answers)), rows.n_rows, len(lines) - rows.n_rows)
+
+
+def _parse(line: bytes | None, limits: Limits) -> Line | BadInput:
+    """Return what a line says, or what is wrong with it."""
+    if line is None:
+        most = limits.line_bytes_max
+        return LimitExceeded(
+            f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer"
+        )
+    try:
+        return parse_line(line, limits)
+    except BadInput as error:
+        return error
+
+
+def _to_rows(
+    instances: Sequence[Instance], featurizer: Featurizer
+) -> tuple[SparseRows, Sequence[BadInput | None]]:
+    """Return the rows of the instances that the model takes, and for each instance why it does not."""
+    try:
+        return transform(instances, featurizer), [None] * len(instances)
+    except BadInput:
+        faults = [fault_of(instance, featurizer) for instance in instances]
+        good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
+        return transform(good, featurizer), faults

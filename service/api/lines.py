@@ -1,0 +1,113 @@
+"""The lines of a streamed body: read ahead as far as a limit, taken in blocks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+from service.api.problems import BodyTimeout
+from service.errors import BadInput
+from service.settings import Limits
+
+
+class Block(NamedTuple):
+    """Consecutive lines of a body.
+
+    first   the number of the first one, from 1
+    lines   without their ends; None: one longer than the limit, its bytes not kept
+    """
+
+    first: int
+    lines: list[bytes | None]
+
+
+class LineReader:
+    """Splits a streamed body into lines while earlier ones are worked on.
+
+    It holds at most `block_bytes_max` bytes and what one more message brings. Ask for `take` in one task and
+    run `read` in another.
+    """
+
+    def __init__(self, receive: Receive, limits: Limits, rows_max: int) -> None:
+        self._receive = receive
+        self._limits = limits
+        self._rows_max = rows_max
+        self._waiting: list[bytes | None] = []
+        self._bytes = 0
+        self._taken = 0
+        self._rest = bytearray()
+        self._skipping = False
+        self._ended = False
+        self._changed = asyncio.Condition()
+        self.fault: BadInput | None = None
+        """What ended the body before its end."""
+
+    async def read(self) -> None:
+        """Read the body to its end. Raises ClientDisconnect; a body that stalls ends with a `fault`."""
+        more = True
+        while more:
+            try:
+                async with asyncio.timeout(self._limits.body_seconds_max):
+                    message = await self._receive()
+            except TimeoutError:
+                seconds = self._limits.body_seconds_max
+                self.fault = BodyTimeout(f"expected more of the body within {seconds:g} seconds, found none")
+                break
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            more = message.get("more_body", False)
+            self._split(message.get("body", b""))
+            if not more and (self._rest or self._skipping):
+                self._end_line()
+            async with self._changed:
+                self._changed.notify_all()
+                await self._changed.wait_for(self._has_room)
+        async with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    async def take(self) -> Block:
+        """Return the lines that wait, as many as a block may have; wait for one; none: the body has ended."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._waiting or self._ended)
+            lines = self._waiting[: self._rows_max]
+            del self._waiting[: self._rows_max]
+            self._bytes -= sum(map(_size, lines))
+            self._changed.notify_all()
+        block = Block(self._taken + 1, lines)
+        self._taken += len(lines)
+        return block
+
+    def _has_room(self) -> bool:
+        return self._bytes < self._limits.block_bytes_max and len(self._waiting) < self._rows_max
+
+    def _split(self, chunk: bytes) -> None:
+        """Append the lines that `chunk` ends; keep what it begins."""
+        *ends, rest = chunk.split(b"\n")
+        for end in ends:
+            self._keep(end)
+            self._end_line()
+        self._keep(rest)
+
+    def _keep(self, part: bytes) -> None:
+        """Add a part to the line that is being read, unless that is too long already."""
+        if self._skipping:
+            return
+        self._rest += part
+        if len(self._rest) > self._limits.line_bytes_max:
+            self._skipping = True
+            self._rest.clear()
+
+    def _end_line(self) -> None:
+        line = None if self._skipping else bytes(self._rest)
+        self._waiting.append(line)
+        self._bytes += _size(line)
+        self._rest.clear()
+        self._skipping = False
+
+
+def _size(line: bytes | None) -> int:
+    return len(line or b"") + 1

@@ -1,0 +1,393 @@
+"""The OpenAPI document.
+
+Bodies are parsed by our own code, so it is written here and not derived; tests hold it against the routes, the
+parser and real answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from model_store.version import code_version
+from service.api.problems import PROBLEMS
+from service.settings import Limits
+
+Json = dict[str, Any]
+
+_MODEL: Json = {
+    "name": "model",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,62}$"},
+    "description": "the model's name",
+}
+_VERSION: Json = {
+    "name": "version",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "integer", "minimum": 1},
+    "description": "the version's number",
+}
+_ALIAS: Json = {
+    "name": "alias",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,62}$"},
+    "description": "the alias's name; without one, `latest` answers",
+}
+_EXAMPLE_LABEL: Json = {"label": "role::program", "id": 12, "score": 0.93}
+_EXAMPLE_PREDICTION: Json = {
+    "labels": [_EXAMPLE_LABEL],
+    "prediction_id": "5f0c1d2e3a4b5c6d-1",
+    "exact": False,
+}
+
+
+def openapi_document(limits: Limits) -> Json:
+    """Return the document of the service under these limits."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Xylem",
+            "version": code_version(),
+            "description": "Online prediction for label spaces of thousands to millions of labels.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": _paths(),
+        "components": {
+            "schemas": {**_option_schemas(limits), **_request_schemas(limits), **_answer_schemas()}
+        },
+        "x-problems": {code: problem._asdict() for code, problem in PROBLEMS.items()},
+    }
+
+
+def _paths() -> Json:
+    model = "/v1/models/{model}"
+    version, alias = f"{model}/versions/{{version}}", f"{model}/aliases/{{alias}}"
+    return {
+        f"{model}/predict": {
+            "post": _predict("predict", [_MODEL], "Predict with the version `latest` names")
+        },
+        f"{version}/predict": {
+            "post": _predict("predictWithVersion", [_MODEL, _VERSION], "Predict with a version")
+        },
+        f"{alias}/predict": {
+            "post": _predict("predictWithAlias", [_MODEL, _ALIAS], "Predict with the version an alias names")
+        },
+        f"{model}/batch": {
+            "post": _batch("batch", [_MODEL], "Predict lines with the version `latest` names")
+        },
+        f"{version}/batch": {
+            "post": _batch("batchWithVersion", [_MODEL, _VERSION], "Predict lines with a version")
+        },
+        f"{alias}/batch": {
+            "post": _batch(
+                "batchWithAlias", [_MODEL, _ALIAS], "Predict lines with the version an alias names"
+            )
+        },
+        "/v1/models": {"get": _get("listModels", "The models", "ModelList", 503)},
+        model: {"get": {**_get("showModel", "A model", "ModelDetails", 404, 503), "parameters": [_MODEL]}},
+        "/livez": {"get": _get("livez", "Whether the process runs", "Alive")},
+        "/readyz": {"get": _readyz()},
+        "/metrics": {"get": _text("metrics", "Figures in Prometheus's text format", "text/plain")},
+        "/openapi.json": {"get": _text("openapi", "This document", "application/json")},
+        "/docs": {"get": _text("docs", "This document as a page", "text/html")},
+        "/docs/docs.js": {"get": _text("docsScript", "The page's script", "text/javascript")},
+        "/docs/docs.css": {"get": _text("docsStyle", "The page's style", "text/css")},
+    }
+
+
+def _predict(operation_id: str, parameters: list[Json], summary: str) -> Json:
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        "description": "Instances are texts, sparse vectors or named features, as the model was trained on.",
+        "parameters": parameters,
+        "requestBody": _body(
+            "application/json", "PredictRequest", {"instances": [{"text": "a text editor"}]}
+        ),
+        "responses": {
+            "200": _answer("application/json", "PredictAnswer", "A prediction an instance, in their order"),
+            **_problems(400, 404, 408, 409, 413, 415, 422, 503),
+        },
+    }
+
+
+def _batch(operation_id: str, parameters: list[Json], summary: str) -> Json:
+    answer = _answer(
+        "application/x-ndjson", "BatchAnswerLine", "An answer line for each line, in their order"
+    )
+    answer["headers"] = {
+        "xylem-model": {"schema": {"type": "string"}, "description": "the model"},
+        "xylem-version": {"schema": {"type": "integer"}, "description": "the version of the whole batch"},
+    }
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        "description": "NDJSON both ways, streamed: a line of the body is an instance, and a line answers it. Read "
+        "answers while you write, or the service stops reading. A line that cannot be used is answered by an "
+        "error in its place. A connection that ends without the last chunk was cut off.",
+        "parameters": [*parameters, *_query_parameters()],
+        "requestBody": _body(
+            "application/x-ndjson", "BatchLine", '{"text": "a text editor"}\n{"text": "a game of chess"}\n'
+        ),
+        "responses": {"200": answer, **_problems(404, 409, 415, 422, 503)},
+    }
+
+
+def _query_parameters() -> list[Json]:
+    names = ("top_r", "threshold", "beam_width", "exact", "allow_labels", "deny_labels")
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "schema": {"$ref": f"#/components/schemas/{name}"},
+            "description": "repeat it for each label" if name.endswith("_labels") else "for every line",
+        }
+        for name in names
+    ]
+
+
+def _get(operation_id: str, summary: str, schema: str, *statuses: int) -> Json:
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        "responses": {"200": _answer("application/json", schema, summary), **_problems(*statuses)},
+    }
+
+
+def _readyz() -> Json:
+    return {
+        "operationId": "readyz",
+        "summary": "Whether requests should be sent here, and what is served and what is not",
+        "description": "Ready once the kernels are compiled and the models verified; a store without models is ready. "
+        "Not ready: before that, when no model at all can be served, and from SIGTERM on.",
+        "responses": {
+            "200": _answer("application/json", "Readiness", "Ready"),
+            "503": _answer("application/json", "Readiness", "Not ready"),
+        },
+    }
+
+
+def _text(operation_id: str, summary: str, media: str) -> Json:
+    content = {media: {"schema": {"type": "object" if media == "application/json" else "string"}}}
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        "responses": {"200": {"description": summary, "content": content}},
+    }
+
+
+def _body(media: str, schema: str, example: object) -> Json:
+    content = {media: {"schema": {"$ref": f"#/components/schemas/{schema}"}, "example": example}}
+    return {"required": True, "content": content}
+
+
+def _answer(media: str, schema: str, description: str) -> Json:
+    content = {media: {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    return {"description": description, "content": content}
+
+
+def _problems(*statuses: int) -> Json:
+    answers = {}
+    for status in statuses:
+        codes = ", ".join(code for code, problem in PROBLEMS.items() if problem.status == status)
+        answers[str(status)] = _answer("application/problem+json", "Problem", f"One of: {codes}")
+    return answers
+
+
+def _array(items: Json, **more: object) -> Json:
+    return {"type": "array", "items": items, **more}
+
+
+def _object(required: list[str], properties: Json, **more: object) -> Json:
+    return {
+        "type": "object",
+        "required": required,
+        "additionalProperties": False,
+        "properties": properties,
+        **more,
+    }
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _option_schemas(limits: Limits) -> Json:
+    labels = _array({"type": "string"}, maxItems=limits.label_list_max)
+    return {
+        "top_r": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": limits.top_r_max,
+            "default": 5,
+            "description": "labels an instance gets, at most",
+        },
+        "threshold": {
+            "oneOf": [{"type": "null"}, {"type": "number", "minimum": 0, "maximum": 1}, {"const": "tuned"}],
+            "default": None,
+            "description": "labels of at least this score; tuned: each label's own; then top_r only caps",
+        },
+        "beam_width": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": limits.beam_width_max,
+            "default": 10,
+            "description": "nodes kept a level; wider is slower and closer to exact",
+        },
+        "exact": {
+            "type": "boolean",
+            "default": False,
+            "description": "whether the labels must be those of the highest scores, however long it takes",
+        },
+        "allow_labels": {
+            "oneOf": [{"type": "null"}, labels],
+            "default": None,
+            "description": "the only labels that may be predicted",
+        },
+        "deny_labels": {
+            "oneOf": [{"type": "null"}, labels],
+            "default": None,
+            "description": "labels that may not be predicted",
+        },
+    }
+
+
+def _request_schemas(limits: Limits) -> Json:
+    options = {name: _ref(name) for name in _option_schemas(limits)}
+    identity = {"type": ["string", "integer", "null"], "description": "repeated by the answer"}
+    texts, sparse, named = _instance_properties(limits)
+    return {
+        "PredictRequest": _object(
+            ["instances"],
+            {
+                "instances": _array(_ref("Instance"), minItems=1, maxItems=limits.instances_max),
+                **options,
+                "explain": {"enum": [False, None], "description": "not in this release"},
+                "deadline_ms": {"type": "null", "description": "not in this release"},
+            },
+        ),
+        "Instance": {
+            "oneOf": [
+                _object(["text"], texts),
+                _object(["indices", "values"], sparse),
+                _object(["features"], named),
+            ]
+        },
+        "BatchLine": {
+            "oneOf": [
+                _object(["text"], {**texts, "id": identity}),
+                _object(["indices", "values"], {**sparse, "id": identity}),
+                _object(["features"], {**named, "id": identity}),
+            ]
+        },
+    }
+
+
+def _instance_properties(limits: Limits) -> tuple[Json, Json, Json]:
+    number = {"type": "number"}
+    texts = {"text": {"type": "string", "description": f"at most {limits.text_bytes_max} bytes of UTF-8"}}
+    sparse = {
+        "indices": _array({"type": "integer", "minimum": 0}, maxItems=limits.features_max),
+        "values": _array(number, maxItems=limits.features_max, description="one for each of the indices"),
+    }
+    named = {
+        "features": {
+            "type": "object",
+            "additionalProperties": number,
+            "maxProperties": limits.features_max,
+        }
+    }
+    return texts, sparse, named
+
+
+def _answer_schemas() -> Json:
+    text, integer, number = {"type": "string"}, {"type": "integer"}, {"type": "number"}
+    prediction: Json = {
+        "labels": _array(_ref("NamedLabel"), description="the best first; of equal scores the smaller id"),
+        "prediction_id": {"type": "string", "description": "opaque, and unique"},
+        "exact": {"type": "boolean", "description": "whether the search was exact"},
+    }
+    fault = _object(["path", "detail"], {"path": text, "detail": text})
+    summary = {"name": text, "versions": _array(integer), "aliases": _map(integer)}
+    return {
+        "NamedLabel": _object(["label", "id", "score"], {"label": text, "id": integer, "score": number}),
+        "Prediction": _object(list(prediction), prediction, example=_EXAMPLE_PREDICTION),
+        "PredictAnswer": _object(
+            ["model", "version", "threshold_epoch", "predictions"],
+            {
+                "model": text,
+                "version": integer,
+                "threshold_epoch": {"type": ["integer", "null"], "description": "null: no tuned thresholds"},
+                "predictions": _array(_ref("Prediction")),
+            },
+        ),
+        "BatchAnswerLine": {
+            "oneOf": [
+                _object(list(prediction), {"id": {"type": ["string", "integer"]}, **prediction}),
+                _object(["error"], {"id": {"type": ["string", "integer"]}, "error": _ref("LineError")}),
+            ]
+        },
+        "LineError": _object(
+            ["code", "detail"],
+            {"code": {"enum": list(PROBLEMS)}, "detail": text, "line": integer, "errors": _array(fault)},
+            description="`line` counts from 1; without one, the error ended the batch",
+        ),
+        "Problem": _object(
+            ["type", "title", "status", "detail", "code", "instance", "request_id"],
+            {
+                "type": text,
+                "title": text,
+                "status": integer,
+                "detail": text,
+                "code": {"enum": list(PROBLEMS)},
+                "instance": text,
+                "request_id": text,
+                "errors": _array(fault),
+            },
+        ),
+        "ModelList": _object(["models"], {"models": _array(_ref("ModelSummary"))}),
+        "ModelSummary": _object(list(summary), summary),
+        "ModelDetails": _object(
+            [*summary, "version_details"], {**summary, "version_details": _array(_ref("VersionSummary"))}
+        ),
+        "VersionSummary": _version_schema(),
+        "Alive": _object(["status"], {"status": {"const": "alive"}}),
+        "Readiness": _readiness_schema(),
+    }
+
+
+def _map(values: Json) -> Json:
+    return {"type": "object", "additionalProperties": values}
+
+
+def _version_schema() -> Json:
+    text, integer = {"type": "string"}, {"type": "integer"}
+    trainer = _object(["name", "parameters"], {"name": text, "parameters": {"type": "object"}})
+    properties = {
+        "version": integer,
+        "created_at": {"type": "string", "format": "date-time"},
+        "kind": {"enum": ["label-tree", "decision-tree"]},
+        "trainer": trainer,
+        "features": {"type": "object"},
+        "n_labels": integer,
+        "n_features": integer,
+        "n_trees": integer,
+        "model_bytes": integer,
+        "metrics": _map({"type": "number"}),
+    }
+    return _object(list(properties), properties)
+
+
+def _readiness_schema() -> Json:
+    text, integer = {"type": "string"}, {"type": "integer"}
+    pointer = _object(["model", "alias", "version"], {"model": text, "alias": text, "version": integer})
+    failure = _object(["model", "ref", "detail"], {"model": text, "ref": text, "detail": text})
+    properties = {
+        "status": {"enum": ["ready", "not ready", "draining"]},
+        "models": _array(pointer),
+        "failures": _array(failure),
+        "store_error": {"type": ["string", "null"]},
+    }
+    return _object(list(properties), properties)

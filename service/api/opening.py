@@ -1,0 +1,34 @@
+"""An opened version -> what serves it, every kernel that a request can need compiled or loaded."""
+
+from __future__ import annotations
+
+import contextlib
+
+from model_store.names import name_of
+from model_store.version import Model
+from service.api.parse import NamedInstance, Options, PredictQuery, RawInstance, TextInstance
+from service.api.predict import answer_query
+from service.api.served import Served
+from service.errors import BadInstance
+from service.features import load_featurizer
+from service.inference.predictor import Predictor
+
+
+def serve_model(model: Model) -> Served:
+    """Return what serves a version. Blocking. Raises Corrupt, and Unavailable for a kind not served yet."""
+    manifest = model.manifest
+    predictor = Predictor(model)
+    predictor.warm_up()
+    featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
+    served = Served(manifest.model, manifest.version, predictor, featurizer, model.labels)
+    _warm_up(served)
+    return served
+
+
+def _warm_up(served: Served) -> None:
+    """Answer one instance of each kind that the model takes, with and without a list of labels."""
+    label = name_of(served.labels, 0)
+    for instance in (TextInstance("warm up"), RawInstance([0], [1.0]), NamedInstance({"warm": 1.0})):
+        for options in (Options(), Options(allow_labels=[label]), Options(deny_labels=[label])):
+            with contextlib.suppress(BadInstance):
+                answer_query(PredictQuery([instance], options), served)

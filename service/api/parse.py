@@ -1,0 +1,302 @@
+"""Bytes of a request -> typed values. Strict: a field that is unknown or of another type is refused by name.
+
+JSON is read as RFC 8259 has it: NaN, infinities, numbers beyond a double and lone surrogates are not JSON. Of
+a key that stands twice the last one counts. `true` is not an integer, and neither are "1" and 1.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import parse_qsl
+
+import orjson
+
+from service.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from service.settings import Limits
+
+TUNED: Literal["tuned"] = "tuned"
+
+_INTEGERS = frozenset({int})
+_NUMBERS = frozenset({int, float})
+_STRINGS = frozenset({str})
+_KINDS = ("text", "indices", "values", "features")
+_SHAPE = 'one of {"text"}, {"indices", "values"} and {"features"}'
+
+
+class TextInstance(NamedTuple):
+    """An instance that is a text."""
+
+    text: str
+
+
+class RawInstance(NamedTuple):
+    """An instance that is sparse already: `indices` are integers of any size, in any order, not unique."""
+
+    indices: list[int]
+    values: list[float]
+
+
+class NamedInstance(NamedTuple):
+    """An instance that is a value for each of some named features."""
+
+    features: dict[str, float]
+
+
+Instance: TypeAlias = TextInstance | RawInstance | NamedInstance
+
+
+class Options(NamedTuple):
+    """How to predict, as a request says it; `service.api.rows` makes the engine's options of it."""
+
+    top_r: int = 5
+    threshold: float | Literal["tuned"] | None = None
+    beam_width: int = 10
+    exact: bool = False
+    allow_labels: list[str] | None = None
+    deny_labels: list[str] | None = None
+
+
+class PredictQuery(NamedTuple):
+    """A predict request."""
+
+    instances: list[Instance]
+    options: Options
+
+
+class Line(NamedTuple):
+    """A line of a batch: an instance, and the identity that its answer repeats (None: it has none)."""
+
+    instance: Instance
+    identity: str | int | None
+
+
+_OPTION_KEYS = frozenset({*Options._fields, "explain", "deadline_ms"})
+_PREDICT_KEYS = _OPTION_KEYS | {"instances"}
+_LISTS = ("allow_labels", "deny_labels")
+
+
+def parse_predict(body: bytes, limits: Limits) -> PredictQuery:
+    """Return the request that `body` is.
+
+    Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the field by its path.
+    """
+    fields = _object(parse_json(body), "")
+    _refuse_unknown(fields, _PREDICT_KEYS, "")
+    if "instances" not in fields:
+        raise BadRequest("expected the field instances, found none").at("instances")
+    items = _array(fields["instances"], "instances")
+    if not items:
+        raise BadRequest("expected at least one instance, found none").at("instances")
+    _check_limit(len(items), "instances", limits.instances_max, "instances_max", "instances")
+    instances = [_instance(item, f"instances[{i}]", limits) for i, item in enumerate(items)]
+    return PredictQuery(instances, _options(fields, limits))
+
+
+def parse_line(line: bytes, limits: Limits) -> Line:
+    """Return what a line of a batch says. Raises as `parse_predict`."""
+    fields = _object(parse_json(line), "")
+    identity = fields.pop("id", None)
+    if identity is not None and type(identity) not in (str, int):
+        raise BadRequest(f"expected a string or an integer, found {_found(identity)}").at("id")
+    return Line(_instance(fields, "", limits), identity)
+
+
+def parse_options(query_string: bytes, limits: Limits) -> Options:
+    """Return the options that a batch's query string says: `top_r=5&allow_labels=a&allow_labels=b`.
+
+    A value is written as in JSON, strings without quotes. Raises as `parse_predict`.
+    """
+    try:
+        pairs = parse_qsl(
+            query_string.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=2 * limits.label_list_max + len(_OPTION_KEYS),
+        )
+    except ValueError as error:
+        raise BadRequest(f"expected a query string of options, found one that is not: {error}") from None
+    fields: dict[str, Any] = {}
+    for key, text in pairs:
+        if key in _LISTS:
+            fields.setdefault(key, []).append(text)
+        elif key in fields:
+            raise BadRequest("expected one value, found several").at(key)
+        else:
+            fields[key] = _query_value(text)
+    _refuse_unknown(fields, _OPTION_KEYS, "")
+    return _options(fields, limits)
+
+
+def parse_json(body: bytes) -> Any:
+    """Return the JSON value that `body` is. Raises MalformedJson."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise MalformedJson(f"expected JSON, found bytes that are not: {error}") from None
+
+
+def _query_value(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _options(fields: dict[str, Any], limits: Limits) -> Options:
+    """Return the options among `fields`, whose keys are known."""
+    for key, none in (("explain", (None, False)), ("deadline_ms", (None,))):
+        if not any(fields.get(key) is value for value in none):
+            raise UnsupportedOption(f"{key}: this release does not have it yet; leave it out or null").at(key)
+    default = Options()
+    return Options(
+        top_r=_count(fields.get("top_r", default.top_r), "top_r", limits.top_r_max),
+        threshold=_threshold(fields.get("threshold")),
+        beam_width=_count(fields.get("beam_width", default.beam_width), "beam_width", limits.beam_width_max),
+        exact=_boolean(fields.get("exact", default.exact), "exact"),
+        allow_labels=_names(fields.get("allow_labels"), "allow_labels", limits),
+        deny_labels=_names(fields.get("deny_labels"), "deny_labels", limits),
+    )
+
+
+def _instance(value: Any, path: str, limits: Limits) -> Instance:
+    """Return the instance that `value`, found at `path`, is."""
+    fields = _object(value, path)
+    if len(fields) == 1:
+        if "text" in fields:
+            return TextInstance(_text(fields["text"], _join(path, "text"), limits))
+        if "features" in fields:
+            return NamedInstance(_features(fields["features"], _join(path, "features"), limits))
+    if len(fields) == 2 and "indices" in fields and "values" in fields:
+        return _raw(fields["indices"], fields["values"], path, limits)
+    _refuse_unknown(fields, frozenset(_KINDS), path)
+    found = " and ".join(key for key in _KINDS if key in fields) or "none of them"
+    raise BadRequest(f"expected {_SHAPE}, found {found}").at(path)
+
+
+def _text(value: Any, path: str, limits: Limits) -> str:
+    if type(value) is not str:
+        raise BadRequest(f"expected a string, found {_found(value)}").at(path)
+    _check_limit(_utf8_length(value), "bytes of text", limits.text_bytes_max, "text_bytes_max", path)
+    return value
+
+
+def _raw(indices: Any, values: Any, path: str, limits: Limits) -> RawInstance:
+    indices_path, values_path = _join(path, "indices"), _join(path, "values")
+    indices = _array(indices, indices_path)
+    values = _array(values, values_path)
+    if len(indices) != len(values):
+        raise BadRequest(f"expected as many values as indices, {len(indices)}, found {len(values)}").at(
+            values_path
+        )
+    _check_limit(len(indices), "features", limits.features_max, "features_max", path)
+    _check_types(indices, _INTEGERS, "an integer", indices_path)
+    _check_types(values, _NUMBERS, "a number", values_path)
+    return RawInstance(indices, values)
+
+
+def _features(value: Any, path: str, limits: Limits) -> dict[str, float]:
+    features = _object(value, path)
+    _check_limit(len(features), "features", limits.features_max, "features_max", path)
+    if not _NUMBERS.issuperset(map(type, features.values())):
+        name, fault = next((k, v) for k, v in features.items() if type(v) not in _NUMBERS)
+        raise BadRequest(f"expected a number, found {_found(fault)}").at(_join(path, _shortened(name)))
+    _check_names(features, path, limits)
+    return features
+
+
+def _names(value: Any, path: str, limits: Limits) -> list[str] | None:
+    if value is None:
+        return None
+    names = _array(value, path)
+    _check_limit(len(names), "labels", limits.label_list_max, "label_list_max", path)
+    _check_types(names, _STRINGS, "a string", path)
+    _check_names(names, path, limits)
+    return names
+
+
+def _threshold(value: Any) -> float | Literal["tuned"] | None:
+    if value is None or value == TUNED:
+        return value  # type: ignore[no-any-return]
+    if type(value) not in _NUMBERS or not 0 <= value <= 1:
+        raise BadRequest(f'expected null, a number from 0 to 1, or "tuned", found {_found(value)}').at(
+            "threshold"
+        )
+    return float(value)
+
+
+def _count(value: Any, path: str, most: int) -> int:
+    """Return `value`, an integer of at least 1 and at most the limit that is named after the path."""
+    if type(value) is not int:
+        raise BadRequest(f"expected an integer, found {_found(value)}").at(path)
+    if value < 1:
+        raise BadRequest(f"expected at least 1, found {value}").at(path)
+    _check_limit(value, path, most, f"{path}_max", path)
+    return value
+
+
+def _boolean(value: Any, path: str) -> bool:
+    if type(value) is not bool:
+        raise BadRequest(f"expected true or false, found {_found(value)}").at(path)
+    return value
+
+
+def _object(value: Any, path: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise BadRequest(f"expected an object, found {_found(value)}").at(path)
+    return value
+
+
+def _array(value: Any, path: str) -> list[Any]:
+    if type(value) is not list:
+        raise BadRequest(f"expected an array, found {_found(value)}").at(path)
+    return value
+
+
+def _refuse_unknown(fields: dict[str, Any], known: frozenset[str], path: str) -> None:
+    if not fields.keys() <= known:
+        key = next(key for key in fields if key not in known)
+        raise BadRequest(f"expected only {', '.join(sorted(known))}, found another field").at(
+            _join(path, _shortened(key))
+        )
+
+
+def _check_types(items: list[Any], allowed: frozenset[type], expected: str, path: str) -> None:
+    if not allowed.issuperset(map(type, items)):
+        i, fault = next((i, item) for i, item in enumerate(items) if type(item) not in allowed)
+        raise BadRequest(f"expected {expected}, found {_found(fault)}").at(f"{path}[{i}]")
+
+
+def _check_names(names: Iterable[str], path: str, limits: Limits) -> None:
+    longest = max(map(_utf8_length, names), default=0)
+    _check_limit(longest, "bytes of a name", limits.name_bytes_max, "name_bytes_max", path)
+
+
+def _check_limit(found: int, what: str, most: int, limit: str, path: str) -> None:
+    if found > most:
+        raise LimitExceeded(f"expected at most {most} {what} (limit {limit}), found {found}").at(path)
+
+
+def _utf8_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _found(value: Any) -> str:
+    """Return what a JSON value is, in a few words: never its whole content, and no deeper than itself."""
+    if value is None or value is True or value is False:
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return f'"{_shortened(value)}"'
+    if isinstance(value, list):
+        return f"an array of {len(value)}"
+    if isinstance(value, dict):
+        return f"an object of {len(value)}"
+    return str(value)

@@ -1,0 +1,91 @@
+"""POST /v1/models/{model}/predict, and the same for a version or an alias."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from service.api.admission import read_body
+from service.api.answers import name_labels
+from service.api.metrics import Metrics
+from service.api.parse import Instance, PredictQuery, RawInstance, TextInstance, parse_predict
+from service.api.rows import to_options, to_rows
+from service.api.served import LiveServed, Served, find_served
+from service.api.wire import PredictAnswer, json_response
+from service.api.work import WorkPool
+from service.settings import Limits
+
+SHORT_BEAMS = 64
+"""Rows times beam width up to which a prediction runs on the event loop: a fraction of a millisecond."""
+
+SHORT_ITEMS = 8192
+"""Characters, features and names of labels up to which it does."""
+
+MASKED_AN_ITEM = 64
+"""Labels that are marked as allowed or not in the time that an item takes."""
+
+
+class PredictRoutes(NamedTuple):
+    """The routes, and what they work with."""
+
+    live: LiveServed
+    work: WorkPool
+    metrics: Metrics
+    limits: Limits
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("/v1/models/{model}/predict", self.predict, methods=["POST"]),
+            Route("/v1/models/{model}/versions/{version}/predict", self.predict, methods=["POST"]),
+            Route("/v1/models/{model}/aliases/{alias}/predict", self.predict, methods=["POST"]),
+        ]
+
+    async def predict(self, request: Request) -> Response:
+        """Answer a predict request."""
+        body = await read_body(request, self.limits)
+        query = parse_predict(body, self.limits)
+        served = await find_served(request, self.live)
+        if is_short(query, served):
+            answer = answer_query(query, served)
+        else:
+            answer = await self.work.run(answer_query, query, served)
+        self.metrics.record_rows(served.name, len(query.instances))
+        return json_response(answer)
+
+
+def answer_query(query: PredictQuery, served: Served) -> PredictAnswer:
+    """Return the answer to a request from the version that serves it."""
+    rows = to_rows(query.instances, served.featurizer)
+    options = to_options(query.options, served)
+    found = served.predictor.predict(rows, options)
+    predictions = name_labels(found, served.labels)
+    return {
+        "model": served.name,
+        "version": served.version,
+        "threshold_epoch": None,
+        "predictions": predictions,
+    }
+
+
+def is_short(query: PredictQuery, served: Served) -> bool:
+    """Return whether a request is answered so fast that a thread would only delay it."""
+    options = query.options
+    if options.exact or options.threshold is not None:
+        return False
+    if len(query.instances) * options.beam_width > SHORT_BEAMS:
+        return False
+    n_items = sum(map(_size, query.instances))
+    if options.allow_labels is not None or options.deny_labels is not None:
+        n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
+        n_items += served.labels.n_names // MASKED_AN_ITEM
+    return n_items <= SHORT_ITEMS
+
+
+def _size(instance: Instance) -> int:
+    if isinstance(instance, TextInstance):
+        return len(instance.text)
+    return len(instance.indices) if isinstance(instance, RawInstance) else len(instance.features)

@@ -1,0 +1,168 @@
+"""Errors -> answers: one table from an error's code to its status and title, and RFC 9457 bodies from it.
+
+Every answer that is not 2xx is made here, those of the framework too. `docs/errors.md` lists the table; a
+test compares the two.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+import orjson
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from model_store.errors import StoreError
+from service.errors import BadInput, XylemError
+
+RETRY_AFTER_SECONDS = 1
+
+
+class BodyTooLarge(BadInput):
+    """A body of more bytes than the limit."""
+
+    code = "body-too-large"
+
+
+class BodyTimeout(BadInput):
+    """A body that did not arrive in time."""
+
+    code = "body-timeout"
+
+
+class UnsupportedMediaType(BadInput):
+    """A Content-Type that the route does not take."""
+
+    code = "unsupported-media-type"
+
+
+class UnsupportedEncoding(BadInput):
+    """A Content-Encoding: bodies are taken as they are."""
+
+    code = "unsupported-content-encoding"
+
+
+class Problem(NamedTuple):
+    """What a code means."""
+
+    status: int
+    title: str
+
+
+PROBLEMS: dict[str, Problem] = {
+    "malformed-json": Problem(400, "The body is not JSON"),
+    "bad-request": Problem(422, "A field is unknown, missing, of the wrong type or out of range"),
+    "bad-input": Problem(422, "The input cannot be used"),
+    "bad-data": Problem(422, "The data cannot be used"),
+    "bad-parameter": Problem(422, "A parameter is unknown, of the wrong type or out of range"),
+    "bad-instance": Problem(422, "An instance cannot be turned into features of this model"),
+    "unknown-label": Problem(422, "The model has no such label"),
+    "limit-exceeded": Problem(422, "A limit is exceeded"),
+    "bad-names": Problem(422, "The names cannot be used"),
+    "unsupported-option": Problem(422, "This release does not have the option yet"),
+    "thresholds-not-tuned": Problem(409, "The model has no tuned thresholds"),
+    "conflict": Problem(409, "The present state forbids it"),
+    "version-in-use": Problem(409, "An alias names the version"),
+    "nothing-to-roll-back": Problem(409, "The alias has no earlier version"),
+    "body-too-large": Problem(413, "The body is larger than the limit"),
+    "body-timeout": Problem(408, "The body did not arrive in time"),
+    "unsupported-media-type": Problem(415, "The content type is not one that the route takes"),
+    "unsupported-content-encoding": Problem(415, "Encoded bodies are not taken"),
+    "invalid-name": Problem(404, "No model, version or alias has such a name"),
+    "not-found": Problem(404, "The store has no such thing"),
+    "model-not-found": Problem(404, "No such model"),
+    "version-not-found": Problem(404, "No such version of the model"),
+    "alias-not-found": Problem(404, "No such alias of the model"),
+    "route-not-found": Problem(404, "No such route"),
+    "method-not-allowed": Problem(405, "The route does not have the method"),
+    "http-error": Problem(400, "The request cannot be served"),
+    "overloaded": Problem(503, "Too much is asked at once"),
+    "timed-out": Problem(503, "The answer took longer than the limit"),
+    "unavailable": Problem(503, "Try again later"),
+    "model-unavailable": Problem(503, "The model's version cannot be served"),
+    "model-corrupt": Problem(503, "The model's files are damaged"),
+    "model-schema-unsupported": Problem(503, "The model's format is one that this release does not know"),
+    "store-unreadable": Problem(503, "The store cannot be read"),
+    "store-unwritable": Problem(503, "The store cannot be written"),
+    "store-error": Problem(500, "The store failed"),
+    "error": Problem(500, "The service failed"),
+    "internal-error": Problem(500, "The service failed"),
+}
+"""Each code's status and title. A code never changes its meaning; a new fault gets a new code."""
+
+_HTTP_CODES = {404: "route-not-found", 405: "method-not-allowed"}
+
+
+def code_of(error: Exception) -> str:
+    """Return the code of an error: its own, else that of the nearest class above it that the table knows."""
+    codes = (kind.__dict__.get("code") for kind in type(error).__mro__)
+    return next((code for code in codes if code in PROBLEMS), "internal-error")
+
+
+def describe_error(error: Exception) -> dict[str, Any]:
+    """Return what an error object says: its code, its detail and, where known, the field at fault."""
+    described: dict[str, Any] = {"code": code_of(error), "detail": str(error)}
+    if isinstance(error, BadInput) and error.path:
+        described["errors"] = [{"path": error.path, "detail": str(error)}]
+    return described
+
+
+def problem_response(scope: Scope, code: str, detail: str, **more: Any) -> Response:
+    """Return the answer for a fault: its row of the table, `detail`, and members of its own."""
+    status, title = PROBLEMS[code]
+    body = {
+        "type": f"/docs#{code}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "instance": scope["path"],
+        "request_id": scope.get("request_id"),
+        **more,
+    }
+    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    return Response(orjson.dumps(body), status, headers, media_type="application/problem+json")
+
+
+def error_response(scope: Scope, error: Exception) -> Response:
+    """Return the answer for an error of ours."""
+    scope["error_code"] = code_of(error)
+    return problem_response(scope, **describe_error(error))
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    return error_response(request.scope, error)
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    """Answer what the framework refuses: unknown routes and methods."""
+    assert isinstance(error, HTTPException)
+    code = _HTTP_CODES.get(error.status_code, "http-error")
+    request.scope["error_code"] = code
+    method, path = request.method, request.url.path
+    response = problem_response(request.scope, code, f"{method} {path}: {PROBLEMS[code].title.lower()}")
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _answer_invalid(request: Request, error: Exception) -> Response:
+    """Answer what the framework's own validation refuses."""
+    assert isinstance(error, RequestValidationError)
+    faults = [
+        {"path": ".".join(map(str, fault["loc"])), "detail": str(fault["msg"])} for fault in error.errors()
+    ]
+    request.scope["error_code"] = "bad-request"
+    return problem_response(request.scope, "bad-request", faults[0]["detail"], errors=faults)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of `app` with a problem; what is left over is the edge's (internal-error)."""
+    for kind in (XylemError, StoreError):
+        app.add_exception_handler(kind, _answer_error)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)

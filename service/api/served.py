@@ -1,0 +1,43 @@
+"""What serves one version: its engine, its features and its label names, opened and warm."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from starlette.requests import Request
+
+from model_store.errors import AliasNotFound, VersionNotFound
+from model_store.identifiers import is_alias, is_version
+from model_store.names import NameTable
+from service.features import Featurizer
+from service.inference.live import LiveModels
+from service.inference.predictor import Predictor
+
+DEFAULT_ALIAS = "latest"
+
+
+class Served(NamedTuple):
+    """One version of a model, ready to answer."""
+
+    name: str
+    version: int
+    predictor: Predictor
+    featurizer: Featurizer
+    labels: NameTable
+
+
+LiveServed: TypeAlias = LiveModels[Served]
+
+
+async def find_served(request: Request, live: LiveServed) -> Served:
+    """Return what serves the version that a request's path names: a version, an alias, else `latest`.
+
+    Raises ModelNotFound, VersionNotFound, AliasNotFound, Unavailable and ModelUnavailable.
+    """
+    parts = request.path_params
+    model, version, alias = parts["model"], parts.get("version"), parts.get("alias", DEFAULT_ALIAS)
+    if version is not None and not is_version(version):
+        raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
+    if not is_alias(alias):
+        raise AliasNotFound(f"alias: expected the name of an alias, found {alias[:80]!r}")
+    return await live.find(model, version or alias)

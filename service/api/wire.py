@@ -1,0 +1,74 @@
+"""The shapes of the answers: typed dictionaries, which orjson writes as they are."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import numpy as np
+import orjson
+from starlette.responses import Response
+
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY
+
+
+class NamedLabel(TypedDict):
+    """A predicted label. A score is a float32, written with as few digits as tell it from its neighbours."""
+
+    label: str
+    id: int
+    score: np.float32
+
+
+class Prediction(TypedDict):
+    """What is predicted for one instance, best label first."""
+
+    labels: list[NamedLabel]
+    prediction_id: str
+    exact: bool
+
+
+class PredictAnswer(TypedDict):
+    """The answer of a predict request, a prediction an instance."""
+
+    model: str
+    version: int
+    threshold_epoch: int | None
+    predictions: list[Prediction]
+
+
+class ModelSummary(TypedDict):
+    """A model of the store, its versions and what its aliases serve."""
+
+    name: str
+    versions: list[int]
+    aliases: dict[str, int]
+
+
+class VersionSummary(TypedDict):
+    """A version as its manifest describes it."""
+
+    version: int
+    created_at: str
+    kind: str
+    trainer: dict[str, Any]
+    features: dict[str, Any]
+    n_labels: int
+    n_features: int
+    n_trees: int
+    model_bytes: int
+    metrics: dict[str, float]
+
+
+def dump(value: object) -> bytes:
+    """Return a value of this file's shapes as JSON."""
+    return orjson.dumps(value, option=_OPTIONS)
+
+
+def dump_line(value: object) -> bytes:
+    """Return a value as a line of NDJSON."""
+    return orjson.dumps(value, option=_OPTIONS | orjson.OPT_APPEND_NEWLINE)
+
+
+def json_response(value: object) -> Response:
+    """Return the 200 that answers with `value`."""
+    return Response(dump(value), media_type="application/json")

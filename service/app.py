@@ -1,0 +1,105 @@
+"""create_app: the one place where the service's objects are built and joined."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import re
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+
+from fastapi import FastAPI
+
+from model_store.store import Store
+from service.api import problems
+from service.api.admission import Admission
+from service.api.batch import BatchRoutes
+from service.api.docs import DocsRoutes
+from service.api.edge import Edge
+from service.api.health import HealthRoutes
+from service.api.metrics import Metrics
+from service.api.models import ModelRoutes
+from service.api.openapi import openapi_document
+from service.api.opening import serve_model
+from service.api.predict import PredictRoutes
+from service.api.work import WorkPool
+from service.inference.live import LiveModels
+from service.logs import log
+from service.settings import Settings, read_settings
+
+STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/batch")
+"""Paths whose bodies are never held whole, and so have no limit of bytes."""
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Return the service as an ASGI app; without `settings`, those of the environment.
+
+    Its lifespan follows the store. `app.state.draining`, a threading.Event, makes `/readyz` say no.
+    """
+    settings = settings or read_settings()
+    limits = settings.limits
+    draining = threading.Event()
+    store = Store(settings.store)
+    live = LiveModels(
+        store,
+        serve_model,
+        models_max=limits.models_max,
+        versions_max=limits.versions_max,
+        seconds_max=limits.request_seconds_max,
+    )
+    metrics = Metrics()
+    work = WorkPool(limits.threads_max, limits.queue_max, limits.request_seconds_max)
+    batch = BatchRoutes(live, metrics, limits)
+    health = HealthRoutes(live, metrics, draining.is_set)
+    metrics.watch(live.status, lambda: health.ready)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        following = asyncio.create_task(live.follow(settings.store_poll_seconds, _settle))
+        with _on_hangup(live.wake):
+            yield
+        following.cancel()
+        live.close()
+        work.close()
+        batch.close()
+
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
+    app.state.draining = draining
+    problems.install(app)
+    app.add_middleware(Admission, limits=limits, streams=STREAMS)
+    app.add_middleware(
+        Edge, metrics=metrics, access_log=settings.access_log, draining=draining.is_set
+    )  # the last one added is the outermost
+    for part in (
+        PredictRoutes(live, work, metrics, limits),
+        batch,
+        health,
+        ModelRoutes(live, store),
+        DocsRoutes(openapi_document(limits)),
+    ):
+        app.router.routes.extend(part.routes())
+    return app
+
+
+def _settle() -> None:
+    """Say that the store has been read, and keep the collector from walking what stays for good."""
+    gc.collect()
+    gc.freeze()
+    log(logging.INFO, "models_opened")
+
+
+@contextlib.contextmanager
+def _on_hangup(look: Callable[[], None]) -> Iterator[None]:
+    """Call `look` at SIGHUP, where the event loop may listen to signals."""
+    loop = asyncio.get_running_loop()
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop.add_signal_handler(signal.SIGHUP, look)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)

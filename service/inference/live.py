@@ -1,0 +1,330 @@
+"""LiveModels: the versions that answer requests, and how they follow the store without dropping one.
+
+A look at the store runs in a thread: whatever an alias newly names is opened, verified and warmed there, and
+only then does one assignment make the whole new state visible. A request keeps the version that it was given,
+mapped for as long as it holds it. A version that cannot be opened leaves its alias on the one before, is
+reported, and is tried again after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, NamedTuple, TypeVar
+
+from model_store.errors import AliasNotFound, InvalidName, ModelNotFound, NotFound, StoreError
+from model_store.identifiers import is_version
+from model_store.store import ModelInfo, Store
+from model_store.version import Model
+from service.errors import ModelUnavailable, TimedOut, Unavailable
+from service.logs import log
+
+T = TypeVar("T")
+Key = tuple[str, int]
+"""A model's name and a version's number."""
+
+RETRY_SECONDS = 30.0
+"""A version that could not be opened is not tried again before."""
+
+
+class Pointer(NamedTuple):
+    """An alias, and the version that it serves now."""
+
+    model: str
+    alias: str
+    version: int
+
+
+class Failure(NamedTuple):
+    """A version or an alias that cannot be served as the store has it.
+
+    ref        the version's number or the alias's name
+    retry_at   when it is tried again, by time.monotonic
+    """
+
+    model: str
+    ref: str
+    detail: str
+    retry_at: float
+
+
+class LiveStatus(NamedTuple):
+    """What `/readyz` and the metrics report."""
+
+    pointers: list[Pointer]
+    failures: list[Failure]
+    swaps: int
+    store_error: str | None
+
+
+class _State(NamedTuple):
+    """What one look at the store found; never changed, only replaced."""
+
+    generation: object
+    models: Mapping[str, ModelInfo]
+    pointers: Mapping[tuple[str, str], int]
+    resident: Mapping[Key, object]
+
+
+class LiveModels(Generic[T]):
+    """The opened versions of a store, found by model and version or alias.
+
+    prepare        makes of an opened version what serves requests, warm; it runs in a thread
+    models_max     versions that aliases keep open; the rest are opened when asked for
+    versions_max   versions kept open because requests asked for them, the least recently used go first
+    seconds_max    how long a request waits for a version to be opened
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        prepare: Callable[[Model], T],
+        *,
+        models_max: int,
+        versions_max: int,
+        seconds_max: float,
+    ) -> None:
+        self._store = store
+        self._prepare = prepare
+        self._models_max = models_max
+        self._versions_max = versions_max
+        self._seconds_max = seconds_max
+        self._state: _State | None = None
+        self._asked: OrderedDict[Key, T] = OrderedDict()
+        self._opening: dict[Key, asyncio.Future[T]] = {}
+        self._failures: dict[tuple[str, str], Failure] = {}
+        self._swaps = 0
+        self._store_error: str | None = None
+        self._woken = asyncio.Event()
+        self._looker = ThreadPoolExecutor(1, thread_name_prefix="xylem-store")
+        self._opener = ThreadPoolExecutor(1, thread_name_prefix="xylem-open")
+
+    @property
+    def looked(self) -> bool:
+        """Return whether the store has been read."""
+        return self._state is not None
+
+    @property
+    def ready(self) -> bool:
+        """Return whether the store has been read, and some of it can be served if it has anything."""
+        state = self._state
+        return state is not None and (not state.models or bool(state.resident))
+
+    @property
+    def models(self) -> Mapping[str, ModelInfo]:
+        """Return the models of the store as last seen; none before the first look."""
+        return {} if self._state is None else self._state.models
+
+    @property
+    def pointers(self) -> Mapping[tuple[str, str], int]:
+        """Return the version that each (model, alias) serves."""
+        return {} if self._state is None else self._state.pointers
+
+    def status(self) -> LiveStatus:
+        """Return what is served and what is not."""
+        return LiveStatus(
+            [Pointer(model, alias, version) for (model, alias), version in sorted(self.pointers.items())],
+            sorted(self._failures.copy().values()),
+            self._swaps,
+            self._store_error,
+        )
+
+    def version_of(self, model: str, ref: str) -> int:
+        """Return the version that a number or an alias means now.
+
+        Raises Unavailable before the first look at the store, ModelNotFound and AliasNotFound.
+        """
+        state = self._state
+        if state is None:
+            raise Unavailable("the models are being opened")
+        if is_version(ref):
+            return int(ref)
+        version = state.pointers.get((model, ref))
+        if version is not None:
+            return version
+        if model not in state.models:
+            raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
+        raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
+
+    async def find(self, model: str, ref: str) -> T:
+        """Return what serves a version, named by number or alias; open it if no one did yet.
+
+        Raises as `version_of`, VersionNotFound, ModelUnavailable for a version that cannot be served, and
+        TimedOut for one that takes too long to open: it is still being opened.
+        """
+        key = (model, self.version_of(model, ref))
+        assert self._state is not None
+        found = self._state.resident.get(key)
+        if found is not None:
+            return found  # type: ignore[return-value]
+        if key in self._asked:
+            self._asked.move_to_end(key)
+            return self._asked[key]
+        if key not in self._opening:
+            self._opening[key] = asyncio.ensure_future(self._open_asked(key))
+        done, _ = await asyncio.wait((self._opening[key],), timeout=self._seconds_max)
+        if not done:
+            raise TimedOut(f"model {key[0]} version {key[1]}: expected it open by now, found it is not")
+        return done.pop().result()
+
+    async def follow(self, poll_seconds: float, on_first: Callable[[], None]) -> None:
+        """Look at the store now, then every `poll_seconds` and whenever `wake` is called, until cancelled."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._looker, self.look)
+        on_first()
+        while True:
+            try:
+                async with asyncio.timeout(poll_seconds):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+            if self._woken.is_set():
+                self._failures.clear()
+                self._woken.clear()
+            await loop.run_in_executor(self._looker, self.look)
+            self._forget_deleted()
+
+    def wake(self) -> None:
+        """Look at the store at once, and try again what failed. Event loop only."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._looker.shutdown(wait=False, cancel_futures=True)
+        self._opener.shutdown(wait=False, cancel_futures=True)
+
+    def look(self) -> None:
+        """Read the store and open what its aliases newly name. Blocking; not from two threads at once.
+
+        Never raises: what fails is kept as it was, logged and reported.
+        """
+        try:
+            generation = self._store.generation()
+            if self._state is None or self._state.generation != generation or self._has_retry():
+                self._state = self._next_state(generation, self._store.models())
+            self._store_error = None
+        except Exception as error:
+            if self._store_error is None:
+                log(logging.ERROR, "store_failed", detail=str(error), error=error)
+            self._store_error = f"{type(error).__name__}: {error}"
+
+    def _has_retry(self) -> bool:
+        """Return whether something that failed is to be tried again."""
+        now = time.monotonic()
+        return any(failure.retry_at <= now for failure in self._failures.copy().values())
+
+    def _next_state(self, generation: object, infos: list[ModelInfo]) -> _State:
+        """Return the state that the models found lead to, their versions open."""
+        before = self._state
+        pointers: dict[tuple[str, str], int] = {}
+        resident: dict[Key, object] = {}
+        self._drop_old_failures(infos)
+        for info in infos:
+            for alias, wanted in sorted(info.aliases.items()):
+                pointers[info.name, alias] = self._settle(info.name, alias, wanted, resident)
+            for alias in info.broken_aliases:
+                self._fail(info.name, alias, "the alias's file is damaged")
+                old = self.pointers.get((info.name, alias))
+                if old is not None:
+                    pointers[info.name, alias] = self._settle(info.name, alias, old, resident)
+        if before is not None:
+            self._count_swaps(before, pointers)
+        return _State(generation, {info.name: info for info in infos}, pointers, resident)
+
+    def _settle(self, model: str, alias: str, wanted: int, resident: dict[Key, object]) -> int:
+        """Return the version that the alias serves from now on, having made it resident if it can be."""
+        known = {} if self._state is None else self._state.resident
+        key = (model, wanted)
+        if key in resident:
+            return wanted
+        if key in known:
+            resident[key] = known[key]
+            return wanted
+        if len(resident) >= self._models_max:
+            return wanted
+        opened = self._try_open(key)
+        if opened is not None:
+            resident[key] = opened
+            return wanted
+        old = self.pointers.get((model, alias))
+        if old is not None and (model, old) in known:
+            resident[model, old] = known[model, old]
+            return old
+        return wanted
+
+    def _try_open(self, key: Key) -> T | None:
+        """Return what serves a version, None (and a failure noted) when it cannot be opened."""
+        try:
+            return self._open(key)
+        except ModelUnavailable:
+            return None
+        except StoreError as error:
+            self._fail(key[0], str(key[1]), str(error))
+            return None
+
+    def _open(self, key: Key) -> T:
+        """Return what serves a version, verified and warm. Blocking.
+
+        Raises ModelUnavailable for a version that cannot be served, at once when that was found a short while
+        ago, and what the store raises for a version that is not there.
+        """
+        model, version = key
+        failure = self._failures.get((model, str(version)))
+        if failure is not None and time.monotonic() < failure.retry_at:
+            raise ModelUnavailable(f"model {model} version {version}: {failure.detail}")
+        started = time.perf_counter()
+        try:
+            opened = self._prepare(self._store.open(model, version))
+        except (InvalidName, NotFound):
+            raise
+        except Exception as error:
+            log(logging.ERROR, "model_open_failed", model=model, version=version, error=error)
+            detail = self._fail(model, str(version), f"{type(error).__name__}: {error}")
+            raise ModelUnavailable(f"model {model} version {version}: {detail}") from error
+        self._failures.pop((model, str(version)), None)
+        ms = round(1000 * (time.perf_counter() - started), 3)
+        log(logging.INFO, "model_opened", model=model, version=version, ms=ms)
+        return opened
+
+    def _fail(self, model: str, ref: str, detail: str) -> str:
+        """Note and log that a version or an alias cannot be served; return the detail."""
+        self._failures[model, ref] = Failure(model, ref, detail, time.monotonic() + RETRY_SECONDS)
+        log(logging.ERROR, "model_failed", model=model, ref=ref, detail=detail)
+        return detail
+
+    async def _open_asked(self, key: Key) -> T:
+        """Open a version that a request named, and keep it among the most recently used."""
+        try:
+            opened = await asyncio.get_running_loop().run_in_executor(self._opener, self._open, key)
+            self._asked[key] = opened
+            if len(self._asked) > self._versions_max:
+                self._asked.popitem(last=False)
+            return opened
+        finally:
+            del self._opening[key]
+
+    def _forget_deleted(self) -> None:
+        """Let go of versions that requests named and that the store no longer has."""
+        models = self.models
+        for key in list(self._asked):
+            info = models.get(key[0])
+            if info is None or key[1] not in info.versions:
+                del self._asked[key]
+
+    def _drop_old_failures(self, infos: list[ModelInfo]) -> None:
+        """Forget the failures of what the store no longer has, and of aliases: those are seen again."""
+        versions = {(info.name, str(version)) for info in infos for version in info.versions}
+        for key in self._failures.copy().keys() - versions:
+            self._failures.pop(key, None)
+
+    def _count_swaps(self, before: _State, pointers: Mapping[tuple[str, str], int]) -> None:
+        """Count and log the aliases that were moved from one version to another."""
+        for (model, alias), version in pointers.items():
+            old = before.pointers.get((model, alias))
+            if old is not None and old != version:
+                self._swaps += 1
+                log(logging.INFO, "model_swapped", model=model, alias=alias, old=old, version=version)

@@ -1,0 +1,176 @@
+"""Run the service: one process, or several that share a socket and are restarted when they die.
+
+SIGTERM: `/readyz` says no, for a while requests are still accepted, then those in flight are completed, then the
+process ends with status 0. SIGHUP: every process looks at the store at once. SIGINT: as SIGTERM, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from multiprocessing.process import BaseProcess
+from types import FrameType
+
+import uvicorn
+
+from service.api.protocol import bounded_protocol
+from service.app import create_app
+from service.errors import Unavailable
+from service.logs import configure, log
+from service.settings import Settings
+
+BACKLOG = 2048
+RESTART_SECONDS = 1.0
+"""A worker that died is started again after this pause, so that one that cannot live costs little."""
+
+GRACE_SECONDS = 5.0
+"""Given to workers to end beyond what the settings give to requests; then they are killed."""
+
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+
+
+def run(settings: Settings, host: str, port: int, workers: int) -> None:
+    """Serve on `host` and `port` (0: any free one) until told to stop. Raises Unavailable for a port in use."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop listens to it
+    configure(settings.log_level)
+    listener = _listen(host, port)
+    shown, port = listener.getsockname()[:2]
+    url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    log(logging.INFO, "listening", url=url, workers=workers, pid=os.getpid())
+    if workers == 1:
+        _Server(settings, parent=None).run([listener])
+    else:
+        _Supervisor(settings, listener, workers).run()
+    log(logging.INFO, "stopped", pid=os.getpid())
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise Unavailable(f"{host}:{port}: expected an address to listen on, found: {error}") from None
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, which says that it is not ready before it stops to accept.
+
+    parent   the process without which this one stops too; None: it is on its own
+    """
+
+    def __init__(self, settings: Settings, parent: int | None) -> None:
+        self._app = create_app(settings)
+        self._drain_seconds = settings.drain_seconds
+        self._parent = parent
+        self._stop_at = math.inf
+        super().__init__(
+            uvicorn.Config(
+                self._app,
+                http=bounded_protocol(settings.limits),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                timeout_keep_alive=math.ceil(settings.keep_alive_seconds),
+                timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
+            )
+        )
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop; at the second signal, or SIGINT, stop accepting at once."""
+        if sig == signal.SIGINT and self._parent is not None:
+            return  # the terminal sends it to the whole group; the parent says what to do
+        if sig == signal.SIGTERM and not self._app.state.draining.is_set():
+            self._drain()
+        else:
+            self._app.state.draining.set()
+            self.should_exit = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether to stop accepting now. Called ten times a second."""
+        if self._parent not in (None, os.getppid()) and not self._app.state.draining.is_set():
+            log(logging.ERROR, "parent_died", pid=os.getpid())
+            self._drain()
+        self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
+        return await super().on_tick(counter)
+
+    def _drain(self) -> None:
+        self._app.state.draining.set()
+        self._stop_at = time.monotonic() + self._drain_seconds
+
+
+class _Supervisor:
+    """Starts workers on one socket, hands signals on, and starts a worker again when it dies."""
+
+    def __init__(self, settings: Settings, listener: socket.socket, workers: int) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._spawn = multiprocessing.get_context("spawn")
+        self._n_workers = workers
+        self._workers: list[BaseProcess] = []
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # taken below, one at a time; workers unblock
+        while True:
+            self._workers = [worker for worker in self._workers if self._is_alive(worker)]
+            while len(self._workers) < self._n_workers:
+                self._workers.append(self._start())
+            got = signal.sigtimedwait(_SIGNALS, RESTART_SECONDS)
+            if got is None:
+                continue
+            if got.si_signo != signal.SIGHUP:
+                break
+            self._send(signal.SIGHUP)
+        self._stop()
+
+    def _start(self) -> BaseProcess:
+        worker = self._spawn.Process(target=_work, args=(self._settings, self._listener, os.getpid()))
+        worker.start()
+        log(logging.INFO, "worker_started", pid=worker.pid)
+        return worker
+
+    def _is_alive(self, worker: BaseProcess) -> bool:
+        if worker.is_alive():
+            return True
+        log(logging.ERROR, "worker_died", pid=worker.pid, status=worker.exitcode)
+        return False
+
+    def _stop(self) -> None:
+        """End the workers, by force those that do not."""
+        self._send(signal.SIGTERM)
+        seconds = self._settings.drain_seconds + self._settings.shutdown_seconds + GRACE_SECONDS
+        deadline = time.monotonic() + seconds
+        for worker in self._workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+            if worker.is_alive():
+                log(logging.ERROR, "worker_killed", pid=worker.pid)
+                worker.kill()
+                worker.join()
+
+    def _send(self, number: signal.Signals) -> None:
+        for worker in self._workers:
+            if worker.pid is not None and worker.is_alive():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker.pid, number)
+
+
+def _work(settings: Settings, listener: socket.socket, parent: int) -> None:
+    """Serve in a worker process."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop listens to it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    configure(settings.log_level)
+    with contextlib.suppress(asyncio.CancelledError):
+        _Server(settings, parent).run([listener])
