@@ -10,19 +10,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.ensemble import LINK_CODES, TreeEnsemble
+from model_store.ensemble import LINK_CODES
 from model_store.names import find_name
 from model_store.version import Model
 from service.errors import Unavailable, UnknownLabel
 from service.kernels.beam import beam_rows
 from service.kernels.best_first import best_first_rows
+from service.kernels.forest import ENSEMBLE_KINDS
+from service.kernels.lending import lend
 from service.kernels.subtrees import least_thresholds, mark_allowed
 from service.kernels.threshold import threshold_rows
-from service.kernels.workspace import Workspace, make_workspace
+from service.kernels.workspace import WORKSPACE_KINDS, Workspace, make_workspace
 from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
-_ALL_ALLOWED.setflags(write=False)
 
 _FEATURES_AT_LEAST = 256
 """A workspace takes rows of this many features at least, so that it seldom has to grow."""
@@ -67,6 +68,13 @@ class Predictions(NamedTuple):
     exact: bool
 
 
+class _Buffers(NamedTuple):
+    """A workspace and its handle for the kernels."""
+
+    work: Workspace
+    lent: NDArray[np.int64]
+
+
 class Predictor:
     """Answers rows from one opened version. Safe to call from several threads at once."""
 
@@ -74,12 +82,14 @@ class Predictor:
         """Take an opened model, whose arrays have been checked. Raises Unavailable for a kind not served."""
         if model.manifest.kind != "label-tree":
             raise Unavailable(f"expected a model of kind label-tree, found {model.manifest.kind}")
-        self._ensemble = TreeEnsemble(*[_read_only(array) for array in model.ensemble])
+        self._ensemble = model.ensemble
+        self._lent = lend(model.ensemble, ENSEMBLE_KINDS)
+        self._samples = (np.empty(0, model.ensemble.sparse.dtype), np.empty(0, model.ensemble.dense.dtype))
         self._link = LINK_CODES[model.manifest.link]
         self._labels = model.labels
         self.n_labels = model.manifest.n_labels
         self.n_features = model.manifest.n_features
-        self._idle: deque[Workspace] = deque()
+        self._idle: deque[_Buffers] = deque()
 
     def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
         """Answer rows one after the other, on the calling thread.
@@ -136,9 +146,9 @@ class Predictor:
         return label
 
     def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
-        indptr = _read_only(np.asarray(rows.indptr, np.int64))
-        indices = _read_only(np.asarray(rows.indices, np.int32))
-        values = _read_only(np.asarray(rows.values, np.float32))
+        indptr = _writeable(rows.indptr, np.int64)
+        indices = _writeable(rows.indices, np.int32)
+        values = _writeable(rows.values, np.float32)
         n_rows = len(indptr) - 1
         top_r = min(options.top_r, self.n_labels)
         options = options._replace(beam_width=min(options.beam_width, len(self._ensemble.directory)))
@@ -147,12 +157,13 @@ class Predictor:
         scores = np.empty((n_rows, top_r), np.float32)
         longest = int((indptr[1:] - indptr[:-1]).max()) if n_rows else 0
         kernel, extra = self._traversal(options, top_r)
-        mask = _ALL_ALLOWED if options.mask is None else _read_only(options.mask)
+        mask = _ALL_ALLOWED if options.mask is None else options.mask
 
         def answer(first: int, last: int) -> None:
-            work = self._take_workspace(longest, options, top_r)
+            buffers = self._take_buffers(longest, options, top_r)
             kernel(
-                self._ensemble,
+                self._lent,
+                *self._samples,
                 self._link,
                 indptr,
                 indices,
@@ -161,12 +172,12 @@ class Predictor:
                 last,
                 *extra,
                 mask,
-                work,
+                buffers.lent,
                 counts,
                 labels,
                 scores,
             )
-            self._idle.append(work)
+            self._idle.append(buffers)
 
         _in_parts(answer, n_rows, threads)
         is_exact = options.exact or options.threshold is not None
@@ -178,33 +189,35 @@ class Predictor:
             thresholds = options.threshold
             if not isinstance(thresholds, NodeThresholds):
                 thresholds = NodeThresholds(_log(np.array([thresholds], np.float32)))
-            return threshold_rows, (top_r, _read_only(thresholds.log))
+            return threshold_rows, (top_r, thresholds.log)
         if options.exact:
             return best_first_rows, (top_r,)
         return beam_rows, (options.beam_width, top_r)
 
-    def _take_workspace(self, n_features: int, options: PredictOptions, top_r: int) -> Workspace:
-        """Return an idle workspace that is large enough, or a new one; too small ones are dropped."""
+    def _take_buffers(self, n_features: int, options: PredictOptions, top_r: int) -> _Buffers:
+        """Return idle buffers that are large enough, or new ones; too small ones are dropped."""
         is_exact = options.exact or options.threshold is not None
         try:
-            work = self._idle.pop()
+            buffers = self._idle.pop()
         except IndexError:
             pass
         else:
+            work = buffers.work
             if (
                 work.block_at.shape[1] >= n_features
                 and len(work.beam_node) >= options.beam_width
                 and len(work.best_label) >= top_r
                 and (len(work.front_node) > 0 or not is_exact)
             ):
-                return work
-        return make_workspace(
+                return buffers
+        work = make_workspace(
             self._ensemble,
             n_features=max(n_features, _FEATURES_AT_LEAST),
             beam_width=options.beam_width,
             top_r=top_r,
             exact=is_exact,
         )
+        return _Buffers(work, lend(work, WORKSPACE_KINDS))
 
 
 def _in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int) -> None:
@@ -235,9 +248,6 @@ def _log(thresholds: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.log(thresholds, dtype=np.float32)
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only view: numba compiles a kernel anew for arrays that can be written."""
-    if array.flags.writeable:
-        array = array.view()
-        array.setflags(write=False)
-    return array
+def _writeable(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """Return the array itself, or a copy if it is read-only: for those numba would compile kernels anew."""
+    return np.require(array, dtype, ["C", "W"])

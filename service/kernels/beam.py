@@ -7,6 +7,8 @@ probability is the mean over the trees, 0 in a tree whose beam missed it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,16 +16,19 @@ from model_store.ensemble import LANES, TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
 from service.kernels.answers import finish_answer, write_answer
+from service.kernels.forest import borrow_ensemble
 from service.kernels.heaps import keep_best, sort_best
 from service.kernels.links import log_link, margin_cut
 from service.kernels.scorer import score_in_turn, start_turns
 from service.kernels.simd import lowest_lane, vbroadcast, vgreater, vload
-from service.kernels.workspace import Workspace
+from service.kernels.workspace import Workspace, borrow_workspace
 
 
 @kernel
 def beam_rows(
-    ensemble: TreeEnsemble,
+    lent_ensemble: NDArray[np.int64],
+    sparse: NDArray[Any],
+    dense: NDArray[Any],
     link: int,
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
@@ -33,13 +38,14 @@ def beam_rows(
     beam_width: int,
     top_r: int,
     node_mask: NDArray[np.uint8],
-    work: Workspace,
+    lent_work: NDArray[np.int64],
     counts_out: NDArray[np.int64],
     labels_out: NDArray[np.int32],
     scores_out: NDArray[np.float32],
 ) -> None:
     """Answer rows first .. last - 1 of compressed sparse rows.
 
+    lent_ensemble  a TreeEnsemble, lent; `sparse` and `dense` are empty samples of its weights' dtypes
     link        one of LINK_CODES
     indices     int32, strictly ascending within a row; values float32, finite
     beam_width  in [1, the workspace's B]; top_r in [1, R]
@@ -48,6 +54,8 @@ def beam_rows(
                 the labels, the best first, and their probabilities; of equal scores the smaller label first
     Cost: beam_width chunks a level and tree. The answer to a row does not depend on the other rows.
     """
+    ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
+    work = borrow_workspace(lent_work, ())
     n_trees = ensemble.child_ptr[0]
     for row in range(first, last):
         low, high = indptr[row], indptr[row + 1]

@@ -8,6 +8,8 @@ dropped.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,14 +17,17 @@ from model_store.ensemble import TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
 from service.kernels.answers import finish_answer, write_answer
+from service.kernels.forest import borrow_ensemble
 from service.kernels.heaps import keep_best, pop_frontier, push_frontier
 from service.kernels.scores import expand, label_probability, start_row
-from service.kernels.workspace import Workspace
+from service.kernels.workspace import Workspace, borrow_workspace
 
 
 @kernel
 def best_first_rows(
-    ensemble: TreeEnsemble,
+    lent_ensemble: NDArray[np.int64],
+    sparse: NDArray[Any],
+    dense: NDArray[Any],
     link: int,
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
@@ -31,7 +36,7 @@ def best_first_rows(
     last: int,
     top_r: int,
     node_mask: NDArray[np.uint8],
-    work: Workspace,
+    lent_work: NDArray[np.int64],
     counts_out: NDArray[np.int64],
     labels_out: NDArray[np.int32],
     scores_out: NDArray[np.float32],
@@ -41,6 +46,8 @@ def best_first_rows(
     The workspace is one made for exact traversals. Cost: at worst every chunk, as a rule few more than the
     answer's paths. The answer to a row does not depend on the other rows.
     """
+    ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
+    work = borrow_workspace(lent_work, ())
     for row in range(first, last):
         low, high = indptr[row], indptr[row + 1]
         n_best = _search(ensemble, link, indices[low:high], values[low:high], top_r, node_mask, work)

@@ -7,6 +7,8 @@ threshold reaches it in some tree, so the queues of the trees find all candidate
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,15 +16,18 @@ from model_store.ensemble import TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
 from service.kernels.answers import finish_answer, write_answer
+from service.kernels.forest import borrow_ensemble
 from service.kernels.heaps import keep_best
 from service.kernels.scorer import score_in_turn, start_turns
 from service.kernels.scores import label_probability, record_children, start_row
-from service.kernels.workspace import Workspace
+from service.kernels.workspace import Workspace, borrow_workspace
 
 
 @kernel
 def threshold_rows(
-    ensemble: TreeEnsemble,
+    lent_ensemble: NDArray[np.int64],
+    sparse: NDArray[Any],
+    dense: NDArray[Any],
     link: int,
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
@@ -32,7 +37,7 @@ def threshold_rows(
     top_r: int,
     log_threshold: NDArray[np.float32],
     node_mask: NDArray[np.uint8],
-    work: Workspace,
+    lent_work: NDArray[np.int64],
     counts_out: NDArray[np.int64],
     labels_out: NDArray[np.int32],
     scores_out: NDArray[np.float32],
@@ -43,6 +48,8 @@ def threshold_rows(
                    least of the children's; or float32[1]: one for all. Probability >= threshold passes.
     Cost: the chunks of the nodes that pass. The answer to a row does not depend on the other rows.
     """
+    ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
+    work = borrow_workspace(lent_work, ())
     for row in range(first, last):
         low, high = indptr[row], indptr[row + 1]
         row_indices, row_values = indices[low:high], values[low:high]

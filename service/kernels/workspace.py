@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import LANES, TreeEnsemble
+from service.kernels.lending import Kinds, borrower
 
 STAGES = 4
 """How many chunks are on their way at once."""
@@ -62,6 +63,36 @@ class Workspace(NamedTuple):
     leaf_seen: NDArray[np.int32]
     label_stamp: NDArray[np.int64]
     stamp: NDArray[np.int64]
+
+
+WORKSPACE_KINDS: Kinds = {
+    "block_at": (np.int64, 2),
+    "block_item": (np.int64, 2),
+    "dense_at": (np.int64, 2),
+    "dense_value": (np.float32, 2),
+    "sparse_at": (np.int64, 2),
+    "sparse_value": (np.float32, 2),
+    "sparse_count": (np.int64, 2),
+    "counts": (np.int64, 2),
+    "turns": (np.int64, 1),
+    "margins": (np.float32, 1),
+    "beam_score": (np.float32, 1),
+    "beam_node": (np.int32, 1),
+    "next_score": (np.float32, 1),
+    "next_node": (np.int32, 1),
+    "best_score": (np.float32, 1),
+    "best_label": (np.int32, 1),
+    "front_score": (np.float32, 1),
+    "front_node": (np.int32, 1),
+    "node_score": (np.float32, 1),
+    "node_stamp": (np.int64, 1),
+    "label_sum": (np.float32, 1),
+    "leaf_seen": (np.int32, 1),
+    "label_stamp": (np.int64, 1),
+    "stamp": (np.int64, 1),
+}
+
+borrow_workspace = borrower(Workspace, WORKSPACE_KINDS)
 
 
 def make_workspace(

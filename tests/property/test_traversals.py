@@ -13,8 +13,10 @@ from model_store.build import build_ensemble
 from model_store.ensemble import LINK_CODES
 from service.kernels.beam import beam_rows
 from service.kernels.best_first import best_first_rows
+from service.kernels.forest import ENSEMBLE_KINDS
+from service.kernels.lending import lend
 from service.kernels.threshold import threshold_rows
-from service.kernels.workspace import make_workspace
+from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
 from tests.oracles.trees import beam_probabilities, label_probabilities, random_forest, random_rows
 
 N_ROWS = 4
@@ -33,7 +35,7 @@ forests = st.fixed_dictionaries(
 
 def run(kernel, ensemble, link, rows, top_r, *, beam_width=10, extra=(), mask=ALL):
     """Return one {label: score} a row, in the order answered."""
-    indptr, indices, values = rows
+    indptr, indices, _ = rows
     work = make_workspace(
         ensemble, n_features=max(1, len(indices)), beam_width=beam_width, top_r=top_r, exact=True
     )
@@ -41,17 +43,17 @@ def run(kernel, ensemble, link, rows, top_r, *, beam_width=10, extra=(), mask=AL
     counts = np.full(n_rows, -1, np.int64)
     labels = np.full((n_rows, top_r), -1, np.int32)
     scores = np.full((n_rows, top_r), np.nan, np.float32)
+    samples = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
     kernel(
-        ensemble,
+        lend(ensemble, ENSEMBLE_KINDS),
+        *samples,
         LINK_CODES[link],
-        indptr,
-        indices,
-        values,
+        *rows,
         0,
         n_rows,
         *extra,
         mask,
-        work,
+        lend(work, WORKSPACE_KINDS),
         counts,
         labels,
         scores,
