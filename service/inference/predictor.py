@@ -89,6 +89,7 @@ class Predictor:
         self._labels = model.labels
         self.n_labels = model.manifest.n_labels
         self.n_features = model.manifest.n_features
+        self._n_chunks = len(model.ensemble.directory)
         self._idle: deque[_Buffers] = deque()
 
     def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
@@ -146,21 +147,20 @@ class Predictor:
         return label
 
     def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
-        indptr = _writeable(rows.indptr, np.int64)
-        indices = _writeable(rows.indices, np.int32)
-        values = _writeable(rows.values, np.float32)
+        indptr, indices, values = (_writeable(array) for array in rows[:3])
         n_rows = len(indptr) - 1
+        longest = int((indptr[1:] - indptr[:-1]).max()) if n_rows > 1 else int(indptr[-1] - indptr[0])
         top_r = min(options.top_r, self.n_labels)
-        options = options._replace(beam_width=min(options.beam_width, len(self._ensemble.directory)))
+        beam_width = min(options.beam_width, self._n_chunks)
         counts = np.empty(n_rows, np.int64)
         labels = np.empty((n_rows, top_r), np.int32)
         scores = np.empty((n_rows, top_r), np.float32)
-        longest = int((indptr[1:] - indptr[:-1]).max()) if n_rows else 0
-        kernel, extra = self._traversal(options, top_r)
         mask = _ALL_ALLOWED if options.mask is None else options.mask
+        is_exact = options.exact or options.threshold is not None
+        kernel, extra = _traversal(options, beam_width, top_r)
 
         def answer(first: int, last: int) -> None:
-            buffers = self._take_buffers(longest, options, top_r)
+            buffers = self._take_buffers(longest, beam_width, top_r, is_exact)
             kernel(
                 self._lent,
                 *self._samples,
@@ -179,24 +179,14 @@ class Predictor:
             )
             self._idle.append(buffers)
 
-        _in_parts(answer, n_rows, threads)
-        is_exact = options.exact or options.threshold is not None
+        if threads > 1 and n_rows > 1:
+            _in_parts(answer, n_rows, threads)
+        else:
+            answer(0, n_rows)
         return _gather(counts, labels, scores, is_exact)
 
-    def _traversal(self, options: PredictOptions, top_r: int) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        """Return the kernel for the options, and what it takes between the rows and the mask."""
-        if options.threshold is not None:
-            thresholds = options.threshold
-            if not isinstance(thresholds, NodeThresholds):
-                thresholds = NodeThresholds(_log(np.array([thresholds], np.float32)))
-            return threshold_rows, (top_r, thresholds.log)
-        if options.exact:
-            return best_first_rows, (top_r,)
-        return beam_rows, (options.beam_width, top_r)
-
-    def _take_buffers(self, n_features: int, options: PredictOptions, top_r: int) -> _Buffers:
+    def _take_buffers(self, n_features: int, beam_width: int, top_r: int, is_exact: bool) -> _Buffers:
         """Return idle buffers that are large enough, or new ones; too small ones are dropped."""
-        is_exact = options.exact or options.threshold is not None
         try:
             buffers = self._idle.pop()
         except IndexError:
@@ -205,7 +195,7 @@ class Predictor:
             work = buffers.work
             if (
                 work.block_at.shape[1] >= n_features
-                and len(work.beam_node) >= options.beam_width
+                and len(work.beam_node) >= beam_width
                 and len(work.best_label) >= top_r
                 and (len(work.front_node) > 0 or not is_exact)
             ):
@@ -213,18 +203,29 @@ class Predictor:
         work = make_workspace(
             self._ensemble,
             n_features=max(n_features, _FEATURES_AT_LEAST),
-            beam_width=options.beam_width,
+            beam_width=beam_width,
             top_r=top_r,
             exact=is_exact,
         )
         return _Buffers(work, lend(work, WORKSPACE_KINDS))
 
 
+def _traversal(
+    options: PredictOptions, beam_width: int, top_r: int
+) -> tuple[Callable[..., None], tuple[Any, ...]]:
+    """Return the kernel for the options, and what it takes between the rows and the mask."""
+    if options.threshold is not None:
+        thresholds = options.threshold
+        if not isinstance(thresholds, NodeThresholds):
+            thresholds = NodeThresholds(_log(np.array([thresholds], np.float32)))
+        return threshold_rows, (top_r, thresholds.log)
+    if options.exact:
+        return best_first_rows, (top_r,)
+    return beam_rows, (beam_width, top_r)
+
+
 def _in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int) -> None:
     """Call answer(first, last) for parts of the rows that cover them, on so many threads."""
-    if threads <= 1 or n_rows < 2:
-        answer(0, n_rows)
-        return
     n_parts = min(n_rows, 4 * threads)
     cuts = [n_rows * part // n_parts for part in range(n_parts + 1)]
     with ThreadPoolExecutor(threads) as pool:
@@ -235,10 +236,11 @@ def _gather(
     counts: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], is_exact: bool
 ) -> Predictions:
     """Return the answers without the unused places of the output arrays."""
+    if len(counts) == 1:
+        n_found = counts[0]
+        return Predictions(np.array([0, n_found]), labels[0, :n_found], scores[0, :n_found], is_exact)
     ptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ptr[1:])
-    if ptr[-1] == labels.size:
-        return Predictions(ptr, labels.reshape(-1), scores.reshape(-1), is_exact)
     used = np.arange(labels.shape[1]) < counts[:, None]
     return Predictions(ptr, labels[used], scores[used], is_exact)
 
@@ -248,6 +250,6 @@ def _log(thresholds: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.log(thresholds, dtype=np.float32)
 
 
-def _writeable(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
+def _writeable(array: NDArray[Any]) -> NDArray[Any]:
     """Return the array itself, or a copy if it is read-only: for those numba would compile kernels anew."""
-    return np.require(array, dtype, ["C", "W"])
+    return array if array.flags.writeable else array.copy()
