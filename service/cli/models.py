@@ -14,7 +14,7 @@ from service.errors import BadInput
 
 if TYPE_CHECKING:
     from model_store.manifest import Manifest
-    from model_store.store import Store
+    from model_store.store import ModelInfo, Store
 
 app = typer.Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
 
@@ -33,24 +33,24 @@ def _store(path: Path) -> Store:
 @app.command("list")
 def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """List the models with their versions and aliases."""
-    models = [
-        {"name": info.name, "versions": list(info.versions), "aliases": dict(info.aliases)}
-        for info in _store(store).models()
-    ]
+    models = _store(store).models()
     if json:
-        print_json({"models": models})
-    elif not models:
-        print_line(f"No models in {store}. Publish one with: xylem train label-tree --data FILE --model NAME")
+        print_json({"models": [_listed(info) for info in models]})
+    elif models:
+        print_table(str(store), ("model", "versions", "aliases"), list(map(_row, models)))
     else:
-        rows = [
-            (
-                info["name"],
-                ", ".join(map(str, info["versions"])),
-                ", ".join(f"{alias} -> {version}" for alias, version in sorted(info["aliases"].items())),
-            )
-            for info in models
-        ]
-        print_table(str(store), ("model", "versions", "aliases"), rows)
+        print_line(f"No models in {store}. Publish one: xylem train label-tree --data FILE --model NAME")
+
+
+def _listed(info: ModelInfo) -> dict[str, object]:
+    return {"name": info.name, "versions": list(info.versions), "aliases": dict(info.aliases)}
+
+
+def _row(info: ModelInfo) -> tuple[str, str, str]:
+    """Return a model's cells in the table for people, with the aliases that cannot be read."""
+    aliases = [f"{alias} -> {version}" for alias, version in sorted(info.aliases.items())]
+    aliases += [f"{alias} (unreadable)" for alias in info.broken_aliases]
+    return info.name, ", ".join(map(str, info.versions)), ", ".join(aliases)
 
 
 def manifest_facts(manifest: Manifest) -> dict[str, Any]:

@@ -1,0 +1,70 @@
+"""The `xylem` command: thin commands over `service.workflows`, the store and the server.
+
+What a command needs is imported when it runs, so that `xylem --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from model_store.errors import StoreError, StoreUnreadable, StoreUnwritable
+from service.cli.console import complain
+from service.errors import BadInput, XylemError
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def _app() -> typer.Typer:
+    from service.cli import models
+    from service.cli.estimate import estimate
+    from service.cli.evaluate import evaluate
+    from service.cli.predict import predict
+    from service.cli.serve import serve
+    from service.cli.train import train
+
+    app = typer.Typer(
+        name="xylem",
+        help="Online prediction for extreme multi-label classification: train, check, publish, serve.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for command in (train, evaluate, predict, estimate, serve):
+        app.command()(command)
+    app.add_typer(models.app, name="models")
+    return app
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 2 bad input or usage, 1 anything else, 130 after Ctrl-C."""
+    sys.exit(run())
+
+
+def run() -> int:
+    """Run the command line; return its exit status. What went wrong is one line on standard error."""
+    try:
+        return _app()(standalone_mode=False) or DONE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except typer.TyperException as error:
+        complain(f"{error.format_message()} (see xylem --help)")
+        return error.exit_code
+    except (StoreUnreadable, StoreUnwritable) as error:
+        complain(str(error))
+        return FAILED
+    except BadInput as error:
+        complain(f"{error.path}: {error}" if error.path else str(error))
+        return BAD_INPUT
+    except StoreError as error:
+        complain(str(error))
+        return BAD_INPUT
+    except BrokenPipeError:
+        # The reader has gone; Python would complain once more when it flushes standard output at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except (XylemError, OSError, MemoryError) as error:
+        complain(str(error) or "out of memory")
+        return FAILED

@@ -1,0 +1,49 @@
+"""`xylem estimate`: how large a model will be, before it is trained."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from service.cli.console import mebibytes, print_facts, print_json, progress
+from service.cli.options import Data, Json, Parameters, Seed, Threads
+from service.cli.train import LabelNames
+
+Trainer = Annotated[str, typer.Option("--trainer", metavar="TRAINER", help="As for xylem train.")]
+
+
+def estimate(
+    data: Data,
+    parameters: Parameters = None,
+    trainer: Trainer = "label-tree",
+    label_names: LabelNames = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Bound a model's size before training it, and compare with flat one-vs-rest."""
+    from service.workflows import TrainRequest, estimate_size
+
+    request = TrainRequest(
+        trainer=trainer,
+        data=data,
+        parameters=tuple(parameters or ()),
+        label_names=label_names,
+        seed=seed,
+        threads=threads or os.cpu_count() or 1,
+    )
+    with progress(json) as show:
+        size = estimate_size(request, show)
+    if json:
+        print_json(size)
+        return
+    facts = {
+        "weights": f"at most {size['nonzeros_bound']:,}",
+        "model": f"at most {mebibytes(size['bytes_bound'])}",
+        "of flat one-vs-rest": f"{100 * size['ratio_to_ovr']:.1f} %",
+    }
+    for depth, alpha in enumerate(size["alpha_per_depth"], 1):
+        facts[f"features kept, depth {depth}"] = f"{100 * alpha:.1f} %"
+    print_facts(f"{trainer} on {data}", facts)

@@ -1,0 +1,177 @@
+"""`xylem predict`: lines of instances in, lines of predictions out, in memory that does not grow."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import select
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
+from urllib.parse import urlencode
+
+import typer
+
+from service.cli.console import progress
+from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, Threads, parse_reference
+from service.errors import BadData
+
+if TYPE_CHECKING:
+    from service.api.blocks import Answered
+    from service.api.lines import Block
+
+STDIN = "-"
+_READ_BYTES = 1 << 18
+
+Instances = Annotated[
+    str, typer.Option("--data", metavar="FILE", help="Lines of JSON, also as .gz; - is standard input.")
+]
+TopR = Annotated[int, typer.Option("--top-r", help="At most so many labels a row.")]
+Threshold = Annotated[
+    str | None, typer.Option(metavar="X", help="Only labels with a score of at least X, from 0 to 1.")
+]
+BeamWidth = Annotated[int, typer.Option(help="Nodes kept a level: wider is slower, closer to exact.")]
+Exact = Annotated[bool, typer.Option("--exact", help="Search until the answer is exact.")]
+
+
+class Source(NamedTuple):
+    """Where lines come from: `file` is read, `raw` tells how far it is, of `n_bytes` (0: not known)."""
+
+    file: BinaryIO
+    raw: BinaryIO
+    n_bytes: int
+
+
+def predict(
+    model: Model,
+    data: Instances = STDIN,
+    top_r: TopR = 5,
+    threshold: Threshold = None,
+    beam_width: BeamWidth = 10,
+    exact: Exact = False,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Predict the labels of instances: one JSON object a line in, one prediction a line out.
+
+    A line is {"text": ...}, {"features": {...}} or {"indices": [...], "values": [...]}. "labels" in it is
+    ignored, so that a labelled file can be predicted. A line that cannot be used has an error in its place,
+    and the exit status is 2 at the end.
+    """
+    from model_store.store import Store
+    from service.api.blocks import answer_block
+    from service.api.opening import serve_model
+    from service.api.parse import parse_options
+    from service.api.rows import to_options
+    from service.settings import Limits
+
+    limits = Limits()
+    given = {"top_r": top_r, "beam_width": beam_width, "exact": str(exact).lower()}
+    if threshold is not None:
+        given["threshold"] = threshold
+    options = parse_options(urlencode(given).encode(), limits)
+    name, reference = parse_reference(model)
+    served = serve_model(Store(store).open(name, reference))
+    engine_options = to_options(options, served)
+
+    def answer(block: Block) -> Answered:
+        return answer_block(block, served, engine_options, limits)
+
+    n_rows = n_bad = 0
+    with opened(data) as source, progress(json or data == STDIN) as show:
+        found = blocks(source, limits.line_bytes_max, limits.block_rows_max)
+        for answered in in_order(found, answer, threads or os.cpu_count() or 1, idle(source)):
+            sys.stdout.buffer.write(answered.lines)
+            sys.stdout.buffer.flush()
+            n_rows += answered.n_rows
+            n_bad += answered.n_bad
+            show("predict", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+    if n_bad:
+        raise BadData(f"{data}: expected an instance on each of {n_rows} lines, found {n_bad} without")
+
+
+@contextmanager
+def opened(data: str) -> Iterator[Source]:
+    """Open the file of instances, or standard input. Raises BadData."""
+    if data == STDIN:
+        yield Source(sys.stdin.buffer, sys.stdin.buffer, 0)
+        return
+    path = Path(data)
+    if not path.name.removesuffix(".gz").endswith(".jsonl"):
+        raise BadData(f"{data}: expected a name that ends in .jsonl or .jsonl.gz, or - for standard input")
+    try:
+        raw = path.open("rb")
+    except OSError as error:
+        raise BadData(f"{data}: expected a file that can be read, found {error.strerror}") from None
+    with raw:
+        n_bytes = os.fstat(raw.fileno()).st_size
+        if path.suffix != ".gz":
+            yield Source(raw, raw, n_bytes)
+            return
+        try:
+            with gzip.open(raw) as unpacked:
+                yield Source(unpacked, raw, n_bytes)  # type: ignore[arg-type]
+        except (gzip.BadGzipFile, EOFError) as error:
+            raise BadData(f"{data}: expected a gzip file, found a damaged one: {error}") from None
+
+
+def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[Block]:
+    """Yield the lines of `source` in blocks, as they come; of a line that is too long, None."""
+    from service.api.lines import Block
+
+    first, rest, skipping = 1, b"", False
+    while True:
+        chunk = source.file.read1(_READ_BYTES)  # type: ignore[attr-defined]
+        *ends, rest = (rest + chunk).split(b"\n")
+        if not chunk and (rest or skipping):
+            ends, rest = [rest], b""
+        lines: list[bytes | None] = [_unlabelled(end) if len(end) <= line_bytes_max else None for end in ends]
+        if lines and skipping:
+            lines[0], skipping = None, False
+        if len(rest) > line_bytes_max:
+            rest, skipping = b"", True
+        for start in range(0, len(lines), rows_max):
+            yield Block(first + start, lines[start : start + rows_max])
+        first += len(lines)
+        if not chunk:
+            return
+
+
+def _unlabelled(line: bytes) -> bytes:
+    """Return a line of instances without its labels."""
+    import orjson
+
+    if b'"labels"' in line:
+        try:
+            fields = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            return line
+        if isinstance(fields, dict) and fields.pop("labels", None) is not None:
+            return orjson.dumps(fields)
+    return line
+
+
+def idle(source: Source) -> Callable[[], bool]:
+    """Return a function that tells whether reading on would wait: never for files."""
+    if source.n_bytes:
+        return lambda: False
+    return lambda: not select.select([source.file], [], [], 0)[0]
+
+
+def in_order(
+    todo: Iterator[Block], answer: Callable[[Block], Answered], threads: int, waits: Callable[[], bool]
+) -> Iterator[Answered]:
+    """Yield the answers in order, made by `threads` threads; all there are before reading on would wait."""
+    pending: deque[Future[Answered]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for block in todo:
+            pending.append(pool.submit(answer, block))
+            while pending and (len(pending) > threads or waits()):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()

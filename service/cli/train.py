@@ -1,0 +1,68 @@
+"""`xylem train`: a data file in, a published version out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.console import mebibytes, print_facts, print_json, progress
+from service.cli.options import DEFAULT_STORE, Data, Json, Parameters, Seed, StoreDir, Threads
+
+Trainer = Annotated[str, typer.Argument(metavar="TRAINER", help="label-tree, or ovr (flat one-vs-rest).")]
+Valid = Annotated[
+    Path | None, typer.Option("--valid", metavar="FILE", help="A labelled file to measure the result on.")
+]
+NewModel = Annotated[str, typer.Option("--model", metavar="NAME", help="The model to add a version to.")]
+LabelNames = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i."),
+]
+
+
+def train(
+    trainer: Trainer,
+    data: Data,
+    model: NewModel,
+    valid: Valid = None,
+    parameters: Parameters = None,
+    label_names: LabelNames = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Train on a data file and publish the result as a new version of a model, its `latest`.
+
+    Nothing is published when training fails or is interrupted.
+    """
+    from model_store.store import Store
+    from service.workflows import TrainRequest, train_and_publish
+
+    request = TrainRequest(
+        trainer=trainer,
+        data=data,
+        valid=valid,
+        parameters=tuple(parameters or ()),
+        label_names=label_names,
+        seed=seed,
+        threads=threads or os.cpu_count() or 1,
+    )
+    with progress(json) as show:
+        report = train_and_publish(Store(store), model, request, show)
+    if json:
+        print_json(report._asdict())
+        return
+    facts: dict[str, object] = {
+        "trainer": report.trainer,
+        "training": f"{report.train_seconds:.1f} s",
+        "peak memory": mebibytes(report.peak_memory_bytes),
+        "model": mebibytes(report.model_bytes),
+    }
+    if report.metrics:
+        facts.update(report.metrics)
+    else:
+        facts["metrics"] = "none: give --valid FILE, or use xylem evaluate"
+    print_facts(f"Published {report.model}@{report.version} in {store}", facts)

@@ -1,0 +1,85 @@
+"""Compile every kernel into the kernel cache: `python -m service.warm`, for images.
+
+It does on tiny data what users do: train, evaluate, open and answer, for each kind of features and weights.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from model_store.jit import cache_dir
+from model_store.manifest import WEIGHTS
+from model_store.store import Store
+from service.api.blocks import answer_block
+from service.api.lines import Block
+from service.api.opening import serve_model
+from service.api.parse import Options
+from service.api.rows import to_options
+from service.settings import Limits
+from service.trainers import TRAINERS
+from service.workflows import TrainRequest, estimate_size, evaluate, train_and_publish
+
+_N_ROWS, _N_LABELS, _N_FEATURES = 40, 8, 12
+
+
+def _rows() -> list[list[int]]:
+    """Return the features of each row: the first one tells its label."""
+    return [[row % _N_LABELS, _N_LABELS + row % 4] for row in range(_N_ROWS)]
+
+
+def _instances() -> dict[str, list[dict[str, object]]]:
+    """Return the rows as instances of each kind that has names."""
+    names = [[f"word{feature}" for feature in row] for row in _rows()]
+    texts: list[dict[str, object]] = [{"text": " ".join(row)} for row in names]
+    return {"tfidf": texts, "hashing": texts, "named": [{"features": dict.fromkeys(row, 1)} for row in names]}
+
+
+def _files(directory: Path) -> Iterator[tuple[str, Path]]:
+    """Write a training file for each kind of features; yield the kind and the file."""
+    for kind, instances in _instances().items():
+        path = directory / f"{kind}.jsonl"
+        rows = ({**instance, "labels": [f"label{i % _N_LABELS}"]} for i, instance in enumerate(instances))
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        yield kind, path
+    lines = [f"{row % _N_LABELS} {first}:1 {second}:0.5" for row, (first, second) in enumerate(_rows())]
+    heads = {"txt": f"{_N_ROWS} {_N_FEATURES} {_N_LABELS}\n", "svm": ""}
+    for suffix, head in heads.items():
+        path = directory / f"raw.{suffix}"
+        path.write_text(head + "\n".join(lines) + "\n")
+        yield "raw", path
+
+
+def warm(directory: Path) -> None:
+    """Compile everything, with `directory` for the files that it takes."""
+    store = Store(directory / "store")
+    for kind, path in _files(directory):
+        for trainer in TRAINERS:
+            for weights in WEIGHTS:
+                parameters = (f"features.kind={kind}", f"weights={weights}")
+                request = TrainRequest(trainer=trainer, data=path, valid=path, parameters=parameters)
+                report = train_and_publish(store, "warm", request)
+                model = store.open("warm", report.version)
+                served = serve_model(model)
+                evaluate(model, path)
+                block = Block(1, [b'{"indices": [0], "values": [1]}'])
+                for options in (Options(), Options(exact=True), Options(threshold=0.5)):
+                    answer_block(block, served, to_options(options, served), Limits())
+        estimate_size(TrainRequest(trainer="label-tree", data=path))
+
+
+def main() -> None:
+    """Compile everything and say how long it took and where the kernels are."""
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory() as directory:
+        warm(Path(directory))
+    n_kernels = sum(1 for _ in cache_dir().rglob("*.nbc"))
+    sys.stdout.write(f"{n_kernels} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""What the command line and jobs do with data files: train and publish, evaluate, estimate a size."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from model_store.identifiers import check_model
+from model_store.manifest import DataInfo, TrainerInfo
+from model_store.names import NameTable, build_names
+from model_store.store import Store
+from model_store.version import Draft, Model, manifest_of
+from service.datasets import Dataset, read_dataset
+from service.errors import BadParameter
+from service.evaluation import PredictedRows, Truth, evaluation_report
+from service.features import (
+    Featurizer,
+    default_kind,
+    featurizer_arrays,
+    featurizer_config,
+    fit_featurizer,
+    load_featurizer,
+    parse_features,
+)
+from service.inference.predictor import PredictOptions, Predictor
+from service.rows import SparseRows
+from service.trainers import estimate, parse_parameters, train
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with a phase's name, how much of it is done, and how much it is in all."""
+
+FEATURES = "features."
+"""What the name of a parameter of the features begins with; all others are the trainer's."""
+
+TOP_R = 5
+"""What rankings are measured on, and what is timed."""
+
+THRESHOLD_UNTUNED = 0.5
+"""What F-measures are taken at when a version has no tuned thresholds."""
+
+_REPEATS = 5
+_SECONDS_MAX = 10.0
+_DECIDED_MAX = 1 << 24
+"""Places for labels that are predicted at a threshold, at a time."""
+
+
+def no_progress(phase: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """What to train on, and how.
+
+    parameters  "key=value" each; those that begin with "features." are the features', others the trainer's
+    label_names  for numeric data files: line i + 1 is the name of label i
+    """
+
+    trainer: str
+    data: Path
+    valid: Path | None = None
+    parameters: Sequence[str] = ()
+    label_names: Path | None = None
+    seed: int = 0
+    threads: int = 1
+
+
+class TrainReport(NamedTuple):
+    """A published version and what it took. Metrics are of the validation file, none without one."""
+
+    model: str
+    version: int
+    trainer: str
+    train_seconds: float
+    peak_memory_bytes: int
+    model_bytes: int
+    metrics: Mapping[str, float]
+
+
+class _Prepared(NamedTuple):
+    """A training file as the trainer takes it."""
+
+    dataset: Dataset
+    names: NameTable
+    featurizer: Featurizer
+    rows: SparseRows
+
+
+def train_and_publish(
+    store: Store, model: str, request: TrainRequest, on_progress: OnProgress = no_progress
+) -> TrainReport:
+    """Train on a data file and publish the result as the model's next version.
+
+    `train_seconds` are the trainer's alone, without reading the file and making features of it. Raises
+    BadInput for what cannot be trained on, StoreError when it cannot be published; then nothing is.
+    """
+    check_model(model)
+    parameters = parse_parameters(request.trainer, _parameters_of_trainer(request.parameters))
+    prepared = _prepare(request, on_progress)
+    labels = prepared.dataset.labels
+    start = time.perf_counter()
+    trained = train(
+        request.trainer, parameters, prepared.rows, labels, request.seed, request.threads, on_progress
+    )
+    train_seconds = time.perf_counter() - start
+    counts = np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64)
+    draft = Draft(
+        kind=trained.kind,
+        link=trained.link,
+        weights=trained.weights,
+        n_features=prepared.rows.n_features,
+        trainer=TrainerInfo(request.trainer, trained.parameters),
+        seed=request.seed,
+        data=DataInfo(prepared.dataset.source, prepared.dataset.n_rows, prepared.dataset.sha256),
+        metrics={},
+        features=featurizer_config(prepared.featurizer),
+        ensemble=trained.ensemble,
+        labels=prepared.names,
+        extra={**featurizer_arrays(prepared.featurizer), "labels/counts": counts},
+    )
+    if request.valid is not None:
+        trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+        draft = replace(draft, metrics=_metrics(trial, request.valid, request.threads, on_progress))
+    on_progress("publish", 0, 1)
+    manifest = store.publish(model, draft)
+    on_progress("publish", 1, 1)
+    return TrainReport(
+        model=model,
+        version=manifest.version,
+        trainer=request.trainer,
+        train_seconds=train_seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        model_bytes=manifest.model_bytes,
+        metrics=manifest.metrics,
+    )
+
+
+def evaluate(
+    model: Model, data: Path, threads: int = 1, on_progress: OnProgress = no_progress
+) -> dict[str, float | int | str]:
+    """Measure an opened version on a labelled file; return the keys of `xylem evaluate --json`.
+
+    Rankings are the first TOP_R of the default beam; F-measures are of the labels at `threshold`;
+    `us_per_row` is of a batch, on one thread, the median of some runs. Raises BadInput.
+    """
+    report, predictor, rows = _measure(model, data, threads, on_progress)
+    us_per_row = _us_per_row(predictor, rows, on_progress)
+    return {**report, "us_per_row": us_per_row, "threshold": THRESHOLD_UNTUNED}
+
+
+def _metrics(model: Model, data: Path, threads: int, on_progress: OnProgress) -> dict[str, float]:
+    """Return what a manifest keeps of the figures on a validation file: all that are in percent."""
+    report, _, _ = _measure(model, data, threads, on_progress)
+    return {key: value for key, value in report.items() if type(value) is float and key != "us_per_row"}
+
+
+def _measure(
+    model: Model, data: Path, threads: int, on_progress: OnProgress
+) -> tuple[dict[str, float | int | str], Predictor, SparseRows]:
+    """Return the figures of a version on a labelled file but for its speed, and what to measure that with."""
+    manifest = model.manifest
+    dataset = read_dataset(
+        data,
+        labels=model.labels,
+        n_features=manifest.n_features,
+        on_progress=lambda done, total: on_progress("read", done, total),
+    )
+    featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
+    on_progress("features", 0, 1)
+    rows = featurizer.transform_dataset(dataset)
+    on_progress("features", 1, 1)
+    predictor = Predictor(model)
+    ranked = predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), threads)
+    report = evaluation_report(
+        PredictedRows(ranked.ptr, ranked.labels),
+        _decided(predictor, rows, threads, on_progress),
+        Truth(dataset.labels, dataset.unknown_labels),
+        model.arrays["labels/counts"],
+        manifest.data.rows,
+        us_per_row=0.0,
+    )
+    return report, predictor, rows
+
+
+def _decided(predictor: Predictor, rows: SparseRows, threads: int, on_progress: OnProgress) -> PredictedRows:
+    """Return all labels at the threshold, predicted in parts so that memory stays bounded."""
+    options = PredictOptions(top_r=predictor.n_labels, threshold=THRESHOLD_UNTUNED)
+    step = max(1, _DECIDED_MAX // predictor.n_labels)
+    ptrs, labels = [np.zeros(1, np.int64)], []
+    for first in range(0, rows.n_rows, step):
+        on_progress("decide", first, rows.n_rows)
+        found = predictor.predict_batch(_part(rows, first, first + step), options, threads)
+        ptrs.append(found.ptr[1:] + ptrs[-1][-1])
+        labels.append(found.labels)
+    on_progress("decide", rows.n_rows, rows.n_rows)
+    return PredictedRows(np.concatenate(ptrs), np.concatenate(labels))
+
+
+def _part(rows: SparseRows, first: int, last: int) -> SparseRows:
+    """Return rows first .. last - 1."""
+    indptr = rows.indptr[first : last + 1]
+    cut = slice(int(indptr[0]), int(indptr[-1]))
+    return SparseRows(indptr - indptr[0], rows.indices[cut], rows.values[cut], rows.n_features)
+
+
+def _us_per_row(predictor: Predictor, rows: SparseRows, on_progress: OnProgress) -> float:
+    """Return the microseconds a row takes in a batch on one thread: the median of a few runs."""
+    options = PredictOptions(top_r=TOP_R)
+    seconds: list[float] = []
+    while len(seconds) < _REPEATS and sum(seconds) < _SECONDS_MAX:
+        on_progress("time", len(seconds), _REPEATS)
+        start = time.perf_counter()
+        predictor.predict(rows, options)
+        seconds.append(time.perf_counter() - start)
+    on_progress("time", _REPEATS, _REPEATS)
+    return 1e6 * median(seconds) / rows.n_rows
+
+
+def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) -> dict[str, Any]:
+    """Return the keys of `xylem estimate --json` for a training file. Raises BadInput."""
+    parameters = parse_parameters(request.trainer, _parameters_of_trainer(request.parameters))
+    prepared = _prepare(request, on_progress)
+    return estimate(
+        request.trainer,
+        parameters,
+        prepared.rows,
+        prepared.dataset.labels,
+        request.seed,
+        request.threads,
+        on_progress,
+    )
+
+
+def peak_memory_bytes() -> int:
+    """Return the most memory that this process has had resident."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _prepare(request: TrainRequest, on_progress: OnProgress) -> _Prepared:
+    """Read the training file and make rows of it."""
+    items = _parameters_of_features(request.parameters)
+    dataset = read_dataset(
+        request.data,
+        label_names_file=request.label_names,
+        on_progress=lambda done, total: on_progress("read", done, total),
+    )
+    names = dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)]
+    on_progress("features", 0, 1)
+    featurizer, rows = fit_featurizer(dataset, parse_features(default_kind(dataset), items))
+    on_progress("features", 1, 1)
+    return _Prepared(dataset, build_names(names), featurizer, rows)
+
+
+def _parameters_of_features(items: Sequence[str]) -> dict[str, str]:
+    """Return the parameters of the features by name."""
+    found: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise BadParameter(f"expected key=value, found {item!r}")
+        if key.startswith(FEATURES):
+            found[key.removeprefix(FEATURES)] = value
+    return found
+
+
+def _parameters_of_trainer(items: Sequence[str]) -> list[str]:
+    return [item for item in items if not item.startswith(FEATURES)]
