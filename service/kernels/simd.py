@@ -17,7 +17,9 @@ from typing import Any
 import llvmlite.ir as ir
 from numba import types
 from numba.core import cgutils, errors
-from numba.extending import intrinsic, models, register_model
+from numba.extending import models, register_model
+
+from model_store.jit import instruction
 
 _F32 = ir.FloatType()
 _I16 = ir.IntType(16)
@@ -86,7 +88,7 @@ def _bits_of(builder: Any, lanes: Any) -> Any:
     return builder.zext(builder.bitcast(lanes, _I16), ir.IntType(64))
 
 
-@intrinsic
+@instruction
 def vload(typingctx: Any, array: Any, index: Any) -> Any:
     """Return elements index .. index + 15 of a float32 array, counted through all its dimensions."""
     _check_array(array, types.float32)
@@ -97,7 +99,7 @@ def vload(typingctx: Any, array: Any, index: Any) -> Any:
     return vec16(array, types.intp), generate
 
 
-@intrinsic
+@instruction
 def vload_bfloat16(typingctx: Any, array: Any, index: Any) -> Any:
     """Return elements index .. index + 15 of a uint16 array as the upper halves of float32 numbers."""
     _check_array(array, types.uint16)
@@ -110,7 +112,7 @@ def vload_bfloat16(typingctx: Any, array: Any, index: Any) -> Any:
     return vec16(array, types.intp), generate
 
 
-@intrinsic
+@instruction
 def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
     """Write `vector` to elements index .. index + 15 of a float32 array, counted as in vload."""
     _check_array(array, types.float32)
@@ -125,7 +127,7 @@ def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
     return types.void(array, types.intp, vec16), generate
 
 
-@intrinsic
+@instruction
 def vbroadcast(typingctx: Any, scalar: Any) -> Any:
     """Return a vector with `scalar`, rounded to float32, in every lane."""
 
@@ -147,7 +149,7 @@ def _binary(doc: str, emit: Callable[[Any, Any, Any], Any]) -> Any:
         return vec16(vec16, vec16), generate
 
     operation.__doc__ = doc
-    return intrinsic(operation)
+    return instruction(operation)
 
 
 vadd = _binary("Return left + right.", lambda builder, a, b: builder.fadd(a, b))
@@ -164,7 +166,7 @@ vmin = _binary(
 )
 
 
-@intrinsic
+@instruction
 def vgreater(typingctx: Any, left: Any, right: Any) -> Any:
     """Return the set of lanes (int64) where left > right."""
     _check_vectors(left, right)
@@ -175,7 +177,7 @@ def vgreater(typingctx: Any, left: Any, right: Any) -> Any:
     return types.int64(vec16, vec16), generate
 
 
-@intrinsic
+@instruction
 def vnonzero(typingctx: Any, vector: Any) -> Any:
     """Return the set of lanes (int64) that are not zero; NaN counts as non-zero."""
     _check_vectors(vector)
@@ -186,7 +188,7 @@ def vnonzero(typingctx: Any, vector: Any) -> Any:
     return types.int64(vec16), generate
 
 
-@intrinsic
+@instruction
 def vselect(typingctx: Any, lanes: Any, left: Any, right: Any) -> Any:
     """Return left in the lanes of the set, right in the others."""
     _check_vectors(left, right)
@@ -197,7 +199,7 @@ def vselect(typingctx: Any, lanes: Any, left: Any, right: Any) -> Any:
     return vec16(types.int64, vec16, vec16), generate
 
 
-@intrinsic
+@instruction
 def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     """Ask for the cache line of element `index` of a C-contiguous array; the element need not exist."""
     if not (isinstance(array, types.Array) and array.layout == "C"):
@@ -213,3 +215,60 @@ def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
+
+
+@instruction
+def lowest_lane(typingctx: Any, lanes: Any) -> Any:
+    """Return the lowest lane of a set that is not empty, int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), generate
+
+
+_LOG_COEFFICIENTS = (
+    7.0376836292e-2,
+    -1.1514610310e-1,
+    1.1676998740e-1,
+    -1.2420140846e-1,
+    1.4249322787e-1,
+    -1.6668057665e-1,
+    2.0000714765e-1,
+    -2.4999993993e-1,
+    3.3333331174e-1,
+)
+
+
+@instruction
+def vlog(typingctx: Any, vector: Any) -> Any:
+    """Return the natural logarithm of positive normal numbers; other lanes give a number without meaning.
+
+    Source: logf of the Cephes library (Moshier 1989): x = m * 2^e with m in [sqrt(1/2), sqrt(2)), a
+    polynomial of degree 9 in m - 1. Its error is below 2 units in the last place.
+    """
+    _check_vectors(vector)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        def number(value: float) -> Any:
+            return ir.Constant(_V16F, [value] * _LANES)
+
+        def integer(value: int) -> Any:
+            return ir.Constant(_V16I, [value] * _LANES)
+
+        bits = builder.bitcast(args[0], _V16I)
+        power = builder.ashr(builder.sub(bits, integer(0x3F3504F3)), integer(23))
+        x = builder.fsub(
+            builder.bitcast(builder.sub(bits, builder.shl(power, integer(23))), _V16F), number(1.0)
+        )
+        y = number(_LOG_COEFFICIENTS[0])
+        for coefficient in _LOG_COEFFICIENTS[1:]:
+            y = builder.fadd(builder.fmul(y, x), number(coefficient))
+        e = builder.sitofp(power, _V16F)
+        square = builder.fmul(x, x)
+        y = builder.fmul(builder.fmul(y, x), square)
+        y = builder.fadd(y, builder.fmul(e, number(-2.12194440e-4)))
+        y = builder.fsub(y, builder.fmul(square, number(0.5)))
+        return builder.fadd(builder.fadd(x, y), builder.fmul(e, number(0.693359375)))
+
+    return vec16(vec16), generate

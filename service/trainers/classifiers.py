@@ -1,0 +1,212 @@
+"""The classifiers of a label tree: for each inner node, one against the rest for its children."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import LANES, Chunk
+from service.kernels.problem import Problem, forget_rows, localise, positives, rows_of
+from service.kernels.pruning import pack_tile, place_tile
+from service.kernels.solver import Tile, solve_logistic, solve_squared_hinge
+from service.rows import SparseRows
+from service.trainers.clustering import derived_seed
+from service.trainers.shape import Shape
+from service.trainers.work import Crew, Progress
+
+Loss = Literal["squared_hinge", "logistic"]
+_SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
+
+ROWS_USUAL = 1000
+"""A node of so many rows has the cost that was asked for."""
+
+_PIECE = 2_000_000
+"""A piece of work is about so many visits of a row by a tile and epoch, or one tile."""
+
+_LINE_BYTES = 64
+
+
+class Solving(NamedTuple):
+    """How the classifiers are trained.
+
+    cost, cost_decay  a node of n rows has the cost `cost * (ROWS_USUAL / n) ** cost_decay`
+    prune             weights smaller than this are left out; 0 keeps all that are not 0
+    """
+
+    loss: Loss
+    cost: float
+    cost_decay: float
+    eps: float
+    epochs_max: int
+    prune: float
+
+
+class Members(NamedTuple):
+    """The rows of each label, labels in the order of a shape's leaves.
+
+    ptr   int64[K' + 1]
+    rows  int32[..]    ascending within a label
+    """
+
+    ptr: NDArray[np.int64]
+    rows: NDArray[np.int32]
+
+
+class _Piece(NamedTuple):
+    """Some tiles of a node: first .. last - 1."""
+
+    node: int
+    first: int
+    last: int
+
+
+class _Solved(NamedTuple):
+    """A tile's weights: features (ascending), how many each has, and of which child, what weight; biases."""
+
+    features: NDArray[np.int32]
+    counts: NDArray[np.int32]
+    lane: NDArray[np.uint8]
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+
+
+def members_of(ptr: NDArray[np.int64], rows: NDArray[np.int32], labels: NDArray[np.int32]) -> Members:
+    """Return the members of `labels` from the rows of all labels (`rows_by_label`)."""
+    counts = np.diff(ptr)[labels]
+    ends = np.cumsum(counts)
+    within = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
+    return Members(np.concatenate([[0], ends]), rows[np.repeat(ptr[labels], counts) + within])
+
+
+def train_classifiers(
+    rows: SparseRows,
+    shape: Shape,
+    members: Members,
+    solving: Solving,
+    seed: int,
+    crew: Crew,
+    progress: Progress,
+    stage: str,
+) -> list[Chunk | None]:
+    """Return the chunk of every inner node of `shape`, None at its leaves.
+
+    A child's positives are the rows that carry one of its labels, its negatives the node's other rows.
+    Source: tree-model-size, section 2; solvers: `service.kernels.solver`. The same bits whatever the
+    number of threads. Memory: the chunks, and for each thread the rows of a node and 128 bytes for each of
+    them.
+    """
+    pieces = sorted(_pieces(shape, members, rows.n_rows), key=lambda piece: -_visits(shape, members, piece))
+    visits = [_visits(shape, members, piece) for piece in pieces]
+    total, gone = sum(visits), 0
+    solved: dict[int, dict[int, _Solved]] = {int(node): {} for node in shape.inner}
+    chunks: list[Chunk | None] = [None] * len(shape.first)
+    local = threading.local()
+
+    def work(piece: _Piece) -> list[_Solved]:
+        if not hasattr(local, "place"):
+            local.place = np.zeros(rows.n_rows, np.int32)
+            local.rank = np.zeros(rows.n_features, np.int32)
+        return _solve(rows, shape, members, solving, seed, piece, local.place, local.rank, crew.stop)
+
+    def done(piece: _Piece, tiles: list[_Solved]) -> None:
+        nonlocal gone
+        of_node = solved[piece.node]
+        of_node.update(zip(range(piece.first, piece.last), tiles, strict=True))
+        if len(of_node) == _n_tiles(shape, piece.node):
+            chunks[piece.node] = _chunk([of_node[tile] for tile in sorted(of_node)])
+            del solved[piece.node]
+        gone += _visits(shape, members, piece)
+        progress(stage, gone, total)
+
+    crew.run(work, pieces, done)
+    return chunks
+
+
+def _n_tiles(shape: Shape, node: int) -> int:
+    return -(-int(shape.child_ptr[node + 1] - shape.child_ptr[node]) // LANES)
+
+
+def _visits(shape: Shape, members: Members, piece: _Piece) -> int:
+    """Return a bound on the row visits of an epoch."""
+    carried = members.ptr[shape.last[piece.node]] - members.ptr[shape.first[piece.node]]
+    return int(carried) * (piece.last - piece.first)
+
+
+def _pieces(shape: Shape, members: Members, n_rows: int) -> Iterator[_Piece]:
+    """Cut the nodes into pieces; the cut does not depend on the number of threads."""
+    for node in shape.inner.tolist():
+        n_tiles = _n_tiles(shape, node)
+        carried = _visits(shape, members, _Piece(node, 0, 1))
+        step = max(1, _PIECE // max(1, 10 * min(carried, n_rows)))
+        for first in range(0, n_tiles, step):
+            yield _Piece(node, first, min(n_tiles, first + step))
+
+
+def _aligned(n: int) -> NDArray[np.float32]:
+    """Return float32[n, LANES] of zeros that begins on a cache line."""
+    n_bytes = n * LANES * 4
+    raw = np.zeros(n_bytes + _LINE_BYTES, np.uint8)
+    start = -raw.ctypes.data % _LINE_BYTES
+    return raw[start : start + n_bytes].view(np.float32).reshape(n, LANES)
+
+
+def _solve(
+    rows: SparseRows,
+    shape: Shape,
+    members: Members,
+    solving: Solving,
+    seed: int,
+    piece: _Piece,
+    place: NDArray[np.int32],
+    rank: NDArray[np.int32],
+    stop: NDArray[np.uint8],
+) -> list[_Solved]:
+    """Train the tiles of a piece; `place` and `rank` are workspaces, zero at the call and on return."""
+    bounds = shape.child_bounds(piece.node)
+    of_node = rows_of(members.ptr, members.rows, bounds[0], bounds[-1], place)
+    problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
+    n_rows, n_used = len(of_node), len(problem.used)
+    cost = solving.cost * (ROWS_USUAL / n_rows) ** solving.cost_decay
+    ascending = np.argsort(problem.used)
+    order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
+    positive = np.empty(n_rows, np.uint16)
+    solve = _SOLVERS[solving.loss]
+    solved = []
+    for number in range(piece.first, piece.last):
+        if stop[0]:
+            break
+        of_tile = bounds[number * LANES : (number + 1) * LANES + 1]
+        n_children = len(of_tile) - 1
+        positives(members.ptr, members.rows, of_tile, place, positive)
+        tile = Tile(positive, _aligned(n_used + 1), _aligned(n_rows), order, active)
+        tile_seed = derived_seed(seed, piece.node, number)
+        solve(problem, tile, n_children, cost, solving.eps, solving.epochs_max, tile_seed, stop)
+        counts = np.empty(n_used, np.int32)
+        lane, weight = pack_tile(tile.weights, ascending, n_children, solving.prune, counts)
+        bias = tile.weights[n_used, :n_children].copy()
+        solved.append(_Solved(problem.used[ascending], counts, lane, weight, bias))
+    forget_rows(of_node, place)
+    return solved
+
+
+def _chunk(tiles: list[_Solved]) -> Chunk:
+    """Join the tiles of a node, first to last."""
+    counts = np.sum([tile.counts for tile in tiles], axis=0, dtype=np.int64)
+    ends = np.cumsum(counts)
+    following = ends - counts
+    child = np.empty(int(counts.sum()), np.int32)
+    weight = np.empty(len(child), np.float32)
+    for number, tile in enumerate(tiles):
+        place_tile(tile.counts, tile.lane, tile.weight, number * LANES, following, child, weight)
+    kept = counts > 0
+    return Chunk(
+        features=tiles[0].features[kept],
+        row_ptr=np.concatenate([[0], ends[kept]]),
+        child=child,
+        weight=weight,
+        bias=np.concatenate([tile.bias for tile in tiles]),
+    )

@@ -1,0 +1,149 @@
+"""Trainer `label-tree`: a hierarchy of clusters of labels with linear classifiers at its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Link, Tree
+from service.errors import BadParameter
+from service.trainers.classifiers import Members, Solving, members_of, train_classifiers
+from service.trainers.clustering import balanced_shape, derived_seed, kmeans_shape
+from service.trainers.parameters import Parameters, choice, real, whole
+from service.trainers.representations import label_representations
+from service.trainers.shape import Shape
+from service.trainers.size import SizeEstimate, estimate_size
+from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
+from service.trainers.work import Crew, Progress
+
+
+@dataclass(frozen=True)
+class ClassifierParameters(Parameters):
+    """Parameters of the node classifiers, common to the linear trainers."""
+
+    loss: str = choice("squared_hinge", ("squared_hinge", "logistic"), "the loss of the node classifiers")
+    link: str = choice(
+        "hinge3",
+        ("hinge2", "hinge3"),
+        "with the squared hinge, a margin m means the probability exp(-max(0, 1 - m)^2) or ^3",
+    )
+    cost: float = real(
+        1.0, 1e-6, 1e6, "weight of the loss against the L2 penalty (C), at a node of 1000 rows"
+    )
+    cost_decay: float = real(0.25, 0.0, 1.0, "a node of n rows has the cost C * (1000 / n)^cost_decay")
+    eps: float = real(0.1, 1e-4, 10.0, "a classifier is done when its dual gradients differ by no more")
+    max_epochs: int = whole(100, 1, 100_000, "a classifier is given up after so many passes")
+    prune: float = real(0.1, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
+    weights: str = choice("float32", ("float32", "bfloat16"), "how weights are stored")
+
+    def solving(self) -> Solving:
+        """Return what the classifiers are trained with."""
+        loss: Any = self.loss
+        return Solving(loss, self.cost, self.cost_decay, self.eps, self.max_epochs, self.prune)
+
+    def model_link(self) -> Link:
+        """Return the link that goes with the loss."""
+        link: Link = "logistic"
+        if self.loss == "squared_hinge":
+            link = "hinge2" if self.link == "hinge2" else "hinge3"
+        return link
+
+
+@dataclass(frozen=True)
+class LabelTreeParameters(ClassifierParameters):
+    """Parameters of `label-tree`."""
+
+    trees: int = whole(1, 1, 100, "trees of the ensemble; their probabilities are averaged")
+    clustering: str = choice(
+        "balanced", ("balanced", "kmeans"), "recursive balanced 2-means, or plain k-means"
+    )
+    leaf_size: int = whole(100, 1, 1_000_000, "parts of no more labels are not divided")
+    arity: int = whole(16, 2, 4096, "most children of a node above the labels; balanced: a power of two")
+    depth: int = whole(6, 1, 32, "kmeans: most levels")
+
+    def validate(self) -> None:
+        """Raise BadParameter when a value is out of its range, also beside another."""
+        super().validate()
+        if self.clustering == "balanced" and self.arity & (self.arity - 1):
+            raise BadParameter(f"arity: expected a power of two with clustering=balanced, found {self.arity}")
+
+
+def _shapes(
+    data: TrainingSet, parameters: LabelTreeParameters, seed: int, crew: Crew, progress: Progress
+) -> Iterator[tuple[int, Shape, Members]]:
+    """Cluster the labels anew for each tree; yields (seed of the tree, shape, members)."""
+    progress("label representations", 0, 1)
+    vectors = label_representations(data.rows, data.labels)
+    progress("label representations", 1, 1)
+    ptr, rows = rows_by_label(data.labels)
+    labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
+    p = parameters
+    for tree in range(p.trees):
+        tree_seed = derived_seed(seed, tree)
+        if p.clustering == "balanced":
+            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, tree_seed, crew, progress)
+        else:
+            shape = kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tree_seed, crew, progress)
+        yield tree_seed, shape, members_of(ptr, rows, shape.labels)
+
+
+def grow(
+    data: TrainingSet,
+    shape: Shape,
+    members: Members,
+    solving: Solving,
+    seed: int,
+    crew: Crew,
+    progress: Progress,
+) -> Tree:
+    """Train the classifiers of a shape."""
+    chunks = train_classifiers(data.rows, shape, members, solving, seed, crew, progress, "classifiers")
+    is_leaf = np.diff(shape.child_ptr) == 0
+    node_label = np.full(len(is_leaf), -1, np.int32)
+    node_label[is_leaf] = shape.labels[shape.first[is_leaf]]
+    return Tree(shape.child_ptr, node_label, chunks)
+
+
+def assemble(data: TrainingSet, parameters: ClassifierParameters, trees: list[Tree]) -> Trained:
+    """Pack the trees."""
+    weights: Any = parameters.weights
+    return Trained(
+        ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features, weights),
+        kind="label-tree",
+        link=parameters.model_link(),
+        weights=weights,
+        parameters=parameters.as_dict(),
+        n_nonzeros=sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None),
+    )
+
+
+def train_label_tree(
+    data: TrainingSet, parameters: LabelTreeParameters, seed: int, crew: Crew, progress: Progress
+) -> Trained:
+    """Train an ensemble of linear label trees (tree-model-size, section 2)."""
+    solving = parameters.solving()
+    trees = []
+    for tree_seed, shape, members in _shapes(data, parameters, seed, crew, progress):
+        trees.append(grow(data, shape, members, solving, tree_seed, crew, progress))
+    return assemble(data, parameters, trees)
+
+
+def estimate_label_tree(
+    data: TrainingSet, parameters: LabelTreeParameters, seed: int, crew: Crew, progress: Progress
+) -> SizeEstimate:
+    """Return the size bound of what `train_label_tree` would train with the same arguments."""
+    shapes = [(shape, members) for _, shape, members in _shapes(data, parameters, seed, crew, progress)]
+    return estimate_size(data.rows, shapes, crew, progress)
+
+
+LABEL_TREE = TrainerSpec(
+    name="label-tree",
+    about="linear classifiers in a tree of clustered labels: fast, small, accurate",
+    parameters=LabelTreeParameters,
+    train=train_label_tree,
+    estimate=estimate_label_tree,
+)

@@ -1,0 +1,80 @@
+"""The trainers by name. A new trainer is a file with a TrainerSpec, and its line here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from service.errors import BadParameter
+from service.rows import LabelRows, SparseRows
+from service.trainers.label_tree import LABEL_TREE
+from service.trainers.ovr import OVR
+from service.trainers.parameters import Parameters
+from service.trainers.spec import Trained, TrainerSpec, TrainingSet, check_training_set
+from service.trainers.work import Crew, Progress, no_progress
+
+TRAINERS: dict[str, TrainerSpec[Any]] = {spec.name: spec for spec in (LABEL_TREE, OVR)}
+"""Every trainer by the name that the command line takes."""
+
+
+def trainer(name: str) -> TrainerSpec[Any]:
+    """Return the trainer of that name; raise BadParameter when there is none."""
+    if name not in TRAINERS:
+        raise BadParameter(f"trainer: expected one of {', '.join(TRAINERS)}, found {name!r}")
+    return TRAINERS[name]
+
+
+def parse_parameters(name: str, items: Sequence[str]) -> Parameters:
+    """Return the parameters of trainer `name` that `key=value` items say; raise BadParameter."""
+    parsed: Parameters = trainer(name).parameters.parse(items)
+    return parsed
+
+
+def train(
+    name: str,
+    parameters: Parameters,
+    rows: SparseRows,
+    labels: LabelRows,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = no_progress,
+) -> Trained:
+    """Train with trainer `name`.
+
+    parameters  of the trainer's class
+    rows        as features made them: usually rows of length 1
+    seed        >= 0; the same seed and data give the same bits whatever the number of threads
+    threads     >= 1
+    progress    called in this thread with (stage, done, total)
+
+    Raises BadParameter, BadData. When this thread is interrupted the threads end soon, and the exception
+    goes on.
+    """
+    data, crew = _prepare(name, parameters, rows, labels, seed, threads)
+    return trainer(name).train(data, parameters, seed, crew, progress)
+
+
+def estimate(
+    name: str,
+    parameters: Parameters,
+    rows: SparseRows,
+    labels: LabelRows,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Return nonzeros_bound, bytes_bound, ratio_to_ovr and alpha_per_depth of what `train` would train."""
+    data, crew = _prepare(name, parameters, rows, labels, seed, threads)
+    return trainer(name).estimate(data, parameters, seed, crew, progress).as_dict()
+
+
+def _prepare(
+    name: str, parameters: Parameters, rows: SparseRows, labels: LabelRows, seed: int, threads: int
+) -> tuple[TrainingSet, Crew]:
+    if not isinstance(parameters, trainer(name).parameters):
+        raise BadParameter(f"expected parameters of {name}, found {type(parameters).__name__}")
+    if seed < 0 or threads < 1:
+        raise BadParameter(f"expected a seed >= 0 and threads >= 1, found {seed} and {threads}")
+    data = TrainingSet(rows, labels)
+    check_training_set(data)
+    return data, Crew(threads)

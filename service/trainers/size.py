@@ -1,0 +1,98 @@
+"""How large a label tree will be, known from its shape before its classifiers are trained."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.kernels.problem import count_features, forget_rows, rows_of
+from service.rows import SparseRows
+from service.trainers.classifiers import Members
+from service.trainers.shape import Shape
+from service.trainers.work import Crew, Progress
+
+WEIGHT_BYTES = 12
+"""A weight of a tree: feature, child and value, four bytes each."""
+
+FLAT_WEIGHT_BYTES = 8
+"""A weight of flat one-vs-rest: feature and value."""
+
+
+@dataclass(frozen=True)
+class SizeEstimate:
+    """A bound on a model's size.
+
+    nonzeros_bound   weights: sum over nodes of children * features used at the node
+    bytes_bound      nonzeros_bound * WEIGHT_BYTES
+    ratio_to_ovr     bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a row
+    alpha_per_depth  for the nodes at depth 1, 2, ...: features used at a node over those used at its
+                     parent, averaged with the number of children as weights
+    """
+
+    nonzeros_bound: int
+    bytes_bound: int
+    ratio_to_ovr: float
+    alpha_per_depth: tuple[float, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values for a report."""
+        return asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}
+
+
+def estimate_size(
+    rows: SparseRows, shapes: list[tuple[Shape, Members]], crew: Crew, progress: Progress
+) -> SizeEstimate:
+    """Return the bound on the size of a model with these trees.
+
+    Source: tree-model-size, section 3; algorithms.md 6. A solver's weights lie in the span of the node's
+    rows, so a feature that none of them has keeps weight 0. Cost: one pass over the rows of every inner
+    node.
+    """
+    bound = 0
+    flat = 0
+    weighted: dict[int, list[float]] = {}
+    for number, (shape, members) in enumerate(shapes):
+        used = _features_used(rows, shape, members, crew)
+        n_children = np.diff(shape.child_ptr)
+        bound += int((used * n_children).sum())
+        flat = int(used[0]) * len(shape.labels)
+        depth = np.zeros(len(used), np.int64)
+        for node in shape.inner.tolist():
+            children = slice(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
+            depth[children] = depth[node] + 1
+            if node > 0:
+                sums = weighted.setdefault(int(depth[node]), [0.0, 0.0])
+                parent = int(np.searchsorted(shape.child_ptr, node, "right")) - 1
+                sums[0] += float(n_children[node] * used[node] / max(1, used[parent]))
+                sums[1] += float(n_children[node])
+        progress("estimate", number + 1, len(shapes))
+    return SizeEstimate(
+        nonzeros_bound=bound,
+        bytes_bound=bound * WEIGHT_BYTES,
+        ratio_to_ovr=bound * WEIGHT_BYTES / max(1, flat * FLAT_WEIGHT_BYTES),
+        alpha_per_depth=tuple(weighted[d][0] / weighted[d][1] for d in sorted(weighted)),
+    )
+
+
+def _features_used(rows: SparseRows, shape: Shape, members: Members, crew: Crew) -> NDArray[np.int64]:
+    """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
+    used = np.zeros(len(shape.first), np.int64)
+    local = threading.local()
+
+    def work(node: int) -> int:
+        if not hasattr(local, "place"):
+            local.place = np.zeros(rows.n_rows, np.int32)
+            local.seen = np.zeros(rows.n_features, np.uint8)
+        of_node = rows_of(members.ptr, members.rows, shape.first[node], shape.last[node], local.place)
+        forget_rows(of_node, local.place)
+        return int(count_features(rows.indptr, rows.indices, of_node, local.seen))
+
+    def done(node: int, count: int) -> None:
+        used[node] = count
+
+    crew.run(work, shape.inner.tolist(), done)
+    return used

@@ -1,0 +1,74 @@
+"""What a trainer is given, what it gives back, and how the registry describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import Kind, Link, TreeEnsemble, Weights
+from service.errors import BadData
+from service.rows import LabelRows, SparseRows
+from service.trainers.parameters import Parameters, Scalar
+from service.trainers.size import SizeEstimate
+from service.trainers.work import Crew, Progress
+
+P = TypeVar("P", bound=Parameters)
+
+
+class TrainingSet(NamedTuple):
+    """Instances and their labels; rows without features or labels, and unused labels, are allowed."""
+
+    rows: SparseRows
+    labels: LabelRows
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training gives.
+
+    parameters  as the manifest keeps them
+    n_nonzeros  weights in all chunks, biases not counted
+    """
+
+    ensemble: TreeEnsemble
+    kind: Kind
+    link: Link
+    weights: Weights
+    parameters: dict[str, Scalar]
+    n_nonzeros: int
+
+
+@dataclass(frozen=True)
+class TrainerSpec(Generic[P]):
+    """A trainer: its name, its parameters, and functions of (data, parameters, seed, crew, progress).
+
+    train     the same data, parameters and seed give the same bits, whatever the number of threads
+    estimate  the size of the model before its training
+    """
+
+    name: str
+    about: str
+    parameters: type[P]
+    train: Callable[[TrainingSet, P, int, Crew, Progress], Trained]
+    estimate: Callable[[TrainingSet, P, int, Crew, Progress], SizeEstimate]
+
+
+def check_training_set(data: TrainingSet) -> None:
+    """Raise BadData when rows and labels disagree, or when no row carries a label."""
+    n_rows, n_labelled = data.rows.n_rows, data.labels.n_rows
+    if n_rows != n_labelled:
+        raise BadData(f"expected labels for {n_rows} rows, found them for {n_labelled}")
+    if not len(data.labels.indices):
+        raise BadData(f"expected rows with labels, found none in {n_rows} rows")
+
+
+def rows_by_label(labels: LabelRows) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return (ptr int64[n_labels + 1], rows int32[..]): the rows that carry each label, ascending."""
+    order = np.argsort(labels.indices, kind="stable")
+    rows = np.repeat(np.arange(labels.n_rows, dtype=np.int32), np.diff(labels.indptr))[order]
+    counts = np.bincount(labels.indices, minlength=labels.n_labels)
+    return np.concatenate([[0], np.cumsum(counts)]), rows
