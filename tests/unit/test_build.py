@@ -1,0 +1,145 @@
+"""From trees to arrays: the numbering, the rows' places, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_store.build import BFLOAT16_CHILDREN_MAX, DENSE_SHARE, build_ensemble, padded, to_bfloat16
+from model_store.ensemble import Chunk, Tree, TreeEnsemble
+from tests.oracles.trees import random_forest
+
+
+def weights_of(ensemble: TreeEnsemble, node: int, n_features: int) -> np.ndarray:
+    """Read a chunk back by FORMAT's words alone: float64[n_features, children]."""
+    chunk = ensemble.node_chunk[node]
+    n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
+    width = padded(n_children)
+    found = np.zeros((n_features, n_children))
+    for feature in range(n_features):
+        blocks, before = (int(word) for word in ensemble.directory[chunk, feature // 1024])
+        block = feature // 32 % 32
+        if not blocks >> block & 1:
+            continue
+        at = ensemble.block_ptr[chunk] + before + (blocks & ((1 << block) - 1)).bit_count()
+        rows, dense_rows, n_sparse, n_dense = (int(word) for word in ensemble.blocks[at])
+        below = (1 << feature % 32) - 1
+        if not rows >> feature % 32 & 1:
+            continue
+        n_dense += (dense_rows & below).bit_count()
+        n_sparse += (rows & ~dense_rows & below).bit_count()
+        if dense_rows >> feature % 32 & 1:
+            first = ensemble.dense_ptr[chunk] + n_dense * width
+            found[feature] = ensemble.dense[first : first + n_children]
+        else:
+            begin, end = ensemble.row_ptr[ensemble.row_start[chunk] + n_sparse :][:2]
+            for word in ensemble.sparse[ensemble.sparse_ptr[chunk] :][begin:end].tolist():
+                found[feature, word & 0xFFFFFFFF] = np.uint32(word >> 32).view(np.float32)
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.integers(1, 3),
+    st.integers(1, 40),
+    st.sampled_from([1, 31, 32, 33, 1023, 1024, 1025, 2100]),
+    st.sampled_from([2, 17, 40]),
+)
+def test_every_weight_is_found_where_the_format_says(seed, n_trees, n_labels, n_features, arity):
+    trees, ensemble = random_forest(
+        seed, n_trees=n_trees, n_labels=n_labels, n_features=n_features, arity=arity
+    )
+    assert ensemble.child_ptr[0] == n_trees
+    for t, tree in enumerate(trees):
+        place = {0: t}
+        for node in range(len(tree.chunks)):
+            here = place[node]
+            first, last = tree.child_ptr[node : node + 2]
+            assert ensemble.child_ptr[here + 1] - ensemble.child_ptr[here] == last - first
+            for child in range(first, last):
+                place[child] = ensemble.child_ptr[here] + child - first
+                assert ensemble.parent[place[child]] == here
+            assert ensemble.node_label[here] == tree.node_label[node]
+            if tree.node_label[node] >= 0:
+                assert ensemble.label_leaf[t, tree.node_label[node]] == here
+            chunk = tree.chunks[node]
+            if chunk is None:
+                assert ensemble.node_chunk[here] == -1
+                continue
+            expected = np.zeros((n_features, last - first))
+            rows = np.repeat(chunk.features, np.diff(chunk.row_ptr))
+            expected[rows, chunk.child] = chunk.weight
+            np.testing.assert_array_equal(weights_of(ensemble, here, n_features), expected)
+            first_child = ensemble.child_ptr[here]
+            np.testing.assert_array_equal(
+                ensemble.node_bias[first_child : first_child + len(chunk.bias)], chunk.bias
+            )
+
+
+def test_a_row_is_dense_from_the_share_on():
+    for n_weights, is_dense in ((16 // DENSE_SHARE, False), (16 // DENSE_SHARE + 1, True)):
+        ensemble = build_ensemble([stump(16, np.arange(n_weights))], 16, 1)
+        assert len(ensemble.dense) == 16 * is_dense
+        assert len(ensemble.sparse) == n_weights * (not is_dense)
+
+
+def stump(n_labels: int, child: np.ndarray, **changes: np.ndarray) -> Tree:
+    """A root over n_labels leaves, with one row, of feature 0."""
+    chunk = Chunk(
+        features=np.zeros(1, np.int32),
+        row_ptr=np.array([0, len(child)]),
+        child=child.astype(np.int32),
+        weight=np.ones(len(child), np.float32),
+        bias=np.zeros(n_labels, np.float32),
+    )._replace(**changes)
+    child_ptr = np.full(n_labels + 2, n_labels + 1, np.int32)
+    child_ptr[0] = 1
+    labels = np.arange(-1, n_labels, dtype=np.int32)
+    return Tree(child_ptr, labels, [chunk, *[None] * n_labels])
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        (stump(3, np.array([0]), weight=np.array([np.nan], np.float32)), "expected finite weights"),
+        (stump(3, np.array([3])), "expected children below 3"),
+        (stump(3, np.array([0]), features=np.array([4], np.int32)), "expected ascending features below 4"),
+        (stump(3, np.array([0]), bias=np.zeros(2, np.float32)), "expected a bias for each of 3 children"),
+        (stump(5, np.array([0])), "expected labels below 3, found 4"),
+        (stump(3, np.array([0]))._replace(chunks=[None] * 4), "expected a chunk exactly"),
+        (
+            stump(3, np.array([0]))._replace(node_label=np.array([-1, 0, 0, 1], np.int32)),
+            "expected at most one leaf a label and tree",
+        ),
+        (
+            stump(3, np.array([0]))._replace(child_ptr=np.array([1, 1, 4, 4, 4], np.int32)),
+            "expected nodes numbered breadth-first",
+        ),
+        (stump(3, np.array([0]))._replace(child_ptr=np.array([1, 4, 4, 4, 5], np.int32)), "child_ptr"),
+    ],
+)
+def test_a_tree_that_breaks_the_rules_is_refused(tree, message):
+    with pytest.raises(ValueError, match=message):
+        build_ensemble([tree], 3, 4)
+
+
+def test_bfloat16_refuses_more_children_than_its_words_can_name():
+    tree = stump(BFLOAT16_CHILDREN_MAX + 1, np.array([0]))
+    with pytest.raises(ValueError, match="at most 65536 children for bfloat16, found 65537"):
+        build_ensemble([tree], BFLOAT16_CHILDREN_MAX + 1, 1, "bfloat16")
+
+
+def test_no_trees_and_unknown_weights_are_refused():
+    with pytest.raises(ValueError, match="at least one tree"):
+        build_ensemble([], 3, 4)
+    with pytest.raises(ValueError, match="found 'float64'"):
+        build_ensemble([stump(3, np.array([0]))], 3, 4, "float64")  # type: ignore[arg-type]
+
+
+def test_bfloat16_rounds_to_nearest_and_ties_to_even():
+    numbers = np.array([1.0, 1.00390625, 1.01171875, -1.00390625, 1.004], np.float32)
+    back = (to_bfloat16(numbers).astype(np.uint32) << 16).view(np.float32)
+    np.testing.assert_array_equal(back, np.array([1.0, 1.0, 1.015625, -1.0, 1.0078125], np.float32))

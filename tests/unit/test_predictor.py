@@ -1,0 +1,168 @@
+"""The predictor: options, threads, buffers and what it refuses."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from model_store.store import Store
+from service.errors import Unavailable, UnknownLabel
+from service.inference.predictor import Predictions, PredictOptions, Predictor
+from service.kernels.beam import beam_rows
+from service.kernels.best_first import best_first_rows
+from service.kernels.subtrees import least_thresholds, mark_allowed
+from service.kernels.threshold import threshold_rows
+from service.rows import SparseRows
+from tests.oracles.trees import random_rows
+from tests.small_models import small_draft
+
+N_FEATURES = 70
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    store = Store(tmp_path_factory.mktemp("store"))
+    store.publish("small", small_draft(3, n_labels=40, n_features=N_FEATURES, n_trees=3, arity=4, share=0.2))
+    return store.open("small")
+
+
+@pytest.fixture(scope="module")
+def predictor(model):
+    return Predictor(model)
+
+
+def some_rows(n_rows: int, seed: int = 1) -> SparseRows:
+    return SparseRows(*random_rows(seed, n_rows, N_FEATURES), N_FEATURES)
+
+
+def one_by_one(predictor: Predictor, rows: SparseRows, options: PredictOptions) -> list[Predictions]:
+    answers = []
+    for first, last in zip(rows.indptr[:-1], rows.indptr[1:], strict=True):
+        row = SparseRows(
+            np.array([0, last - first]), rows.indices[first:last], rows.values[first:last], N_FEATURES
+        )
+        answers.append(predictor.predict(row, options))
+    return answers
+
+
+OPTIONS = [
+    PredictOptions(),
+    PredictOptions(top_r=7, beam_width=2),
+    PredictOptions(exact=True),
+    PredictOptions(threshold=0.02, top_r=30),
+    PredictOptions(threshold=0.0, top_r=1000),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_threads_and_batches_do_not_change_an_answer(predictor, options):
+    rows = some_rows(57)
+    expected = predictor.predict(rows, options)
+    for threads in (1, 2, 5, 100):
+        found = predictor.predict_batch(rows, options, threads)
+        for a, b in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(a, b)
+    alone = one_by_one(predictor, rows, options)
+    np.testing.assert_array_equal(np.concatenate([a.labels for a in alone]), expected.labels)
+    np.testing.assert_array_equal(np.concatenate([a.scores for a in alone]), expected.scores)
+    np.testing.assert_array_equal([len(a.labels) for a in alone], np.diff(expected.ptr))
+
+
+def test_callers_at_the_same_time_do_not_mix_their_answers(predictor):
+    rows = some_rows(200, seed=9)
+    expected = predictor.predict(rows, PredictOptions())
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: predictor.predict(rows, PredictOptions()), range(16)))
+    for answer in answers:
+        np.testing.assert_array_equal(answer.labels, expected.labels)
+        np.testing.assert_array_equal(answer.scores, expected.scores)
+
+
+def test_exact_says_so_and_a_beam_does_not(predictor):
+    assert [predictor.predict(some_rows(2), options).exact for options in OPTIONS] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]
+
+
+def test_no_rows_and_empty_rows_have_answers(predictor):
+    nothing = np.empty(0, np.int32), np.empty(0, np.float32), N_FEATURES
+    for options in OPTIONS:
+        assert predictor.predict(SparseRows(np.zeros(1, np.int64), *nothing), options).ptr.tolist() == [0]
+        assert len(predictor.predict(SparseRows(np.zeros(4, np.int64), *nothing), options).ptr) == 4
+
+
+def test_rows_longer_than_any_before_get_larger_buffers(model):
+    predictor = Predictor(model)
+    few = predictor.predict(some_rows(3), PredictOptions(top_r=1, beam_width=1))
+    predictor.predict(some_rows(3), PredictOptions(top_r=40, exact=True))
+    again = predictor.predict(some_rows(3), PredictOptions(top_r=1, beam_width=1))
+    np.testing.assert_array_equal(few.labels, again.labels)
+
+
+def test_allowed_and_denied_labels(predictor):
+    rows = some_rows(20)
+    options = PredictOptions(top_r=40, exact=True)
+    names = [f"label::{i}" for i in (3, 5, 8)]
+    allowed = predictor.predict(rows, options._replace(mask=predictor.label_mask(allow=names)))
+    assert np.unique(allowed.labels).tolist() == [3, 5, 8]
+    denied = predictor.predict(rows, options._replace(mask=predictor.label_mask(deny=names)))
+    assert np.unique(denied.labels).tolist() == [i for i in range(40) if i not in (3, 5, 8)]
+    both = predictor.label_mask(allow=names, deny=names[:1])
+    assert np.unique(predictor.predict(rows, options._replace(mask=both)).labels).tolist() == [5, 8]
+    none = predictor.predict(rows, options._replace(mask=predictor.label_mask(allow=[])))
+    assert len(none.labels) == 0
+    assert predictor.label_mask() is None
+    for mode in (PredictOptions(top_r=40), PredictOptions(top_r=40, threshold=0.0)):
+        found = predictor.predict(rows, mode._replace(mask=predictor.label_mask(allow=names)))
+        assert np.unique(found.labels).tolist() == [3, 5, 8]
+
+
+def test_an_unknown_label_in_a_list_is_named(predictor):
+    with pytest.raises(UnknownLabel, match="deny_labels: expected labels of the model, found 'nobody'"):
+        predictor.label_mask(deny=["label::1", "nobody"])
+
+
+def test_a_threshold_for_each_label(predictor):
+    rows = some_rows(20)
+    thresholds = np.linspace(0.001, 0.1, 40).astype(np.float32)
+    everything = predictor.predict(rows, PredictOptions(top_r=40, exact=True))
+    found = predictor.predict(rows, PredictOptions(top_r=40, threshold=predictor.node_thresholds(thresholds)))
+    kept = everything.scores >= thresholds[everything.labels]
+    np.testing.assert_array_equal(found.labels, everything.labels[kept])
+    assert 0 < kept.sum() < len(kept)
+
+
+def test_read_only_rows_are_answered_too(predictor):
+    rows = some_rows(5)
+    expected = predictor.predict(rows, PredictOptions())
+    for array in rows[:3]:
+        array.setflags(write=False)
+    np.testing.assert_array_equal(predictor.predict(rows, PredictOptions()).labels, expected.labels)
+
+
+def test_after_the_warm_up_nothing_is_compiled(model):
+    kernels = (beam_rows, best_first_rows, threshold_rows, mark_allowed, least_thresholds)
+    predictor = Predictor(model)
+    predictor.warm_up()
+    before = [len(kernel.signatures) for kernel in kernels]
+    for options in OPTIONS:
+        predictor.predict_batch(some_rows(9), options, 2)
+    masked = PredictOptions(mask=predictor.label_mask(allow=["label::1"]))
+    predictor.predict(some_rows(2), masked)
+    predictor.predict(
+        some_rows(2), PredictOptions(threshold=predictor.node_thresholds(np.full(40, 0.5, np.float32)))
+    )
+    assert [len(kernel.signatures) for kernel in kernels] == before
+
+
+def test_a_decision_tree_is_refused_until_it_can_be_served(tmp_path):
+    store = Store(tmp_path)
+    store.publish("d", small_draft(kind="decision-tree"))
+    with pytest.raises(Unavailable, match="expected a model of kind label-tree, found decision-tree"):
+        Predictor(store.open("d"))
