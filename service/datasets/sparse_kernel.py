@@ -107,7 +107,7 @@ def _parse_pair(data: NDArray[np.uint8], i: int, n_features: int) -> tuple[int, 
     if code == NON_FINITE:
         return feature, value, code, i, INFINITE
     separated = _blank(data[stop]) or _line_end(data, stop)
-    if (code != EXACT and code != HARD) or not separated or stop - end > NUMBER_BYTES_MAX:
+    if (code != EXACT and code != HARD) or not separated or stop - end - 1 > NUMBER_BYTES_MAX:
         return feature, value, code, i, BAD_VALUE
     return feature, value, code, stop, NO_FAULT
 

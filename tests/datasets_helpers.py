@@ -1,0 +1,58 @@
+"""What the tests of data sets share."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from service.datasets import Dataset
+from service.rows import LabelRows, SparseRows
+from tests.oracles.data_files import Row
+
+
+def as_rows(rows: SparseRows, labels: LabelRows) -> list[Row]:
+    """The rows as an oracle returns them."""
+    found = []
+    for i in range(labels.n_rows):
+        pairs = slice(rows.indptr[i], rows.indptr[i + 1])
+        row = dict(zip(rows.indices[pairs].tolist(), rows.values[pairs], strict=True))
+        found.append((labels.indices[labels.indptr[i] : labels.indptr[i + 1]].tolist(), row))
+    return found
+
+
+def check_sparse(rows: SparseRows) -> None:
+    """Everything that SparseRows promises."""
+    assert (
+        rows.indptr.dtype == np.int64 and rows.indices.dtype == np.int32 and rows.values.dtype == np.float32
+    )
+    assert rows.indptr[0] == 0 and rows.indptr[-1] == len(rows.indices) == len(rows.values)
+    assert np.isfinite(rows.values).all()
+    _check_ids(rows.indptr, rows.indices, rows.n_features)
+
+
+def check_dataset(dataset: Dataset) -> None:
+    """Everything that Dataset promises."""
+    given = [part for part in (dataset.rows, dataset.texts, dataset.named) if part is not None]
+    assert len(given) == 1 and dataset.n_rows >= 1
+    if dataset.rows is not None:
+        assert dataset.rows.n_rows == dataset.n_rows
+        check_sparse(dataset.rows)
+    else:
+        assert len(given[0]) == dataset.n_rows
+    labels = dataset.labels
+    assert labels.indptr.dtype == np.int64 and labels.indices.dtype == np.int32
+    assert labels.n_rows == dataset.n_rows == len(dataset.unknown_labels)
+    assert labels.indptr[0] == 0 and labels.indptr[-1] == len(labels.indices)
+    _check_ids(labels.indptr, labels.indices, labels.n_labels)
+    assert len(dataset.sha256) == 64 and (dataset.unknown_labels >= 0).all()
+    if dataset.label_names is not None:
+        assert len(dataset.label_names) == labels.n_labels
+
+
+def _check_ids(indptr: np.ndarray, indices: np.ndarray, n: int) -> None:
+    assert (np.diff(indptr) >= 0).all()
+    for start, end in itertools.pairwise(indptr):
+        row = indices[start:end]
+        assert (np.diff(row) > 0).all()
+        assert not len(row) or (row[0] >= 0 and row[-1] < n)

@@ -1,0 +1,172 @@
+"""No bytes give anything but BadData or what a slow reader finds in them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.datasets import read_dataset, stream
+from service.errors import BadData
+from tests.datasets_helpers import as_rows, check_dataset
+from tests.oracles.data_files import RefusedError, Row, parse_svm, parse_txt
+
+TXT = b"5 9 7\n0,2 0:1 3:0.5\n 1:2 8:-1e-3\n6 \n1,1,0 3:.25 3:1 0:2\n\n"
+SVM = b"# words\n0,2 0:1 3:0.5\n 1:2 8:-1e-3\n6 \n\n1,1,0 3:.25 3:1 0:2\r\n"
+TEXTS = b'{"text": "one two", "labels": ["a", "b"]}\n{"labels": [], "text": "\xc3\xa4"}\n'
+NAMED = b'{"features": {"x": 1, "y": -0.5}, "labels": ["a"]}\n{"features": {}, "labels": []}\n'
+
+ALPHABET = b" \t\r\n,:.+-eE0123456789#naif\x00\xff"
+edits = st.lists(
+    st.tuples(st.integers(0, 2), st.floats(0, 1, exclude_max=True), st.sampled_from(ALPHABET)), max_size=4
+)
+
+
+def edited(data: bytes, changes: list[tuple[int, float, int]]) -> bytes:
+    """Replace, insert or delete bytes."""
+    out = bytearray(data)
+    for kind, where, byte in changes:
+        i = int(where * len(out))
+        if kind == 0 and out:
+            out[i] = byte
+        elif kind == 1:
+            out.insert(i, byte)
+        elif out:
+            del out[i]
+    return bytes(out)
+
+
+def read_bytes(name: str, data: bytes, block_bytes: int) -> object:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "BLOCK_BYTES", block_bytes)
+        path = Path(folder) / name
+        path.write_bytes(data)
+        try:
+            dataset = read_dataset(path)
+        except BadData as error:
+            assert str(error).startswith(str(path))
+            return None
+        check_dataset(dataset)
+        return dataset
+
+
+def agrees(
+    name: str, data: bytes, block_bytes: int, oracle: Callable[[bytes], tuple[list[Row], int, int]]
+) -> None:
+    try:
+        expected = oracle(data)
+    except RefusedError:
+        expected = None
+    dataset = read_bytes(name, data, block_bytes)
+    if expected is None:
+        assert dataset is None
+        return
+    assert dataset is not None
+    found = as_rows(dataset.rows, dataset.labels), dataset.labels.n_labels, dataset.rows.n_features
+    assert found == expected
+
+
+blocks = st.sampled_from([1, 3, 16, 1 << 20])
+
+
+@settings(deadline=None, max_examples=300)
+@given(edits, blocks)
+def test_an_edited_repository_file(changes: list[tuple[int, float, int]], block_bytes: int) -> None:
+    agrees("a.txt", edited(TXT, changes), block_bytes, parse_txt)
+
+
+@settings(deadline=None, max_examples=300)
+@given(edits, blocks)
+def test_an_edited_libsvm_file(changes: list[tuple[int, float, int]], block_bytes: int) -> None:
+    agrees("a.svm", edited(SVM, changes), block_bytes, parse_svm)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(st.sampled_from(ALPHABET), max_size=40).map(bytes), blocks)
+def test_random_bytes(data: bytes, block_bytes: int) -> None:
+    agrees("a.txt", b"2 9 7\n" + data, block_bytes, parse_txt)
+    agrees("a.svm", data, block_bytes, parse_svm)
+
+
+number = st.one_of(
+    st.floats(width=32, allow_nan=False, allow_infinity=False).map(repr),
+    st.floats(-1e30, 1e30).map(repr),
+    st.integers(-(10**30), 10**30).map(str),
+)
+row = st.tuples(
+    st.lists(st.integers(0, 6), max_size=4), st.lists(st.tuples(st.integers(0, 8), number), max_size=8)
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(row, min_size=1, max_size=8), blocks)
+def test_rows_written_are_rows_read(
+    rows: list[tuple[list[int], list[tuple[int, str]]]], block_bytes: int
+) -> None:
+    lines = [",".join(map(str, labels)) + "".join(f" {i}:{v}" for i, v in pairs) for labels, pairs in rows]
+    lines = [line or " " for line in lines]
+    body = "\n".join(lines).encode()
+    agrees("a.txt", b"%d 9 7\n" % len(rows) + body, block_bytes, parse_txt)
+    agrees("a.svm", body, block_bytes, parse_svm)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from([TEXTS, NAMED]), edits, st.binary(max_size=3), st.floats(0, 1), blocks)
+def test_an_edited_jsonl_file(
+    data: bytes, changes: list[tuple[int, float, int]], more: bytes, where: float, block_bytes: int
+) -> None:
+    data = edited(data, changes)
+    i = int(where * len(data))
+    read_bytes("a.jsonl", data[:i] + more + data[i:], block_bytes)
+
+
+def packed(dense: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    sp.save_npz(file, sp.csr_matrix(dense), compressed=False)
+    return file.getvalue()
+
+
+X = packed(np.array([[0, 1.5, 0, 2], [0, 0, 0, 0], [3, 0, 0, -1]]))
+Y = packed(np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]], np.int8))
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=4),
+    st.booleans(),
+    st.floats(0, 1),
+)
+def test_an_edited_npz_pair(changes: list[tuple[float, int]], of_labels: bool, cut: float) -> None:
+    pair = [bytearray(X), bytearray(Y)]
+    chosen = pair[of_labels]
+    for where, byte in changes:
+        chosen[int(where * len(chosen))] = byte
+    if cut < 0.2:
+        del chosen[int(5 * cut * len(chosen)) :]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.X.npz"
+        path.write_bytes(pair[0])
+        path.with_name("a.Y.npz").write_bytes(pair[1])
+        try:
+            dataset = read_dataset(path)
+        except BadData:
+            return
+        check_dataset(dataset)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0), st.integers(0, 255))
+def test_an_edited_gzip_file(where: int, byte: int) -> None:
+    data = bytearray(gzip.compress(TXT, mtime=0))
+    data[where % len(data)] = byte
+    dataset = read_bytes("a.txt.gz", bytes(data), 16)
+    if dataset is not None:
+        assert as_rows(dataset.rows, dataset.labels) == parse_txt(TXT)[0]

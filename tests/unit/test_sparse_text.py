@@ -1,0 +1,299 @@
+"""The table of bad input for data files, and what good ones mean."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_store.names import build_names
+from service.datasets import read_dataset, stream
+from service.errors import BadData, BadInput, BadParameter
+from tests.datasets_helpers import as_rows, check_dataset
+
+GOOD = b"3 4 5\n0,2 0:1 3:0.5\n 1:2\n4 \n"
+
+
+def write(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_the_repository_format(tmp_path: Path, name: str) -> None:
+    dataset = read_dataset(write(tmp_path, name, GOOD))
+    check_dataset(dataset)
+    assert dataset.rows is not None
+    assert as_rows(dataset.rows, dataset.labels) == [([0, 2], {0: 1.0, 3: 0.5}), ([], {1: 2.0}), ([4], {})]
+    assert (dataset.n_rows, dataset.rows.n_features, dataset.labels.n_labels) == (3, 4, 5)
+    assert dataset.source == name
+    assert dataset.sha256 == hashlib.sha256(GOOD).hexdigest()
+    assert dataset.label_names is None and dataset.unknown_labels.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        ("2,0 3:1 1:2", ([0, 2], {1: 2.0, 3: 1.0})),
+        ("2,2,2 1:2", ([2], {1: 2.0})),
+        ("2 1:2 1:0.5 0:1 1:1", ([2], {0: 1.0, 1: 3.5})),
+        ("2 1:2 1:-2", ([2], {1: 0.0})),
+        ("2\t1:2\t 3:-.5e-1  ", ([2], {1: 2.0, 3: np.float32(-0.05)})),
+        ("2 1:2\r", ([2], {1: 2.0})),
+        ("002 0003:1.", ([2], {3: 1.0})),
+        ("2", ([2], {})),
+        ("2 ", ([2], {})),
+        (" ", ([], {})),
+        ("", ([], {})),
+        ("\r", ([], {})),
+        ("2 1:16777217 2:0.1000000000000000055511151231257827", ([2], {1: 16777216.0, 2: np.float32(0.1)})),
+        ("2 1:1e-400", ([2], {1: 0.0})),
+    ],
+)
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\n\r\n"])
+def test_rows(tmp_path: Path, line: str, row: object, end: str) -> None:
+    dataset = read_dataset(write(tmp_path, "a.txt", f"2 4 5\n1 1:1\n{line}{end or chr(10)}".encode()))
+    check_dataset(dataset)
+    assert dataset.rows is not None
+    assert as_rows(dataset.rows, dataset.labels)[1] == row
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "fault"),
+    [
+        (b"", 1, "expected a header `points features labels`, found an empty file"),
+        (b"\n", 1, "expected a header `points features labels`, found ''"),
+        (b"1 2\n", 1, "expected a header"),
+        (b"1 2 3 4\n", 1, "expected a header"),
+        (b"1 2 x\n", 1, "expected a header `points features labels`, found '1 2 x'"),
+        (b"1 2 3.0\n", 1, "expected a header"),
+        (b"-1 2 3\n", 1, "expected a header"),
+        (b"0 2 3\n", 1, "expected 1 to 2147483648 points in the header, found '0 2 3'"),
+        (b"99999999999999999999 2 3\n", 1, "expected 1 to 2147483648 points"),
+        (b"1 268435457 3\n", 1, "expected at most 268435456 features and labels"),
+        (b"1 3 99999999999999999999\n", 1, "expected at most 268435456 features and labels"),
+        (b"2 4 5\n1 1:1\n", 2, "expected 2 rows as the header says, found 1"),
+        (b"2 4 5\n", 1, "expected 2 rows as the header says, found 0"),
+        (b"1 4 5\n1 1:1\n2 2:2\n", 3, "expected 1 rows as the header says, found more, beginning with '2'"),
+        (b"1 4 5\n1 1:1\n\n\n \n", 5, "expected 1 rows as the header says, found more"),
+        (b"2 4 5\n1 1:1\n5 1:1\n", 3, "expected a label id below 5, found '5'"),
+        (b"2 4 5\n1 1:1\n1,99999999999999999999 1:1\n", 3, "expected a label id below 5, found '9999"),
+        (b"2 4 5\n1 1:1\n1 4:1\n", 3, "expected a feature id below 4, found '4:1'"),
+        (b"2 4 5\n1 1:1\n1 1:1 99999999999999999999:1\n", 3, "expected a feature id below 4"),
+        (b"2 4 5\n1 1:1\n-1 1:1\n", 3, "expected label ids and commas"),
+        (b"2 4 5\n1 1:1\n1, 1:1\n", 3, "expected label ids and commas"),
+        (b"2 4 5\n1 1:1\n,1 1:1\n", 3, "expected label ids and commas"),
+        (b"2 4 5\n1 1:1\n1.0 1:1\n", 3, "expected label ids and commas"),
+        (b"2 4 5\n1 1:1\n1:1 2:1\n", 3, "a row without labels begins with a space), found '1:1'"),
+        (b"2 4 5\n1 1:1\ncat 1:1\n", 3, "expected label ids and commas"),
+        (b"2 4 5\n1 1:1\n1 2\n", 3, "expected a colon after the feature id, found '2'"),
+        (b"2 4 5\n1 1:1\n1 2 3:1\n", 3, "expected a colon after the feature id, found '2'"),
+        (b"2 4 5\n1 1:1\n1 1 :1\n", 3, "expected a colon after the feature id, found '1'"),
+        (b"2 4 5\n1 1:1\n1 -1:1\n", 3, "expected feature:value with a feature id, found '-1:1'"),
+        (b"2 4 5\n1 1:1\n1 true:1\n", 3, "expected feature:value with a feature id, found 'true:1'"),
+        (b"2 4 5\n1 1:1\n1 1:\n", 3, "expected a decimal number of at most 1100 bytes as value, found '1:'"),
+        (b"2 4 5\n1 1:1\n1 1:x\n", 3, "expected a decimal number of at most 1100 bytes as value"),
+        (b"2 4 5\n1 1:1\n1 1:0x10\n", 3, "expected a decimal number"),
+        (b"2 4 5\n1 1:1\n1 1:1_0\n", 3, "expected a decimal number"),
+        (b"2 4 5\n1 1:1\n1 1:1,2\n", 3, "expected a decimal number"),
+        (b"2 4 5\n1 1:1\n1 1:1:2\n", 3, "expected a decimal number"),
+        (b"2 4 5\n1 1:1\n1 1:1e\n", 3, "expected a decimal number"),
+        (b"2 4 5\n1 1:1\n1 1:" + b"0" * 1100 + b"1\n", 3, "expected a decimal number of at most 1100 bytes"),
+        (b"2 4 5\n1 1:1\n1 1:nan\n", 3, "expected a value that is finite in 32 bits, found '1:nan'"),
+        (b"2 4 5\n1 1:1\n1 2:1 1:-inf\n", 3, "expected a value that is finite in 32 bits, found '1:-inf'"),
+        (b"2 4 5\n1 1:1\n1 2:1 1:1e400\n", 3, "expected a value that is finite in 32 bits, found '1:1e400'"),
+        (
+            b"2 4 5\n1 1:1\n1\t1:-1e400 2:1\n",
+            3,
+            "expected a value that is finite in 32 bits, found '1:-1e400'",
+        ),
+        (b"2 4 5\n1 1:1\n1 1:1e39\n", 3, "expected a value that is finite in 32 bits, found '1:1e39'"),
+        (b"2 4 5\n1 1:1\n1 1:3e38 1:3e38\n", 3, "values sum to an infinite one"),
+        (b"2 4 5\n1 1:1\n1 1:1\x002:1\n", 3, "found '1:1\\x002:1'"),
+        (b"2 4 5\n1 1:1\n1\x0b1:1\n", 3, "expected label ids and commas"),
+        (b"2 4 5\n1 1:1\n\xff\xfe 1:1\n", 3, "found '\\\\xff\\\\xfe'"),
+        (b"2 4 5\n1 1:1\n1 1:1\r2:1\n", 3, "expected a decimal number"),
+        (b"2 4 5\n# words\n1 1:1\n", 2, "expected label ids and commas"),
+        (b"\xef\xbb\xbf1 4 5\n1 1:1\n", 1, "expected a header"),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [5, 1 << 20])
+def test_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, line: int, fault: str, block_bytes: int
+) -> None:
+    monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
+    for name in ("bad.txt", "bad.txt.gz"):
+        path = write(tmp_path, name, data)
+        with pytest.raises(BadData) as caught:
+            read_dataset(path)
+        assert str(caught.value).startswith(f"{path}:{line}: expected ")
+        assert ", found " in str(caught.value)
+        assert fault in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_number_of_1100_bytes_is_the_longest(tmp_path: Path) -> None:
+    dataset = read_dataset(write(tmp_path, "a.txt", b"1 4 5\n1 1:" + b"0" * 1099 + b"1 2:1\n"))
+    assert dataset.rows is not None and dataset.rows.values.tolist() == [1.0, 1.0]
+
+
+def test_libsvm(tmp_path: Path) -> None:
+    data = b"# made by hand\n1,3 2:0.5 1:1\n\n 3:1\r\n \n2\n"
+    dataset = read_dataset(write(tmp_path, "a.svm", data))
+    check_dataset(dataset)
+    assert dataset.rows is not None
+    assert as_rows(dataset.rows, dataset.labels) == [
+        ([1, 3], {1: 1.0, 2: 0.5}),
+        ([], {3: 1.0}),
+        ([], {}),
+        ([2], {}),
+    ]
+    assert (dataset.rows.n_features, dataset.labels.n_labels) == (4, 4)
+    sized = read_dataset(tmp_path / "a.svm", n_labels=9, n_features=8)
+    assert sized.rows is not None and (sized.rows.n_features, sized.labels.n_labels) == (8, 9)
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "fault"),
+    [
+        (b"", 1, "expected at least one row, found none"),
+        (b"\n# nothing\n\n", 1, "expected at least one row, found none"),
+        (b"1 1:1\n\n#x\n268435456 1:1\n", 4, "expected a label id below 268435456"),
+        (b"1 1:1\n1 268435456:1\n", 2, "expected a feature id below 268435456"),
+        (b"1 1:1 # a comment\n", 1, "expected feature:value with a feature id, found '#'"),
+        (b"1 qid:3 1:1\n", 1, "expected feature:value with a feature id, found 'qid:3'"),
+        (b"+1 1:1\n", 1, "expected label ids and commas"),
+    ],
+)
+def test_bad_libsvm(tmp_path: Path, data: bytes, line: int, fault: str) -> None:
+    path = write(tmp_path, "bad.svm", data)
+    with pytest.raises(BadData) as caught:
+        read_dataset(path)
+    assert str(caught.value).startswith(f"{path}:{line}: ") and fault in str(caught.value)
+
+
+def test_sizes_of_a_model_hold(tmp_path: Path) -> None:
+    txt, svm = write(tmp_path, "a.txt", GOOD), write(tmp_path, "a.svm", b"1,3 2:0.5\n")
+    dataset = read_dataset(txt, n_labels=7, n_features=6)
+    assert dataset.rows is not None and (dataset.rows.n_features, dataset.labels.n_labels) == (6, 7)
+    for path, sizes, fault in [
+        (txt, {"n_labels": 4}, ":1: expected at most 4 labels as in the model or names file, found 5"),
+        (txt, {"n_features": 3}, ":1: expected at most 3 features as in the model or names file, found 4"),
+        (svm, {"n_labels": 3}, ":1: expected a label id below 3, found '3'"),
+        (svm, {"n_features": 2}, ":1: expected a feature id below 2, found '2:0.5'"),
+    ]:
+        with pytest.raises(BadData, match=fault):
+            read_dataset(path, **sizes)  # type: ignore[arg-type]
+
+
+def test_names_of_labels(tmp_path: Path) -> None:
+    data, names = write(tmp_path, "a.txt", GOOD), write(tmp_path, "labels.txt", b"e\nd\r\nc\nb\na")
+    assert read_dataset(data, label_names_file=names).label_names == ["e", "d", "c", "b", "a"]
+    model = build_names(["a", "b", "c", "d"])
+    dataset = read_dataset(data, label_names_file=names, labels=model)
+    check_dataset(dataset)
+    assert dataset.rows is not None
+    assert [labels for labels, _ in as_rows(dataset.rows, dataset.labels)] == [[2], [], [0]]
+    assert dataset.unknown_labels.tolist() == [1, 0, 0]
+    assert dataset.label_names is None and dataset.labels.n_labels == 4
+    with pytest.raises(BadData, match="expected at most 4 labels"):
+        read_dataset(data, labels=model)
+    assert read_dataset(data, labels=build_names(list("abcdef"))).labels.n_labels == 6
+
+
+@pytest.mark.parametrize(
+    ("names", "place", "fault"),
+    [
+        (b"", "", "expected the names of labels, found an empty file"),
+        (b"a\n\nb\nc\nd\n", ":2", "expected a name of at least one byte"),
+        (b"a\nb\nc\nd\na\n", ":5", "expected distinct names, found one that occurs twice: 'a'"),
+        (b"a\nb\nc\x00\nd\ne\n", ":3", "expected no control characters"),
+        (b"a\n\xff\nc\nd\ne\n", ":2", "expected UTF-8, found other bytes"),
+        (b"a\n" + b"x" * 4097 + b"\nc\nd\ne\n", ":2", "expected at most 4096 bytes"),
+    ],
+)
+def test_bad_names_files(tmp_path: Path, names: bytes, place: str, fault: str) -> None:
+    data, path = write(tmp_path, "a.txt", GOOD), write(tmp_path, "labels.txt", names)
+    with pytest.raises(BadData) as caught:
+        read_dataset(data, label_names_file=path)
+    assert str(caught.value).startswith(f"{path}{place}: ") and fault in str(caught.value)
+
+
+def test_fewer_names_than_labels_are_refused(tmp_path: Path) -> None:
+    data, names = write(tmp_path, "a.txt", GOOD), write(tmp_path, "labels.txt", b"a\nb\n")
+    with pytest.raises(BadData, match="expected at most 2 labels as in the model or names file, found 5"):
+        read_dataset(data, label_names_file=names)
+
+
+def test_every_cut_of_a_gzip_file_is_refused(tmp_path: Path) -> None:
+    packed = gzip.compress(GOOD)
+    for cut in range(len(packed)):
+        path = tmp_path / "a.txt.gz"
+        path.write_bytes(packed[:cut])
+        with pytest.raises(BadData, match=r"a\.txt\.gz: expected (whole )?gzip data"):
+            read_dataset(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "fault"),
+    [
+        ("a.txt.gz", GOOD, "expected gzip data, as the suffix .gz says, found other data"),
+        ("a.txt", gzip.compress(GOOD), "expected no compression, found gzip data"),
+        ("a.csv", GOOD, "expected a name that ends in .txt, .svm, .jsonl, .npz (and .gz), found 'a.csv'"),
+        ("a.gz", GOOD, "expected a name that ends in"),
+        ("txt", GOOD, "expected a name that ends in"),
+        ("a.txt.bz2", GOOD, "expected a name that ends in"),
+    ],
+)
+def test_files_that_are_not_what_their_name_says(tmp_path: Path, name: str, data: bytes, fault: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(BadData) as caught:
+        read_dataset(path)
+    assert str(caught.value).startswith(f"{path}: ") and fault in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "folder.txt").mkdir()
+    for name in ("folder.txt", "absent.txt", "absent.jsonl", "absent.X.npz"):
+        with pytest.raises(BadData, match="expected a readable file, found"):
+            read_dataset(tmp_path / name)
+
+
+def test_contradicting_arguments_are_bad_input(tmp_path: Path) -> None:
+    jsonl = write(tmp_path, "a.jsonl", b'{"text": "a", "labels": ["b"]}\n')
+    with pytest.raises(BadParameter, match="expected a names file with numeric formats only"):
+        read_dataset(jsonl, label_names_file=jsonl)
+    assert issubclass(BadData, BadInput)
+
+
+def test_the_longest_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = b"1 1:1" + b" " * 35
+    for block_bytes in (7, 16, 1 << 20):
+        monkeypatch.setattr(stream, "BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr(stream, "LINE_BYTES_MAX", 40)
+        for end in (b"", b"\n", b"\n2 2:2\n"):
+            n = 2 + end.count(b"2 2")
+            path = write(tmp_path, "a.txt", b"%d 4 5\n0 0:1\n" % n + longest + end)
+            assert read_dataset(path).n_rows == n
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 16)
+    for end in (b"", b"\n", b"\n2 2:2\n"):
+        path = write(tmp_path, "a.txt", b"2 4 5\n0 0:1\n" + longest + b" " + end)
+        with pytest.raises(
+            BadData, match=r"a\.txt:3: expected a line of at most 40 bytes, found a longer one"
+        ):
+            read_dataset(path)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_progress_ends_at_the_size_of_the_file(tmp_path: Path, name: str) -> None:
+    rows = b"".join(b"%d %d:1.5\n" % (i % 5, i % 4) for i in range(300_000))
+    path = write(tmp_path, name, b"300000 4 5\n" + rows)
+    seen: list[tuple[int, int]] = []
+    dataset = read_dataset(path, on_progress=lambda done, total: seen.append((done, total)))
+    assert dataset.n_rows == 300_000
+    assert len(seen) > 1 and seen == sorted(seen) and seen[-1] == (path.stat().st_size,) * 2
