@@ -92,12 +92,18 @@ class Store:
         return tuple(sorted(int(e.name) for e in found if e.is_dir and is_version(e.name)))
 
     def alias(self, name: str, alias: str = LATEST) -> Alias:
-        """Return what an alias names now, and before; raise NotFound or Corrupt."""
+        """Return what an alias names now, and before; raise NotFound or Corrupt.
+
+        `latest` without a file names the highest version: its first publisher died at the last step.
+        """
         path = self._home(name) / ALIASES / check_alias(alias)
         try:
             with self._reading(path):
                 return parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: alias {alias}")
         except (FileNotFoundError, NotADirectoryError):
+            versions = self.versions(name)
+            if alias == LATEST and versions:
+                return Alias(versions[-1], ())
             raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}")) from None
 
     def resolve(self, name: str, ref: str | int = LATEST) -> int:
@@ -223,20 +229,19 @@ class Store:
     def delete(self, name: str, version: int) -> None:
         """Remove a version that no alias names; who has it open keeps it. Its number is not used again.
 
-        Raises NotFound, VersionInUse (also when an alias cannot be read) or StoreUnwritable.
+        Raises NotFound, VersionInUse, Corrupt for a damaged alias (promote it anew), or StoreUnwritable.
         """
         self.resolve(name, check_version(version))
         with self._writing(0), self._stage() as stage, self._locked(name):
-            info = self._info(name)
-            if version not in info.versions:
+            versions = self.versions(name)
+            if version not in versions:
                 raise _no_version(name, version)
-            users = [alias for alias, target in info.aliases.items() if target == version]
-            users += [f"{alias} (unreadable)" for alias in info.broken_aliases]
+            users = [alias for alias in self._alias_names(name) if self.alias(name, alias).version == version]
             if users:
                 raise VersionInUse(
                     f"{name}@{version}: expected no alias to name it, found {', '.join(users)}"
                 )
-            write_file(self._fs, stage / LAST, [render_alias(Alias(info.versions[-1], ()))])
+            write_file(self._fs, stage / LAST, [render_alias(Alias(versions[-1], ()))])
             self._fs.rename(stage / LAST, self._home(name) / LAST)
             self._fs.fsync_dir(self._home(name))
             self._fs.rename(self._version_path(name, version), stage / "deleted")
@@ -261,15 +266,19 @@ class Store:
             return self._fs.entries(path)
         return []
 
+    def _alias_names(self, name: str) -> list[str]:
+        found = {e.name for e in self._entries(self._home(name) / ALIASES) if is_alias(e.name)}
+        return sorted(found | {LATEST})
+
     def _info(self, name: str) -> ModelInfo:
+        versions = self.versions(name)
         aliases, broken = {}, []
-        for entry in self._entries(self._home(name) / ALIASES):
-            if is_alias(entry.name):
-                try:
-                    aliases[entry.name] = self.alias(name, entry.name).version
-                except (Corrupt, StoreUnreadable):
-                    broken.append(entry.name)
-        return ModelInfo(name, self.versions(name), aliases, tuple(broken))
+        for alias in self._alias_names(name) if versions else []:
+            try:
+                aliases[alias] = self.alias(name, alias).version
+            except (Corrupt, StoreUnreadable):
+                broken.append(alias)
+        return ModelInfo(name, versions, aliases, tuple(broken))
 
     def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
         manifest = self.manifest(name, version)

@@ -1,0 +1,170 @@
+"""R2 and R21: the power goes, or a call fails, at every single operation of a writer."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model_store.errors import ModelNotFound, StoreUnreadable, StoreUnwritable
+from model_store.store import Store
+from tests.faulty_fs import Disk, FaultyFileSystem, QuickFileSystem
+from tests.small_models import small_draft
+
+DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Stores with 0, 1 and 2 versions, and litter of a dead writer."""
+    home = tmp_path_factory.mktemp("templates")
+    for versions in (0, 1, 2):
+        store = Store(home / str(versions), fs=QuickFileSystem())
+        litter = store.root / "staging" / "abandoned"
+        litter.mkdir(parents=True)
+        (litter / "half").write_bytes(b"half")
+        for _ in range(versions):
+            store.publish("m", DRAFT)
+        litter.mkdir(exist_ok=True)
+        (litter / "half").write_bytes(b"half")
+    return {versions: home / str(versions) for versions in (0, 1, 2)}
+
+
+@pytest.fixture(scope="module")
+def tar(templates: dict[int, Path]) -> bytes:
+    file = io.BytesIO()
+    Store(templates[2]).export("m", 1, file)
+    return file.getvalue()
+
+
+WRITERS: dict[str, tuple[int, Callable[[Store, bytes], object], set[int], int]] = {
+    # versions before, the call, what `latest` may be afterwards, and what it is when the call returned
+    "first publish": (0, lambda store, _: store.publish("m", DRAFT), {0, 1}, 1),
+    "publish": (1, lambda store, _: store.publish("m", DRAFT), {1, 2}, 2),
+    "import": (1, lambda store, tar: store.import_(io.BytesIO(tar), "m"), {1, 2}, 2),
+    "promote": (2, lambda store, _: store.promote("m", 1), {2, 1}, 1),
+    "rollback": (2, lambda store, _: store.rollback("m"), {2, 1}, 1),
+    "delete": (2, lambda store, _: store.delete("m", 1), {2}, 2),
+    "collect": (1, lambda store, _: store.collect(), {1}, 1),
+}
+
+
+def latest(store: Store) -> int:
+    """Return the version that is served, 0 for none, having verified it and all others."""
+    for info in store.models():
+        for version in info.versions:
+            store.verify("m", version)
+    try:
+        return store.open("m").manifest.version
+    except ModelNotFound:
+        return 0
+
+
+def chosen(operation: str, number: int, full: bool) -> bool:
+    """Every operation in the full size; else one in seven of those that files take by the dozen."""
+    return full or number % 7 == 0 or operation in ("rename", "fsync_dir", "mkdir", "rmdir", "lock", "read")
+
+
+sizes = pytest.mark.parametrize(
+    "full", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["quick", "soak"]
+)
+
+
+@sizes
+@pytest.mark.parametrize("what", WRITERS)
+def test_power_lost_at_every_operation(
+    what: str, full: bool, tmp_path: Path, templates: dict[int, Path], tar: bytes
+) -> None:
+    versions, write, allowed, done = WRITERS[what]
+    root = tmp_path / "during"
+    shutil.copytree(templates[versions], root)
+    disk = Disk(root, templates[versions])
+    fs = FaultyFileSystem()
+    write(Store(root, fs=fs), tar)
+    rng = random.Random(what)
+    for number in range(len(fs.log) + 1):
+        at_end = number == len(fs.log)
+        for how in ("lost", "kept", "mixed") if at_end or chosen(fs.log[number][0], number, full) else ():
+            after = tmp_path / f"{number}-{how}"
+            disk.lose_power(after, how, rng)
+            store = Store(after, fs=QuickFileSystem())
+            found = latest(store)
+            assert found in allowed, (number, how)
+            if at_end:
+                assert found == done
+            if how == "mixed" and (full or number % 3 == 0):
+                published = store.publish("m", DRAFT).version
+                assert published > max(found, 0)
+                assert latest(store) == published
+                store.collect()
+                assert not list((after / "staging").iterdir())
+            shutil.rmtree(after)
+        if not at_end:
+            disk.apply(*fs.log[number])
+
+
+@sizes
+@pytest.mark.parametrize("what", WRITERS)
+def test_each_call_fails_once(
+    what: str, full: bool, tmp_path: Path, templates: dict[int, Path], tar: bytes
+) -> None:
+    versions, write, allowed, done = WRITERS[what]
+    whole = FaultyFileSystem()
+    shutil.copytree(templates[versions], tmp_path / "whole")
+    write(Store(tmp_path / "whole", fs=whole), tar)
+    refused = 0
+    for number, (operation, _, _) in enumerate(whole.log):
+        if not chosen(operation, number, full):
+            continue
+        root = tmp_path / str(number)
+        shutil.copytree(templates[versions], root, copy_function=os.link)
+        error = (errno.ENOSPC, errno.EIO, errno.EACCES)[number % 3]
+        returned = False
+        try:
+            write(Store(root, fs=FaultyFileSystem(number, error)), tar)
+            returned = True
+        except (StoreUnwritable, StoreUnreadable) as refusal:
+            refused += 1
+            assert str(root) in str(refusal)
+        store = Store(root, fs=QuickFileSystem())
+        found = latest(store)
+        assert found == done if returned else found in allowed, number
+        assert store.publish("m", DRAFT).version > found
+        store.collect()
+        assert not list((root / "staging").iterdir())
+        shutil.rmtree(root)
+    assert refused >= (1 if what == "collect" else 10)
+
+
+def test_disk_full_says_what_was_needed(tmp_path: Path) -> None:
+    class Full(FaultyFileSystem):
+        def free_bytes(self, path: Path) -> int:
+            return 1234
+
+    with pytest.raises(StoreUnwritable, match=rf"expected about {DRAFT.needed_bytes():,} bytes.*found 1,234"):
+        Store(tmp_path / "s", fs=Full()).publish("m", DRAFT)
+    assert not list((tmp_path / "s" / "staging").iterdir())
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EACCES, errno.ENOMEM], ids=errno.errorcode.get)
+def test_reading_fails_with_a_type(error: int, templates: dict[int, Path]) -> None:
+    refused, number = 0, 0
+    while True:
+        fs = FaultyFileSystem(number, error)
+        store = Store(templates[2], fs=fs)
+        try:
+            store.models()
+            store.generation()
+            store.open("m")
+        except StoreUnreadable:
+            refused += 1
+        if len(fs.log) <= number:
+            break
+        number += 1
+    assert refused > 20

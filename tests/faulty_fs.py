@@ -1,0 +1,158 @@
+"""File systems that fail: the n-th call raises, or the power goes and what was not synced is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from model_store.fs import FileSystem
+
+OPERATIONS = (
+    "create",
+    "write",
+    "fsync",
+    "close",
+    "fsync_dir",
+    "mkdir",
+    "rename",
+    "unlink",
+    "rmdir",
+    "entries",
+    "read",
+    "map",
+    "lock",
+    "free_bytes",
+)
+
+
+class QuickFileSystem(FileSystem):
+    """Syncs nothing: as good as the real one as long as the power stays, and much faster."""
+
+    def fsync(self, fd: int) -> None:
+        pass
+
+    def fsync_dir(self, path: Path) -> None:
+        pass
+
+
+class FaultyFileSystem(QuickFileSystem):
+    """Logs every call; the call number `fail_at`, counted from 0, raises OSError of `error`."""
+
+    def __init__(self, fail_at: int | None = None, error: int = errno.EIO) -> None:
+        self.log: list[tuple[str, tuple[Any, ...], Any]] = []
+        self.fail_at = fail_at
+        self.error = error
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        number = len(self.log)
+        fails = number == self.fail_at
+        if fails and name != "close":  # a close that fails has closed
+            self.log.append((name, arguments, None))
+            raise OSError(self.error, os.strerror(self.error))
+        data = [bytes(a) if isinstance(a, memoryview) else a for a in arguments]
+        result = getattr(QuickFileSystem, name)(self, *arguments)
+        self.log.append((name, tuple(data), result))
+        if fails:
+            raise OSError(self.error, os.strerror(self.error))
+        return result
+
+
+def _logged(name: str) -> Callable[..., Any]:
+    return lambda self, *arguments: self._call(name, *arguments)
+
+
+for _name in OPERATIONS:
+    setattr(FaultyFileSystem, _name, _logged(_name))
+
+
+@dataclass
+class _File:
+    data: bytes = b""
+    synced: bytes = b""
+    same_as: Path | None = None
+
+
+@dataclass
+class _Directory:
+    entries: dict[str, Any] = field(default_factory=dict)
+    synced: dict[str, Any] = field(default_factory=dict)
+
+
+class Disk:
+    """What is on the medium and what is only in memory, after some of the calls of a log.
+
+    A stricter medium than any real one: each change of a directory that was not synced is lost or kept on
+    its own, even the two halves of a rename, and a file's unsynced bytes may be lost, cut, or zeros.
+    """
+
+    def __init__(self, root: Path, template: Path) -> None:
+        """Begin at `root` with the tree of `template`, all of it synced."""
+        self._root = root
+        self._top = self._load(template)
+        self._open: dict[int, _File] = {}
+
+    def _load(self, path: Path) -> _Directory:
+        found = {
+            child.name: self._load(child) if child.is_dir() else _File(child.read_bytes(), child.read_bytes())
+            for child in path.iterdir()
+        }
+        return _Directory(dict(found), dict(found))
+
+    def _at(self, path: Path) -> Any:
+        node = self._top
+        for part in path.relative_to(self._root).parts:
+            node = node.entries[part]
+        return node
+
+    def apply(self, name: str, arguments: tuple[Any, ...], result: Any) -> None:
+        """Do one call of a log."""
+        match name, arguments:
+            case "create", (path,):
+                self._open[result] = self._at(path.parent).entries[path.name] = _File()
+            case "write", (fd, data):
+                self._open[fd].data += data
+            case "fsync", (fd,):
+                self._open[fd].synced = self._open[fd].data
+            case "mkdir", (path,):
+                self._at(path.parent).entries[path.name] = _Directory()
+            case "fsync_dir", (path,):
+                self._at(path).synced = dict(self._at(path).entries)
+            case "rename", (source, target):
+                node = self._at(source.parent).entries.pop(source.name)
+                self._at(target.parent).entries[target.name] = node
+            case (("unlink" | "rmdir"), (path,)):
+                del self._at(path.parent).entries[path.name]
+            case "lock", (path,) if result is not None:
+                self._at(path.parent).entries.setdefault(path.name, _File())
+
+    def lose_power(self, target: Path, how: str, rng: random.Random) -> None:
+        """Write to `target` what is found after the power came back.
+
+        how  "lost": nothing that was not synced; "kept": everything; "mixed": each change by chance
+        """
+        self._write(self._top, target, how, rng)
+
+    def _write(self, node: Any, target: Path, how: str, rng: random.Random) -> None:
+        def kept() -> bool:
+            return how == "kept" or (how == "mixed" and rng.random() < 0.5)
+
+        if isinstance(node, _File):
+            if node.same_as is not None:  # nobody writes to a file that is there
+                target.hardlink_to(node.same_as)
+                return
+            data = node.data if node.data == node.synced or kept() else node.synced
+            if how == "mixed" and data is node.data and node.data != node.synced and rng.random() < 0.7:
+                data = rng.choice([data[: rng.randrange(len(data))], bytes(len(data))])
+            target.write_bytes(data)
+            return
+        target.mkdir()
+        for name in sorted(node.entries.keys() | node.synced.keys()):
+            new, old = node.entries.get(name), node.synced.get(name)
+            found = new if new is old or kept() else old
+            if found is not None:
+                self._write(found, target / name, how, rng)
