@@ -7,14 +7,29 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
 from model_store.errors import StoreError, StoreUnreadable, StoreUnwritable
-from service.cli.console import complain
+from service.cli.console import complain, print_line
 from service.errors import BadInput, XylemError
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print_line(version("xylem-serve"))
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+]
 
 
 def _app() -> typer.Typer:
@@ -27,15 +42,19 @@ def _app() -> typer.Typer:
 
     app = typer.Typer(
         name="xylem",
-        help="Online prediction for extreme multi-label classification: train, check, publish, serve.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    app.callback()(_root)
     for command in (train, evaluate, predict, estimate, serve):
         app.command()(command)
     app.add_typer(models.app, name="models")
     return app
+
+
+def _root(version: Version = False) -> None:
+    """Online prediction for extreme multi-label classification: train, check, publish, serve."""
 
 
 def main() -> None:
@@ -50,7 +69,8 @@ def run() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except typer.TyperException as error:
-        complain(f"{error.format_message()} (see xylem --help)")
+        if message := error.format_message():  # none: a group without a command, whose help is printed
+            complain(f"{message} (see xylem --help)")
         return error.exit_code
     except (StoreUnreadable, StoreUnwritable) as error:
         complain(str(error))

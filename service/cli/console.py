@@ -36,23 +36,30 @@ def print_line(text: str) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table; columns whose cells are all numbers stand to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold")
+    table = Table()
     for i, name in enumerate(columns):
         numbers = bool(rows) and all(isinstance(row[i], int | float) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(_cell, row))
-    _console().print(table, markup=False)
+    _print(title, table)
 
 
 def print_facts(title: str, facts: Mapping[str, object]) -> None:
     """Print names and values, one a line."""
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=False)
+    table = Table(show_header=False)
     table.add_column()
     table.add_column(overflow="fold")
     for name, value in facts.items():
         table.add_row(name, _cell(value))
-    _console().print(table, markup=False)
+    _print(title, table)
+
+
+def _print(title: str, table: Table) -> None:
+    console = _console()
+    if title:
+        console.print(title, style="bold", markup=False)
+    console.print(table, markup=False)
 
 
 def _cell(value: object) -> str:

@@ -1,0 +1,77 @@
+"""What the tables share: trainings that are done once, figures of several runs, and how they are printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.data import Prepared
+from benchmarks.systems import Figures, System
+
+console = Console(width=140, highlight=False)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line says."""
+
+    data: list[Prepared]
+    threads: int
+    repeats: int
+    systems: Sequence[System]
+    command: str = field(default_factory=lambda: shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]))
+
+
+def note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def figures_file(system: System, work: Path) -> Path:
+    return work / f"{Path(system.found).stem}.json"
+
+
+def train(system: System, data: Prepared, threads: int) -> Figures:
+    """Train, and keep the figures beside the model."""
+    note(f"{data.name}: {system.name} trains")
+    figures = system.run("train", data.work, "--threads", str(threads))
+    figures_file(system, data.work).write_text(json.dumps(figures))
+    return figures
+
+
+def trained(system: System, data: Prepared, threads: int) -> Figures:
+    """Return the figures of the training that left the model there, having trained if there is none."""
+    kept = figures_file(system, data.work)
+    return json.loads(kept.read_text()) if kept.exists() else train(system, data, threads)
+
+
+def predict(system: System, data: Prepared, threads: int) -> Figures:
+    trained(system, data, threads)
+    note(f"{data.name}: {system.name} predicts")
+    return system.run("predict", data.work)
+
+
+def spread(values: Sequence[float], digits: int) -> str:
+    """Return the median, with the range when there is one."""
+    middle = f"{median(values):,.{digits}f}"
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
+
+
+def show(settings: Settings, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table and the command that made it."""
+    table = Table(title=title, title_justify="left")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+    console.print(f"$ {settings.command}\n", markup=False, style="dim")

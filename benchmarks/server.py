@@ -1,0 +1,122 @@
+"""`xylem serve` as a process: start to ready, and the memory of one worker and of two."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from benchmarks.data import Prepared
+from benchmarks.runs import Settings, show, spread, trained
+from benchmarks.systems import OURS
+
+XYLEM = Path(sys.executable).with_name("xylem")
+READY_SECONDS_MAX = 120
+
+
+@contextmanager
+def served(store: Path, workers: int) -> Iterator[tuple[int, float]]:
+    """Run a server; yield its process id and the seconds that it took to be ready."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [XYLEM, "serve", "--store", store, "--port", str(port), "--workers", str(workers)]
+    start = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            while True:
+                try:
+                    with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+                        break
+                except (URLError, OSError):
+                    if process.poll() is not None or time.perf_counter() - start > READY_SECONDS_MAX:
+                        raise SystemExit("the server did not become ready") from None
+                    time.sleep(0.01)
+            yield process.pid, time.perf_counter() - start
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def start(settings: Settings) -> None:
+    """Print the seconds from the start of `xylem serve` to ready, kernels being cached."""
+    rows = []
+    for data in settings.data:
+        model_bytes = trained(OURS, data, settings.threads)["model_bytes"]
+        with served(data.work / "store", 1):
+            pass  # whatever was not in the kernel cache is now
+        seconds = []
+        for _ in range(settings.repeats):
+            with served(data.work / "store", 1) as (_, took):
+                seconds.append(took)
+        rows.append((data.name, f"{model_bytes / 1e6:,.1f}", spread(seconds, 2)))
+    show(settings, "xylem serve: start to ready, warm kernel cache", ("", "model, MB", "seconds"), rows)
+
+
+def pss(pid: int, under: Path | None = None) -> int:
+    """Return the proportional set size of a process: of all it maps, or of the files under a directory."""
+    total, counted = 0, under is None
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            counted = under is None or str(under.resolve()) in line
+        elif counted and line.startswith("Pss:"):
+            total += 1024 * int(line.split()[1])
+    return total
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and those that descend from it."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                continue
+    found = [pid]
+    for member in found:
+        found += [child for child, parent in parents.items() if parent == member]
+    return found
+
+
+def memory_of(data: Prepared, workers: int) -> tuple[int, int]:
+    """Return the PSS of all processes of a server with so many workers: in all, and of the model's files."""
+    store = data.work / "store"
+    with served(store, workers) as (pid, _):
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while time.monotonic() < deadline:
+            members = [member for member in family(pid) if pss(member, store)]
+            if len(members) == workers:
+                break
+            time.sleep(0.2)
+        time.sleep(1.0)
+        return sum(map(pss, family(pid))), sum(pss(member, store) for member in family(pid))
+
+
+def memory(settings: Settings) -> None:
+    """Print what a second worker adds to the memory of the model's files and of all."""
+    rows = []
+    for data in settings.data:
+        model_bytes = trained(OURS, data, settings.threads)["model_bytes"]
+        whole_1, model_1 = memory_of(data, 1)
+        whole_2, model_2 = memory_of(data, 2)
+        rows.append(
+            (
+                data.name,
+                f"{model_bytes / 1e6:,.1f}",
+                f"{model_1 / 1e6:,.1f}",
+                f"{model_2 / 1e6:,.1f}",
+                f"{100 * (model_2 - model_1) / model_bytes:.1f} %",
+                f"{whole_1 / 1e6:,.0f}",
+                f"{whole_2 / 1e6:,.0f}",
+            )
+        )
+    columns = ("", "model, MB", "of it mapped: 1 worker", "2 workers", "second adds", "in all: 1", "2")
+    show(settings, "Memory of workers (PSS, MB; in all: with interpreter and libraries)", columns, rows)
