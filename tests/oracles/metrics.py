@@ -1,0 +1,73 @@
+"""Metrics by their definitions, one row and one label at a time."""
+
+from __future__ import annotations
+
+import math
+
+Rows = list[list[int]]
+
+
+def propensity(count: int, n_rows: int, a: float = 0.55, b: float = 1.5) -> float:
+    c = max(math.log(n_rows) - 1, 0.0) * (b + 1) ** a
+    return 1 / (1 + c * math.exp(-a * math.log(count + b)))
+
+
+def mean(numbers: list[float]) -> float:
+    return sum(numbers) / len(numbers)
+
+
+def ranking(
+    predicted: Rows, true: Rows, unknown: list[int], propensities: list[float], unknown_propensity: float
+):
+    """All metrics in percent, as the Extreme Classification Repository's page defines them."""
+    found = {}
+    for k in (1, 3, 5):
+        precision, ndcg, psp, psp_best, psndcg, psndcg_best = [], [], [], [], [], []
+        for top, known, n_unknown in zip(predicted, true, unknown, strict=True):
+            top = top[:k]
+            gains = [1 / propensities[label] if label in known else 0.0 for label in top]
+            best = [1 / propensities[label] for label in known] + [1 / unknown_propensity] * n_unknown
+            best = sorted(best, reverse=True)[:k]
+            ideal = sum(1 / math.log2(rank + 2) for rank in range(len(best))) or math.inf
+            precision.append(sum(label in known for label in top) / k)
+            ndcg.append(sum((label in known) / math.log2(rank + 2) for rank, label in enumerate(top)) / ideal)
+            psp.append(sum(gains) / k)
+            psp_best.append(sum(best) / k)
+            psndcg.append(sum(gain / math.log2(rank + 2) for rank, gain in enumerate(gains)) / ideal)
+            psndcg_best.append(sum(gain / math.log2(rank + 2) for rank, gain in enumerate(best)) / ideal)
+        found[f"P@{k}"] = 100 * mean(precision)
+        found[f"nDCG@{k}"] = 100 * mean(ndcg)
+        found[f"PSP@{k}"] = 100 * mean(psp) / mean(psp_best) if mean(psp_best) else 0.0
+        found[f"PSnDCG@{k}"] = 100 * mean(psndcg) / mean(psndcg_best) if mean(psndcg_best) else 0.0
+    recalls = []
+    for top, known, n_unknown in zip(predicted, true, unknown, strict=True):
+        n_true = len(known) + n_unknown
+        recalls.append(len(set(top[:5]) & set(known)) / n_true if n_true else 0.0)
+    found["R@5"] = 100 * mean(recalls)
+    return found
+
+
+def f_measure(hits: int, n_true: int, n_predicted: int, empty: float) -> float:
+    return 2 * hits / (n_true + n_predicted) if n_true + n_predicted else empty
+
+
+def f_measures(predicted: Rows, true: Rows, unknown: list[int], n_labels: int, empty: float):
+    """(macro-F, micro-F, instance-F) in percent."""
+    rows = list(zip(map(set, predicted), map(set, true), unknown, strict=True))
+    per_row = [f_measure(len(p & t), len(t) + u, len(p), empty) for p, t, u in rows]
+    per_label = [
+        f_measure(
+            sum(label in p and label in t for p, t, _ in rows),
+            sum(label in t for _, t, _ in rows),
+            sum(label in p for p, _, _ in rows),
+            empty,
+        )
+        for label in range(n_labels)
+    ]
+    micro = f_measure(
+        sum(len(p & t) for p, t, _ in rows),
+        sum(len(t) + u for _, t, u in rows),
+        sum(len(p) for p, _, _ in rows),
+        empty,
+    )
+    return 100 * mean(per_label), 100 * micro, 100 * mean(per_row)

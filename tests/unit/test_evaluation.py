@@ -1,0 +1,169 @@
+"""Metrics against their definitions, and against scikit-learn where it has them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score, ndcg_score
+
+from service.evaluation import (
+    PredictedRows,
+    Truth,
+    evaluation_report,
+    f_measures,
+    propensities,
+    ranking_metrics,
+)
+from service.rows import LabelRows
+from tests.oracles import metrics as oracle
+
+K = 9
+label_sets = st.lists(st.integers(0, K - 1), unique=True, max_size=K)
+cases = st.lists(st.tuples(label_sets, label_sets, st.integers(0, 3)), min_size=1, max_size=8)
+counts = st.lists(st.integers(0, 500), min_size=K, max_size=K)
+
+
+def pointers(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    ptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
+    ids = np.array([i for row in rows for i in row], np.int32)
+    for array in (ptr, ids):
+        array.flags.writeable = False
+    return ptr, ids
+
+
+def truth(rows: list[list[int]]) -> LabelRows:
+    return LabelRows(*pointers([sorted(row) for row in rows]), K)
+
+
+def split(case: list[tuple[list[int], list[int], int]]) -> tuple[list[list[int]], list[list[int]], list[int]]:
+    return [p for p, _, _ in case], [t for _, t, _ in case], [u for _, _, u in case]
+
+
+@settings(deadline=None, max_examples=300)
+@given(cases, counts, st.integers(1, 10_000))
+def test_ranking_is_its_definition(
+    case: list[tuple[list[int], list[int], int]], label_counts: list[int], n_rows: int
+) -> None:
+    predicted, true, unknown = split(case)
+    p = propensities(label_counts, n_rows)
+    p_unknown = float(propensities(0, n_rows))
+    found = ranking_metrics(
+        *pointers(predicted),
+        truth(true),
+        p,
+        unknown_labels=np.array(unknown, np.int32),
+        unknown_propensity=p_unknown,
+    )
+    slow = [oracle.propensity(count, n_rows) for count in label_counts]
+    np.testing.assert_allclose(p, slow)
+    expected = oracle.ranking(predicted, true, unknown, slow, oracle.propensity(0, n_rows))
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert math.isclose(found[name], value, rel_tol=1e-9, abs_tol=1e-9), name
+        assert 0 <= found[name] <= 100 + 1e-9
+
+
+@settings(deadline=None, max_examples=300)
+@given(cases, st.sampled_from(["one", "zero"]))
+def test_f_measures_are_their_definition(case: list[tuple[list[int], list[int], int]], empty: str) -> None:
+    predicted, true, unknown = split(case)
+    found = f_measures(
+        *pointers(predicted),
+        truth(true),
+        empty=empty,  # type: ignore[arg-type]
+        unknown_labels=np.array(unknown, np.int32),
+    )
+    expected = oracle.f_measures(predicted, true, unknown, K, 1.0 if empty == "one" else 0.0)
+    np.testing.assert_allclose(found[:3], expected, rtol=1e-12)
+    assert found.empty_label_convention == empty
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(label_sets, label_sets), min_size=1, max_size=8))
+def test_f_measures_are_scikit_learns(case: list[tuple[list[int], list[int]]]) -> None:
+    dense = np.zeros((2, len(case), K), np.int8)
+    for row, (predicted, true) in enumerate(case):
+        dense[0, row, predicted] = dense[1, row, true] = 1
+    for empty, value in (("one", 1.0), ("zero", 0.0)):
+        found = f_measures(
+            *pointers([p for p, _ in case]),
+            truth([t for _, t in case]),
+            empty=empty,  # type: ignore[arg-type]
+        )
+        for name, average in (("macro_f", "macro"), ("micro_f", "micro"), ("instance_f", "samples")):
+            expected = 100 * f1_score(dense[1], dense[0], average=average, zero_division=value)
+            assert math.isclose(getattr(found, name), expected, rel_tol=1e-12), name
+
+
+def test_ndcg_is_scikit_learns() -> None:
+    random = np.random.default_rng(3)
+    true = [sorted(random.choice(K, random.integers(1, 6), replace=False).tolist()) for _ in range(50)]
+    scores = random.random((50, K))
+    order = np.argsort(-scores)
+    dense = np.zeros((50, K))
+    for row, labels in enumerate(true):
+        dense[row, labels] = 1
+    found = ranking_metrics(*pointers(order.tolist()), truth(true), np.ones(K))
+    for k in (1, 3, 5):
+        assert math.isclose(found[f"nDCG@{k}"], 100 * ndcg_score(dense, scores, k=k), rel_tol=1e-9)
+        assert math.isclose(found[f"PSP@{k}"], 100 * found[f"P@{k}"] / best_precision(true, k), rel_tol=1e-9)
+
+
+def best_precision(true: list[list[int]], k: int) -> float:
+    return 100 * float(np.mean([min(k, len(labels)) / k for labels in true]))
+
+
+def test_what_the_best_ranking_scores() -> None:
+    true = [[0, 1, 2, 3, 4, 5], [7], []]
+    p = propensities([1, 5, 9, 20, 50, 99, 3, 2, 1], 1000)
+    best = [sorted(row, key=lambda label: p[label]) for row in true]
+    found = ranking_metrics(*pointers(best), truth(true), p)
+    for k in (1, 3, 5):
+        assert math.isclose(found[f"PSP@{k}"], 100) and math.isclose(found[f"PSnDCG@{k}"], 100)
+    # the row without labels counts as 0
+    assert math.isclose(found["P@1"], 200 / 3) and math.isclose(found["nDCG@5"], 200 / 3)
+    assert math.isclose(found["R@5"], 100 * (5 / 6 + 1) / 3)
+
+
+def test_propensities_of_one_and_two_rows_are_one() -> None:
+    assert propensities([0, 1], 1).tolist() == [1.0, 1.0]
+    assert propensities([0, 1], 2).tolist() == [1.0, 1.0]
+    rare, common = propensities([1, 100], 1000)
+    assert 0 < rare < common < 1
+
+
+def test_the_keys_of_a_report() -> None:
+    predicted = PredictedRows(*pointers([[0, 1], [2]]))
+    report = evaluation_report(
+        predicted, predicted, Truth(truth([[0], [3]]), np.array([0, 1], np.int32)), np.arange(K), 40, 12.5
+    )
+    names = [f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)]
+    other = ["R@5", "macro_f", "micro_f", "instance_f", "empty_label_convention", "us_per_row"]
+    assert list(report) == ["rows", *names, *other]
+    assert report["rows"] == 2 and report["P@1"] == 50.0 and report["R@5"] == 50.0
+    assert report["us_per_row"] == 12.5 and report["empty_label_convention"] == "one"
+    assert report["micro_f"] == pytest.approx(100 * 2 / 6)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "p", "unknown"),
+    [
+        ([[0]], np.ones(K), None),
+        ([[0], []], np.ones(2), None),
+        ([[0], []], np.ones(K), np.zeros(1, np.int32)),
+    ],
+)
+def test_shapes_that_disagree(predicted: list[list[int]], p: np.ndarray, unknown: np.ndarray | None) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        ranking_metrics(*pointers(predicted), truth([[0], [1]]), p, unknown_labels=unknown)
+
+
+def test_no_rows_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected predictions for 1 rows"):
+        ranking_metrics(*pointers([]), truth([]), np.ones(K))
+    with pytest.raises(ValueError, match="expected predictions for 1 rows"):
+        f_measures(*pointers([]), truth([]), empty="one")

@@ -1,0 +1,204 @@
+"""Tf-idf against scikit-learn's TfidfVectorizer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from model_store.errors import Corrupt
+from model_store.names import NAME_BYTES_MAX, name_of
+from service.errors import BadData, BadParameter
+from service.features import featurizer_arrays, featurizer_config, load_featurizer
+from service.features.blocks import BLOCK_TEXTS
+from service.features.parameters import TfidfParameters
+from service.features.tfidf import TfidfFeaturizer, fit_tfidf
+from service.rows import SparseRows
+from tests.datasets_helpers import check_sparse
+from tests.real_texts import TEXTS, TEXTS_UNSEEN
+
+NASTY = [
+    "",
+    " ",
+    "a b c",
+    "ΌΣΟΣ ΣΑΣ Σ",
+    "İstanbul ISTANBUL ıI",
+    "naïve naïve e\u0301te\u0301",
+    "日本語 テキスト 한국어",
+    "foo_bar __init__ x1 1x 12 3.14 1,000",
+    "don't e-mail C++ c# .net",
+    "\ud800lone \udfffsurrogate\ud83d",
+    "nul\0byte tab\tnew\nline\x85next\u2028sep\u00a0nbsp",
+    "²³ ½ Ⅷ ٣٤ 𝟘𝟙 ᾳ ß ẞ ﬁﬂ",
+    "🦊🦊 zero\u200bwidth soft\u00adhyphen a\u0300 \u0300\u0301",
+    "THE the The tHe the",
+    "x" * 50 + " " + "y" * 50,
+]
+
+
+def oracle(parameters: TfidfParameters, texts: Sequence[str]) -> tuple[TfidfVectorizer, Any]:
+    chosen = parameters
+    vectorizer = TfidfVectorizer(
+        lowercase=chosen.lowercase,
+        ngram_range=(chosen.ngram_min, chosen.ngram_max),
+        min_df=chosen.min_df,
+        max_df=chosen.max_df,
+        max_features=chosen.max_features,
+        sublinear_tf=chosen.sublinear_tf,
+        use_idf=chosen.use_idf,
+        smooth_idf=chosen.smooth_idf,
+        norm=None if chosen.norm == "none" else chosen.norm,
+    )
+    return vectorizer, vectorizer.fit_transform(texts)
+
+
+def assert_same(rows: SparseRows, expected: Any) -> None:
+    check_sparse(rows)
+    expected.sort_indices()
+    assert expected.shape == (rows.n_rows, rows.n_features)
+    assert np.array_equal(rows.indptr, expected.indptr)
+    assert np.array_equal(rows.indices, expected.indices)
+    np.testing.assert_allclose(rows.values, expected.data, rtol=1e-6)
+
+
+def check(parameters: TfidfParameters, texts: Sequence[str], unseen: Sequence[str]) -> TfidfFeaturizer:
+    vectorizer, expected = oracle(parameters, texts)
+    featurizer, rows = fit_tfidf(texts, parameters)
+    assert_same(rows, expected)
+    names = [name_of(featurizer.names, i) for i in range(featurizer.n_features)]
+    assert names == vectorizer.get_feature_names_out().tolist()
+    assert_same(featurizer.transform_texts(unseen), vectorizer.transform(unseen))
+    again = featurizer.transform_texts(texts)
+    assert all(np.array_equal(a, b) for a, b in zip(again[:3], rows[:3], strict=True))
+    return featurizer
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {},
+        {"sublinear_tf": False},
+        {"ngram_max": 3, "min_df": 2},
+        {"ngram_min": 2, "ngram_max": 2, "max_df": 0.1},
+        {"norm": "l1", "smooth_idf": False},
+        {"norm": "none", "use_idf": False},
+        {"lowercase": False, "min_df": 0.01, "max_df": 0.5},
+        {"min_df": 3, "max_df": 100},
+        {"min_df": 0.0, "max_df": 1.0},
+    ],
+)
+def test_real_texts(chosen: dict[str, Any]) -> None:
+    check(TfidfParameters(**chosen), TEXTS, TEXTS_UNSEEN + NASTY)
+
+
+@pytest.mark.parametrize("chosen", [{}, {"ngram_max": 2, "lowercase": False}, {"sublinear_tf": False}])
+def test_nasty_texts(chosen: dict[str, Any]) -> None:
+    check(TfidfParameters(**chosen), NASTY, TEXTS_UNSEEN)
+
+
+def test_more_texts_than_a_block() -> None:
+    texts = [f"word{i % 977} word{i % 31} common" for i in range(2 * BLOCK_TEXTS + 5)]
+    check(TfidfParameters(ngram_max=2), texts, texts[: BLOCK_TEXTS + 1])
+
+
+def test_the_most_frequent_features_stay() -> None:
+    texts = ["aa aa aa bb bb cc", "bb cc dd", "ee dd aa"]
+    featurizer = check(TfidfParameters(max_features=2), texts, texts)
+    assert [name_of(featurizer.names, i) for i in range(2)] == ["aa", "bb"]
+    # cc and dd are equally frequent: the smaller one stays
+    featurizer, _ = fit_tfidf(texts, TfidfParameters(max_features=3))
+    assert [name_of(featurizer.names, i) for i in range(3)] == ["aa", "bb", "cc"]
+    assert check(TfidfParameters(max_features=99), texts, texts).n_features == 5
+
+
+word = st.text(st.characters(codec=None), max_size=8)
+text = st.lists(word, max_size=6).map(" ".join)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(text, min_size=1, max_size=6),
+    text,
+    st.booleans(),
+    st.sampled_from([(1, 1), (1, 2), (2, 3)]),
+    st.sampled_from(["l2", "l1", "none"]),
+)
+@example(["aa\ud800bb", "ǅǅ ŉŉ"], "AA BB", True, (1, 2), "l2")
+def test_any_text(texts: list[str], unseen: str, lowercase: bool, ngrams: tuple[int, int], norm: Any) -> None:
+    parameters = TfidfParameters(lowercase=lowercase, ngram_min=ngrams[0], ngram_max=ngrams[1], norm=norm)
+    try:
+        check(parameters, texts, [unseen, "", *texts])
+    except ValueError as error:
+        assert "empty vocabulary" in str(error)
+        with pytest.raises(BadData, match="expected texts with a word of two characters, found none"):
+            fit_tfidf(texts, parameters)
+
+
+def test_bounds_that_leave_nothing() -> None:
+    with pytest.raises(
+        BadParameter, match="expected bounds with an n-gram in 3 to 2 of the 2 texts, found none"
+    ):
+        fit_tfidf(["aa", "aa"], TfidfParameters(min_df=3))
+
+
+def test_words_too_long_for_a_name_are_no_features() -> None:
+    longest, longer = "x" * NAME_BYTES_MAX, "y" * (NAME_BYTES_MAX + 1)
+    featurizer, rows = fit_tfidf([f"{longest} {longer} aa", longer], TfidfParameters())
+    assert [name_of(featurizer.names, i) for i in range(featurizer.n_features)] == ["aa", longest]
+    assert np.diff(rows.indptr).tolist() == [2, 0]
+    assert featurizer.transform_texts([longer]).n_rows == 1
+
+
+def test_no_texts_and_empty_texts() -> None:
+    featurizer, _ = fit_tfidf(["aa bb"], TfidfParameters())
+    assert featurizer.transform_texts([]).indptr.tolist() == [0]
+    assert featurizer.transform_texts(["", "zz"]).indptr.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("use_idf", [True, False])
+def test_state_is_arrays(use_idf: bool) -> None:
+    featurizer, rows = fit_tfidf(TEXTS, TfidfParameters(use_idf=use_idf, max_features=500))
+    arrays = {name: array.copy() for name, array in featurizer_arrays(featurizer).items()}
+    for array in arrays.values():
+        array.flags.writeable = False
+    loaded = load_featurizer(featurizer_config(featurizer), arrays, featurizer.n_features)
+    assert loaded.parameters == featurizer.parameters
+    again = loaded.transform_texts(TEXTS)
+    assert all(np.array_equal(a, b) for a, b in zip(again, rows, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "fault"),
+    [
+        ("features/idf", None, "features/idf: expected the array, found none"),
+        ("features/idf", lambda a: a[1:], "features/idf: expected float32[2], found float32[1]"),
+        ("features/idf", lambda a: a.astype(np.float64), "expected float32[2], found float64[2]"),
+        ("features/idf", lambda a: a * np.float32("nan"), "features/idf: expected finite weights above 0"),
+        ("features/idf", lambda a: -a, "features/idf: expected finite weights above 0"),
+        ("features/names/slots", None, "features/names: expected the arrays offsets, utf8, slots"),
+        ("features/names/slots", lambda a: a[::-1].copy(), "features/names: expected a table of names"),
+        ("features/names/utf8", lambda a: a + np.uint8(200), "features/names: expected a table of names"),
+    ],
+)
+def test_damaged_state_is_refused(name: str, change: Any, fault: str) -> None:
+    featurizer, _ = fit_tfidf(["aa bb", "aa"], TfidfParameters())
+    arrays = dict(featurizer_arrays(featurizer))
+    config = featurizer_config(featurizer)
+    if change is None:
+        del arrays[name]
+    else:
+        arrays[name] = change(arrays[name])
+    with pytest.raises(Corrupt, match=re.escape(fault)):
+        load_featurizer(config, arrays, 2)
+
+
+def test_another_number_of_features_is_refused() -> None:
+    featurizer, _ = fit_tfidf(["aa bb", "aa"], TfidfParameters())
+    with pytest.raises(Corrupt, match="features/names: expected 3 names, found 2"):
+        load_featurizer(featurizer_config(featurizer), featurizer_arrays(featurizer), 3)
