@@ -21,7 +21,7 @@ from service.kernels.heaps import keep_best, sort_best
 from service.kernels.links import log_link, margin_cut
 from service.kernels.scorer import score_in_turn, start_turns
 from service.kernels.simd import lowest_lane, vbroadcast, vgreater, vload
-from service.kernels.workspace import Workspace, borrow_workspace
+from service.kernels.workspace import ALL_INNER, ALL_LEAVES, Workspace, borrow_workspace
 
 
 @kernel
@@ -58,23 +58,13 @@ def beam_rows(
     work = borrow_workspace(lent_work, ())
     n_trees = ensemble.child_ptr[0]
     for row in range(first, last):
-        low, high = indptr[row], indptr[row + 1]
-        indices_of_row, values_of_row = indices[low:high], values[low:high]
+        work.row[0] = row
         work.stamp[0] += 1
         n_best = 0
         n_seen = 0
         for root in range(n_trees):
             n_best, n_seen = _search_tree(
-                ensemble,
-                link,
-                root,
-                indices_of_row,
-                values_of_row,
-                beam_width,
-                top_r,
-                node_mask,
-                n_seen,
-                work,
+                ensemble, link, root, indptr, indices, values, beam_width, top_r, node_mask, n_seen, work
             )
         for i in range(n_seen):
             label = ensemble.node_label[work.leaf_seen[i]]
@@ -89,6 +79,7 @@ def _search_tree(
     ensemble: TreeEnsemble,
     link: int,
     root: int,
+    indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
     beam_width: int,
@@ -106,20 +97,29 @@ def _search_tree(
         n_next = 0
         start_turns(work)
         for k in range(n_beam):
-            score_in_turn(ensemble, work.beam_node, k, n_beam, indices, values, work)
-            n_next, n_best, n_seen = _offer_children(
-                ensemble,
-                link,
-                work.beam_node[k],
-                work.beam_score[k],
-                beam_width,
-                top_r,
-                node_mask,
-                n_next,
-                n_best,
-                n_seen,
-                work,
-            )
+            node, score = work.beam_node[k], work.beam_score[k]
+            score_in_turn(ensemble, work.beam_node, work.row, k, n_beam, indptr, indices, values, work)
+            cut = _cut(ensemble, link, node, score, n_next == beam_width, n_best == top_r, work)
+            child = ensemble.child_ptr[node]
+            n_children = ensemble.child_ptr[node + 1] - child
+            for tile in range(0, n_children, LANES):
+                lanes = vgreater(vload(work.margins, tile), vbroadcast(cut))
+                while lanes != 0:
+                    position = tile + lowest_lane(lanes)
+                    lanes &= lanes - 1
+                    here = child + position
+                    if position >= n_children or (len(node_mask) > 0 and node_mask[here] == 0):
+                        continue
+                    log_score = score + log_link(link, work.margins[position])
+                    if ensemble.node_chunk[here] >= 0:
+                        n_next = keep_best(
+                            work.next_score, work.next_node, n_next, beam_width, log_score, here
+                        )
+                    elif ensemble.child_ptr[0] == 1:
+                        label = ensemble.node_label[here]
+                        n_best = keep_best(work.best_score, work.best_label, n_best, top_r, log_score, label)
+                    else:
+                        n_seen = _add_leaf(ensemble, here, np.exp(log_score), n_seen, work)
         sort_best(work.next_score, work.next_node, n_next)
         for k in range(n_next):
             work.beam_score[k] = work.next_score[k]
@@ -129,53 +129,30 @@ def _search_tree(
 
 
 @inlined
-def _offer_children(
+def _cut(
     ensemble: TreeEnsemble,
     link: int,
     node: int,
     score: np.float32,
-    beam_width: int,
-    top_r: int,
-    node_mask: NDArray[np.uint8],
-    n_next: int,
-    n_best: int,
-    n_seen: int,
+    is_beam_full: bool,
+    is_answer_full: bool,
     work: Workspace,
-) -> tuple[int, int, int]:
-    """Offer a scored node's children to the next level and the answer; return their new sizes.
+) -> np.float32:
+    """Return a margin that a child must exceed to enter the next level's beam or the answer.
 
-    Whole vectors of children that cannot enter either are passed over by one comparison of margins.
+    By it whole vectors of children are passed over; -inf while there is room, and for leaves of ensembles.
     """
-    n_trees = ensemble.child_ptr[0]
-    floor = np.float32(-np.inf)
-    if n_trees == 1 and n_best == top_r:
-        floor = work.best_score[0]
-    if n_next < beam_width:
-        next_floor = np.float32(-np.inf)
-    else:
+    next_floor, best_floor = np.float32(-np.inf), np.float32(-np.inf)
+    if is_beam_full:
         next_floor = work.next_score[0]
-    child = ensemble.child_ptr[node]
-    n_children = ensemble.child_ptr[node + 1] - child
-    cut = vbroadcast(margin_cut(link, min(floor, next_floor) - score))
-    for tile in range(0, n_children, LANES):
-        lanes = vgreater(vload(work.margins, tile), cut)
-        while lanes != 0:
-            position = tile + lowest_lane(lanes)
-            lanes &= lanes - 1
-            if position >= n_children:
-                break
-            here = child + position
-            if len(node_mask) > 0 and node_mask[here] == 0:
-                continue
-            log_score = score + log_link(link, work.margins[position])
-            if ensemble.node_chunk[here] >= 0:
-                n_next = keep_best(work.next_score, work.next_node, n_next, beam_width, log_score, here)
-            elif n_trees > 1:
-                n_seen = _add_leaf(ensemble, here, np.exp(log_score), n_seen, work)
-            else:
-                label = ensemble.node_label[here]
-                n_best = keep_best(work.best_score, work.best_label, n_best, top_r, log_score, label)
-    return n_next, n_best, n_seen
+    if is_answer_full and ensemble.child_ptr[0] == 1:
+        best_floor = work.best_score[0]
+    below = work.below[ensemble.node_chunk[node]]
+    if below == ALL_LEAVES:
+        next_floor = best_floor
+    elif below == ALL_INNER:
+        best_floor = next_floor
+    return margin_cut(link, min(next_floor, best_floor) - score)
 
 
 @inlined

@@ -134,28 +134,39 @@ def start_turns(work: Workspace) -> None:
 def score_in_turn(
     ensemble: TreeEnsemble,
     nodes: NDArray[np.int32],
+    rows: NDArray[np.int32],
     k: int,
     n_nodes: int,
+    indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
     work: Workspace,
 ) -> None:
-    """Score the children of nodes[k], into `margins`; to be called for k = 0, 1, 2, ... after start_turns.
+    """Score the children of nodes[k] for rows[k], into `margins`; for k = 0, 1, 2, ... after start_turns.
 
     While one chunk is scored, the next three are each one step further back on their way. The list may grow
-    between two calls (n_nodes is its length so far).
+    between two calls (n_nodes is its length so far). `rows` has one element when it is the same for all.
     """
     turns = work.turns
     while turns[0] < min(n_nodes, k + 4):
-        find_blocks(ensemble, nodes[turns[0]], indices, work, turns[0] % STAGES)
+        low, high = _row_of(rows, turns[0], indptr)
+        find_blocks(ensemble, nodes[turns[0]], indices[low:high], work, turns[0] % STAGES)
         turns[0] += 1
     while turns[1] < min(n_nodes, k + 3):
-        find_rows(ensemble, nodes[turns[1]], indices, values, work, turns[1] % STAGES)
+        low, high = _row_of(rows, turns[1], indptr)
+        find_rows(ensemble, nodes[turns[1]], indices[low:high], values[low:high], work, turns[1] % STAGES)
         turns[1] += 1
     while turns[2] < min(n_nodes, k + 2):
         find_words(ensemble, nodes[turns[2]], work, turns[2] % STAGES)
         turns[2] += 1
     score_children(ensemble, nodes[k], work, k % STAGES)
+
+
+@inlined
+def _row_of(rows: NDArray[np.int32], k: int, indptr: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the bounds of the row for the k-th node of a list."""
+    row = rows[k if len(rows) > 1 else 0]
+    return indptr[row], indptr[row + 1]
 
 
 @inlined

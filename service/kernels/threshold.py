@@ -53,8 +53,9 @@ def threshold_rows(
     for row in range(first, last):
         low, high = indptr[row], indptr[row + 1]
         row_indices, row_values = indices[low:high], values[low:high]
+        work.row[0] = row
         n_best, n_seen = _search(
-            ensemble, link, row_indices, row_values, top_r, log_threshold, node_mask, work
+            ensemble, link, indptr, indices, values, top_r, log_threshold, node_mask, work
         )
         for i in range(n_seen):
             leaf = work.leaf_seen[i]
@@ -70,6 +71,7 @@ def threshold_rows(
 def _search(
     ensemble: TreeEnsemble,
     link: int,
+    indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
     top_r: int,
@@ -77,7 +79,7 @@ def _search(
     node_mask: NDArray[np.uint8],
     work: Workspace,
 ) -> tuple[int, int]:
-    """Go through the queue of one row; return (labels kept in best_*, leaves in leaf_seen).
+    """Go through the queue of the row work.row; return (labels kept in best_*, leaves in leaf_seen).
 
     With one tree the labels that pass go to best_*; with several, a leaf of each candidate to leaf_seen.
     """
@@ -93,7 +95,7 @@ def _search(
     k = 0
     while k < n_front:
         node = work.front_node[k]
-        score_in_turn(ensemble, work.front_node, k, n_front, indices, values, work)
+        score_in_turn(ensemble, work.front_node, work.row, k, n_front, indptr, indices, values, work)
         record_children(ensemble, link, node, work)
         k += 1
         for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):

@@ -13,6 +13,9 @@ from service.kernels.lending import Kinds, borrower
 STAGES = 4
 """How many chunks are on their way at once."""
 
+ALL_LEAVES, ALL_INNER, MIXED = 0, 1, 2
+"""What the children of a node are."""
+
 
 class Workspace(NamedTuple):
     """Buffers, none of which carries anything from one row to the next.
@@ -25,6 +28,8 @@ class Workspace(NamedTuple):
     dense_value, sparse_value  float32[STAGES, F]  the values of their features
     sparse_count               int64[STAGES, F]    the lengths of the sparse rows
     counts                     int64[STAGES, 3]    how many blocks, dense rows and sparse rows were found
+    below           uint8[C]         of each chunk: ALL_LEAVES, ALL_INNER or MIXED
+    row             int32[1]         the row, where a list of nodes is all for one
     turns           int64[3]         of a list of nodes: how many have had their blocks, rows, words found
     margins         float32[W]       of the children of the chunk being scored
     beam_score/node float32/int32[B] inner nodes of this level
@@ -47,6 +52,8 @@ class Workspace(NamedTuple):
     sparse_value: NDArray[np.float32]
     sparse_count: NDArray[np.int64]
     counts: NDArray[np.int64]
+    below: NDArray[np.uint8]
+    row: NDArray[np.int32]
     turns: NDArray[np.int64]
     margins: NDArray[np.float32]
     beam_score: NDArray[np.float32]
@@ -74,6 +81,8 @@ WORKSPACE_KINDS: Kinds = {
     "sparse_value": (np.float32, 2),
     "sparse_count": (np.int64, 2),
     "counts": (np.int64, 2),
+    "below": (np.uint8, 1),
+    "row": (np.int32, 1),
     "turns": (np.int64, 1),
     "margins": (np.float32, 1),
     "beam_score": (np.float32, 1),
@@ -117,6 +126,8 @@ def make_workspace(
         sparse_value=np.empty((STAGES, n_features), np.float32),
         sparse_count=np.empty((STAGES, n_features), np.int64),
         counts=np.zeros((STAGES, 3), np.int64),
+        below=_children_kinds(ensemble),
+        row=np.zeros(1, np.int32),
         turns=np.zeros(3, np.int64),
         margins=np.empty(width, np.float32),
         beam_score=np.empty(beam_width, np.float32),
@@ -134,3 +145,14 @@ def make_workspace(
         label_stamp=np.zeros(n_labels, np.int64),
         stamp=np.zeros(1, np.int64),
     )
+
+
+def _children_kinds(ensemble: TreeEnsemble) -> NDArray[np.uint8]:
+    """Return for each chunk what its node's children are."""
+    n_trees = int(ensemble.child_ptr[0])
+    is_inner = ensemble.node_chunk >= 0
+    n_children = np.diff(ensemble.child_ptr)[is_inner]
+    n_inner = np.bincount(
+        ensemble.node_chunk[ensemble.parent[n_trees:]][is_inner[n_trees:]], None, len(n_children)
+    )
+    return np.select([n_inner == 0, n_inner == n_children], [ALL_LEAVES, ALL_INNER], MIXED).astype(np.uint8)
