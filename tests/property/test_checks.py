@@ -1,0 +1,56 @@
+"""The compiled checks agree with the plain-Python oracle on good and on mutated versions."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from model_store.checks import check_version
+from model_store.errors import Corrupt
+from model_store.version import manifest_of
+from tests.mutations import mutated
+from tests.oracles.version_oracle import is_version
+from tests.small_models import small_draft
+
+DRAFTS = {
+    "small": small_draft(n_labels=3, n_features=40, n_trees=1),
+    "two trees": small_draft(1, n_labels=7, n_features=33, share=0.2),
+    "bfloat16": small_draft(2, weights="bfloat16", n_labels=20, arity=17, n_features=1100, share=0.01),
+    "decision": small_draft(3, kind="decision-tree", n_labels=6, n_features=64),
+    "one label": small_draft(4, n_labels=1, n_features=1),
+    "full blocks": small_draft(5, n_labels=4, n_features=2048, share=0.9, n_trees=1),
+}
+
+
+@pytest.mark.parametrize("name", DRAFTS)
+def test_checks_pass_what_the_builder_makes(name: str) -> None:
+    draft = DRAFTS[name]
+    assert is_version(manifest_of(draft), draft.arrays())
+
+
+@pytest.mark.parametrize("name", [name for name in DRAFTS if name != "full blocks"])
+@pytest.mark.parametrize(
+    "rounds", [1000, pytest.param(20_000, marks=pytest.mark.soak)], ids=["quick", "soak"]
+)
+def test_checks_equal_the_oracle(name: str, rounds: int) -> None:
+    manifest, arrays = manifest_of(DRAFTS[name]), DRAFTS[name].arrays()
+    rng = random.Random(name)
+    verdicts = {True: 0, False: 0}
+    for number in range(rounds):
+        found, changed = mutated(rng, manifest, arrays)
+        try:
+            check_version(found, changed)
+            passed = True
+        except Corrupt as error:
+            assert error.where
+            assert error.expected
+            passed = False
+        same_shapes = dataclasses.astuple(found) == dataclasses.astuple(manifest) and all(
+            changed[n].shape == array.shape for n, array in arrays.items()
+        )
+        if same_shapes or passed:
+            assert passed == is_version(found, changed), number
+        verdicts[passed] += 1
+    assert verdicts[False] > rounds // 2
