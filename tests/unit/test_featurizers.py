@@ -1,0 +1,302 @@
+"""Hashing, named and raw features, and what all kinds have in common."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_store.errors import Corrupt
+from model_store.names import name_of
+from service.datasets import Dataset, read_dataset
+from service.errors import BadData, BadInstance, BadParameter
+from service.features import (
+    Featurizer,
+    default_kind,
+    feature_names,
+    featurizer_arrays,
+    featurizer_config,
+    fit_featurizer,
+    load_featurizer,
+    parse_features,
+)
+from service.features.blocks import BLOCK_TEXTS
+from service.rows import SparseRows
+from tests.datasets_helpers import check_sparse
+from tests.real_texts import TEXTS
+from tests.unit.test_names import slow_hash
+
+FILES = {
+    "tfidf": ("a.jsonl", '{"text": "one two", "labels": ["a"]}\n{"text": "two three", "labels": ["b"]}\n'),
+    "hashing": ("a.jsonl", '{"text": "one two", "labels": ["a"]}\n'),
+    "named": (
+        "a.jsonl",
+        '{"features": {"x": 3, "y": 4.0}, "labels": ["a"]}\n{"features": {"b": 1}, "labels": []}\n',
+    ),
+    "raw": ("a.svm", "0 0:3 1:4\n1 2:5\n"),
+}
+
+
+def dataset_for(kind: str, folder: Path) -> Dataset:
+    name, content = FILES[kind]
+    path = folder / name
+    path.write_text(content)
+    return read_dataset(path)
+
+
+def fitted(kind: str, folder: Path, **items: str) -> tuple[Featurizer, SparseRows]:
+    return fit_featurizer(dataset_for(kind, folder), parse_features(kind, items))
+
+
+def as_dicts(rows: SparseRows) -> list[dict[int, float]]:
+    check_sparse(rows)
+    ptr = rows.indptr.tolist()
+    pairs = list(zip(rows.indices.tolist(), rows.values.tolist(), strict=True))
+    return [dict(pairs[a:b]) for a, b in zip(ptr, ptr[1:])]  # noqa: B905, RUF007
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_every_kind_is_stored_and_loaded(kind: str, tmp_path: Path) -> None:
+    dataset = dataset_for(kind, tmp_path)
+    featurizer, rows = fit_featurizer(dataset, parse_features(kind, {}))
+    check_sparse(rows)
+    assert featurizer.kind == kind and rows.n_features == featurizer.n_features
+    arrays, config = featurizer_arrays(featurizer), featurizer_config(featurizer)
+    assert all(name.startswith("features/") for name in arrays)
+    loaded = load_featurizer(config, arrays, featurizer.n_features)
+    assert as_dicts(loaded.transform_dataset(dataset)) == as_dicts(rows)
+    names = feature_names(config, arrays)
+    assert (names is not None) == (kind in ("tfidf", "named"))
+    assert default_kind(dataset) == ("tfidf" if kind == "hashing" else kind)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_every_kind_takes_ids_and_values(kind: str, tmp_path: Path) -> None:
+    featurizer, _ = fitted(kind, tmp_path, norm="none")
+    rows = featurizer.transform_raw([[2, 0, 2], [], [1]], [[1, 0.5, 2.0], [], [7]])
+    assert as_dicts(rows) == [{0: 0.5, 2: 3.0}, {}, {1: 7.0}]
+    assert rows.n_features == featurizer.n_features
+    same = featurizer.transform_csr(np.array([0, 3, 3, 4]), np.array([2, 0, 2, 1]), np.array([1, 0.5, 2, 7]))
+    assert as_dicts(same) == as_dicts(rows)
+    assert as_dicts(featurizer.transform_raw([], [])) == []
+
+
+@pytest.mark.parametrize(
+    ("norm", "values"), [("l2", [0.6, 0.8]), ("l1", [3 / 7, 4 / 7]), ("none", [3.0, 4.0])]
+)
+@pytest.mark.parametrize("kind", FILES)
+def test_rows_are_normalised(kind: str, norm: str, values: list[float], tmp_path: Path) -> None:
+    featurizer, rows = fitted(kind, tmp_path, norm=norm)
+    found = featurizer.transform_raw([[0, 1], [], [1]], [[3, 4], [], [0]])
+    np.testing.assert_allclose(found.values, [*values, 0.0], rtol=1e-7)
+    if kind in ("named", "raw"):
+        np.testing.assert_allclose(rows.values[:2], values, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "named"),
+    [("tfidf", True, False), ("hashing", True, False), ("named", False, True), ("raw", False, False)],
+)
+def test_instances_of_another_kind_are_refused(kind: str, texts: bool, named: bool, tmp_path: Path) -> None:
+    featurizer, _ = fitted(kind, tmp_path)
+    for taken, transform, found in (
+        (texts, lambda: featurizer.transform_texts(["one"]), "text"),
+        (named, lambda: featurizer.transform_named([{"x": 1.0}]), "named features"),
+    ):
+        if taken:
+            assert transform().n_rows == 1
+        else:
+            message = f"ids and values, which this model takes, found {found}"
+            with pytest.raises(BadInstance, match=message):
+                transform()
+
+
+@pytest.mark.parametrize(
+    ("indices", "values", "path", "fault"),
+    [
+        ([[0], [True]], [[1], [1]], "[1].indices", "expected integers, found True"),
+        ([[0.0]], [[1]], "[0].indices", "expected integers, found 0.0"),
+        ([["0"]], [[1]], "[0].indices", "expected integers, found '0'"),
+        ([[None]], [[1]], "[0].indices", "expected integers, found None"),
+        ([[3]], [[1]], "[0].indices", "expected feature ids from 0 to 2, found 3"),
+        ([[-1]], [[1]], "[0].indices", "expected feature ids from 0 to 2, found -1"),
+        ([[10**30]], [[1]], "[0].indices", "expected feature ids from 0 to 2, found 1000"),
+        (
+            [[10**5000]],
+            [[1]],
+            "[0].indices",
+            "expected feature ids from 0 to 2, found an integer of 16610 bits",
+        ),
+        ([[0]], [[True]], "[0].values", "expected numbers, found True"),
+        ([[0], [1]], [[1], ["1"]], "[1].values", "expected numbers, found '1'"),
+        ([[0], [1]], [[1], [10**400]], "[1].values", "expected values that are finite in 32 bits"),
+        ([[0], [1]], [[1], [1e39]], "[1]", "finite in 32 bits"),
+        ([[0], [1]], [[1], [float("nan")]], "[1]", "finite in 32 bits"),
+        ([[0], [1]], [[1], [float("-inf")]], "[1]", "finite in 32 bits"),
+        ([[0], [1, 1]], [[1], [3e38, 3e38]], "[1]", "finite in 32 bits"),
+        ([[0], [1]], [[1], []], "[1].values", "expected as many values as indices, 1, found 0"),
+        ([[0], [1]], [[1]], None, "expected as many lists of values as of indices, 2, found 1"),
+    ],
+)
+def test_bad_ids_and_values(indices: Any, values: Any, path: str | None, fault: str, tmp_path: Path) -> None:
+    featurizer, _ = fitted("raw", tmp_path)
+    with pytest.raises(BadInstance, match=re.escape(fault)) as caught:
+        featurizer.transform_raw(indices, values)
+    assert caught.value.path == (None if path is None else f"instances{path}")
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices", "values", "fault"),
+    [
+        ([0, 1], [3], [1.0], "expected feature ids from 0 to 2, found 3 to 3"),
+        ([0, 1], [-1], [1.0], "expected feature ids from 0 to 2, found -1 to -1"),
+        ([0, 1], np.array([2**64 - 1], np.uint64), [1.0], "expected feature ids from 0 to 2"),
+        ([0, 1], [0], [1.0, 2.0], "expected as many values as indices, 1, found 2"),
+        ([0, 1], [0], [np.nan], "finite in 32 bits"),
+        ([0, 1], [0], [1e300], "finite in 32 bits"),
+        ([0, 2], [0], [1.0], "expected indptr to ascend from 0 to the 1 indices"),
+        ([1, 1], [0], [1.0], "expected indptr to ascend"),
+        ([0, 2, 1], [0], [1.0], "expected indptr to ascend"),
+        ([0, -1, 1], [0], [1.0], "expected indptr to ascend"),
+        (np.zeros(0, np.int64), np.zeros(0, np.int32), np.zeros(0), "expected indptr to ascend"),
+        ([0.0, 1.0], [0], [1.0], "expected integers, integers and numbers"),
+        ([0, 1], [0.0], [1.0], "expected integers, integers and numbers"),
+        ([0, 1], [True], [1.0], "expected integers, integers and numbers"),
+        ([0, 1], [0], [True], "expected integers, integers and numbers"),
+        ([0, 1], [0], ["1"], "expected integers, integers and numbers"),
+        ([[0, 1]], [0], [1.0], "in one dimension"),
+    ],
+)
+def test_bad_compressed_rows(indptr: Any, indices: Any, values: Any, fault: str, tmp_path: Path) -> None:
+    featurizer, _ = fitted("raw", tmp_path)
+    with pytest.raises(BadInstance, match=fault):
+        featurizer.transform_csr(np.array(indptr), np.array(indices), np.array(values))
+
+
+def test_given_arrays_are_left_alone(tmp_path: Path) -> None:
+    featurizer, _ = fitted("raw", tmp_path)
+    arrays = np.array([0, 3]), np.array([2, 1, 2], np.int32), np.array([1, 2, 3], np.float32)
+    copies = [array.copy() for array in arrays]
+    for array in arrays:
+        array.flags.writeable = False
+    assert as_dicts(featurizer.transform_csr(*arrays))[0].keys() == {1, 2}
+    assert all(np.array_equal(a, b) for a, b in zip(arrays, copies, strict=True))
+
+
+def slow_hashed(words: list[str], n_features: int, signed: bool) -> dict[int, float]:
+    row: dict[int, float] = {}
+    for word in words:
+        h = slow_hash(word.encode())
+        sign = -1.0 if signed and h >> 63 else 1.0
+        row[h % n_features] = row.get(h % n_features, 0.0) + sign
+    return dict(sorted(row.items()))
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("abcä_1", min_size=2, max_size=4), max_size=12), st.booleans())
+def test_hashing_is_its_definition(words: list[str], signed: bool) -> None:
+    items = {"n_features": "256", "signed": str(signed).lower(), "norm": "none", "ngram_max": "2"}
+    featurizer = load_featurizer(vars_of("hashing", items), {}, 256)
+    bigrams = [f"{a} {b}" for a, b in zip(words, words[1:])]  # noqa: B905, RUF007
+    assert as_dicts(featurizer.transform_texts([" ".join(words)])) == [
+        slow_hashed(words + bigrams, 256, signed)
+    ]
+
+
+def vars_of(kind: str, items: dict[str, str]) -> dict[str, Any]:
+    parameters = parse_features(kind, items)
+    return {"kind": kind, **vars(parameters)}
+
+
+def test_hashing_of_blocks_is_hashing_of_texts() -> None:
+    featurizer = load_featurizer(vars_of("hashing", {}), {}, 1 << 20)
+    texts = (TEXTS * 3)[: BLOCK_TEXTS + 100]
+    together = featurizer.transform_texts(texts)
+    check_sparse(together)
+    for i in (0, 5, BLOCK_TEXTS - 1, BLOCK_TEXTS, BLOCK_TEXTS + 99):
+        alone = featurizer.transform_texts([texts[i]])
+        row = slice(together.indptr[i], together.indptr[i + 1])
+        assert np.array_equal(together.indices[row], alone.indices)
+        assert np.array_equal(together.values[row], alone.values)
+
+
+def test_named_features(tmp_path: Path) -> None:
+    featurizer, rows = fitted("named", tmp_path, norm="none")
+    names = feature_names(featurizer_config(featurizer), featurizer_arrays(featurizer))
+    assert names is not None and [name_of(names, i) for i in range(3)] == ["b", "x", "y"]
+    assert as_dicts(rows) == [{1: 3.0, 2: 4.0}, {0: 1.0}]
+    instances = [{"y": 1, "new": 5.0, "b": 0.5, "\ud800": 1}, {}, {"other": 1}]
+    assert as_dicts(featurizer.transform_named(instances)) == [{0: 0.5, 2: 1.0}, {}, {}]
+    assert featurizer.count_unknown(instances).tolist() == [2, 0, 1]  # type: ignore[attr-defined]
+    assert featurizer.transform_named([]).n_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        (True, "expected numbers, found True"),
+        ("1", "expected numbers, found '1'"),
+        (None, "expected numbers, found None"),
+        ([1], "expected numbers, found [1]"),
+        (float("nan"), "finite in 32 bits"),
+        (float("inf"), "finite in 32 bits"),
+        (-1e39, "finite in 32 bits"),
+        (10**400, "finite in 32 bits"),
+    ],
+)
+@pytest.mark.parametrize("name", ["x", "unknown"])
+def test_bad_named_values(value: Any, fault: str, name: str, tmp_path: Path) -> None:
+    featurizer, _ = fitted("named", tmp_path)
+    with pytest.raises(BadInstance, match=re.escape(fault)) as caught:
+        featurizer.transform_named([{"x": 1.0}, {"y": 2, name: value}])
+    assert (caught.value.path or "").startswith("instances[1]")
+
+
+@pytest.mark.parametrize(
+    ("features", "fault"),
+    [
+        ({}, "expected instances with a feature, found none"),
+        ({"": 1.0}, "at least one byte"),
+        ({"a\nb": 1}, "control"),
+    ],
+)
+def test_named_features_that_cannot_be_fitted(features: dict[str, float], fault: str, tmp_path: Path) -> None:
+    dataset = dataset_for("named", tmp_path)
+    with pytest.raises(BadData, match=fault):
+        fit_featurizer(Dataset(**(vars(dataset) | {"named": [features]})), parse_features("named", {}))
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"), [("raw", "tfidf"), ("tfidf", "raw"), ("named", "hashing"), ("raw", "named")]
+)
+def test_parameters_for_other_data_are_refused(data: str, kind: str, tmp_path: Path) -> None:
+    with pytest.raises(BadParameter, match=f"expected one for such data, as {data}, found {kind}"):
+        fit_featurizer(dataset_for(data, tmp_path), parse_features(kind, {}))
+
+
+@pytest.mark.parametrize(
+    ("config", "n_features", "fault"),
+    [
+        ({}, 3, "features.kind: expected one of"),
+        ({"kind": "raw"}, 3, "manifest: expected features.norm, found none"),
+        ({"kind": "raw", "norm": "l3"}, 3, "features.norm: expected one of l2, l1, none"),
+        (
+            {"kind": "raw", "norm": "l2", "more": 1},
+            3,
+            "features of kind raw: expected one of norm, found 'more'",
+        ),
+        ({"kind": ["raw"], "norm": "l2"}, 3, "features.kind: expected one of"),
+        ({"kind": "named", "norm": "l2"}, 3, "features/names: expected the arrays"),
+        (vars_of("hashing", {}), 3, "features.n_features to be 3, found 1048576"),
+        (vars_of("hashing", {}) | {"signed": 1}, 1 << 20, "features.signed: expected true or false, found 1"),
+        (vars_of("tfidf", {}) | {"ngram_max": "1"}, 3, "features.ngram_max: expected an integer"),
+    ],
+)
+def test_configurations_that_are_not_sound(config: dict[str, Any], n_features: int, fault: str) -> None:
+    with pytest.raises(Corrupt, match=re.escape(fault)):
+        load_featurizer(config, {}, n_features)
