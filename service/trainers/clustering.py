@@ -58,9 +58,11 @@ def balanced_shape(
     bounds = np.array([0, len(labels)])
     levels = []
     for level in range(halvings):
-        middles = bounds[:-1] + (np.diff(bounds) + 1) // 2
-        seeds = [derived_seed(seed, level, part) for part in range(len(middles))]
-        parts = zip(bounds[:-1].tolist(), middles.tolist(), bounds[1:].tolist(), seeds, strict=True)
+        divided = np.flatnonzero(np.diff(bounds) > 1)
+        starts, stops = bounds[divided], bounds[divided + 1]
+        middles = starts + (stops - starts + 1) // 2
+        seeds = [derived_seed(seed, level, part) for part in range(len(divided))]
+        parts = zip(starts.tolist(), middles.tolist(), stops.tolist(), seeds, strict=True)
         crew.run(halve, parts, lambda part, result: None)
         progress(STAGE, level + 1, halvings)
         bounds = np.sort(np.concatenate([bounds, middles]))

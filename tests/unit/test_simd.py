@@ -15,6 +15,7 @@ from service.kernels.simd import (
     vgreater,
     vload,
     vload_bfloat16,
+    vlog,
     vmax,
     vmin,
     vmul,
@@ -167,3 +168,21 @@ def test_a_loop_keeps_its_sum_in_registers():
     assert stores == [], "the running sum must stay in registers"
     if "ymm" in code:
         assert all("ymm" in lines[i] for i in products)
+
+
+@kernel
+def _log(a, out):
+    for i in range(0, len(a), 16):
+        vstore(out, i, vlog(vload(a, i)))
+
+
+def test_log_is_right_to_two_units_in_the_last_place():
+    rng = np.random.default_rng(5)
+    a = np.exp(rng.uniform(-80, 80, 16 * 5000)).astype(np.float32)
+    a[: 16 * 2000] = 1 + rng.uniform(-0.5, 0.5, 16 * 2000)
+    a[:3] = [1.0, np.finfo(np.float32).tiny, np.finfo(np.float32).max]
+    out = np.empty_like(a)
+    _log(a, out)
+    exact = np.log(a.astype(np.float64))
+    assert out[0] == 0
+    assert (np.abs(out - exact) <= 2 * np.spacing(np.abs(exact).astype(np.float32))).all()

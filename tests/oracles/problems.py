@@ -1,0 +1,110 @@
+"""Slow and obvious: what the kernels of training compute, with dense arrays and Python integers."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from service.rows import LabelRows, SparseRows
+
+MASK = (1 << 64) - 1
+
+
+def splitmix64(seed: int, n: int) -> list[int]:
+    """The first n numbers of the generator, in Python integers."""
+    found = []
+    for _ in range(n):
+        seed = (seed + 0x9E3779B97F4A7C15) & MASK
+        z = seed
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+        found.append(z ^ (z >> 31))
+    return found
+
+
+def halves(vectors: np.ndarray, n_left: int, first: int, second: int, rounds_max: int, gain_min: float):
+    """Balanced spherical 2-means of dense unit vectors, begun at two of them; returns the left half."""
+    left, right = vectors[first], vectors[second]
+    best = -np.inf
+    chosen = np.arange(0)
+    for _ in range(rounds_max):
+        near = vectors @ np.column_stack([unit(left), unit(right)])
+        order = np.argsort(near[:, 1] - near[:, 0], kind="stable")
+        chosen, others = np.sort(order[:n_left]), np.sort(order[n_left:])
+        total = near[chosen, 0].sum() + near[others, 1].sum()
+        if total <= best + gain_min * len(vectors):
+            break
+        best = total
+        left, right = vectors[chosen].sum(axis=0), vectors[others].sum(axis=0)
+    return chosen
+
+
+def unit(vector: np.ndarray) -> np.ndarray:
+    """The vector at length 1, or zero."""
+    length = np.sqrt((vector.astype(np.float64) ** 2).sum())
+    return vector / length if length > 0 else vector
+
+
+def hinge_objective(x: np.ndarray, y: np.ndarray, w: np.ndarray, b: float, cost: float) -> float:
+    """(|w|^2 + b^2) / 2 + cost * sum of squared hinges."""
+    return float(0.5 * (w @ w + b * b) + cost * (np.maximum(0, 1 - y * (x @ w + b)) ** 2).sum())
+
+
+def logistic_objective(x: np.ndarray, y: np.ndarray, w: np.ndarray, b: float, cost: float) -> float:
+    """(|w|^2 + b^2) / 2 + cost * sum of logistic losses."""
+    return float(0.5 * (w @ w + b * b) + cost * np.logaddexp(0, -y * (x @ w + b)).sum())
+
+
+def random_rows(rng: np.random.Generator, n_rows: int, n_features: int, density: float) -> SparseRows:
+    """Rows of length 1 or empty; about every tenth repeats an earlier one."""
+    dense = rng.random((n_rows, n_features)) * (rng.random((n_rows, n_features)) < density)
+    for i in range(1, n_rows):
+        if rng.random() < 0.1:
+            dense[i] = dense[rng.integers(0, i)]
+    lengths = np.sqrt((dense**2).sum(axis=1, keepdims=True))
+    return to_rows(np.divide(dense, lengths, out=np.zeros_like(dense), where=lengths > 0))
+
+
+def random_labels(rng: np.random.Generator, n_rows: int, n_labels: int, share: float) -> LabelRows:
+    """Labels of rows, at least one in all; some rows have none and some labels no row."""
+    carried = rng.random((n_rows, n_labels)) < share * rng.random(n_labels) ** 2 * 2
+    carried[rng.integers(0, n_rows), rng.integers(0, n_labels)] = True
+    return to_labels(carried)
+
+
+def to_rows(dense: np.ndarray) -> SparseRows:
+    """Dense rows as SparseRows."""
+    x = sparse.csr_array(dense.astype(np.float32))
+    return SparseRows(x.indptr.astype(np.int64), x.indices.astype(np.int32), x.data, dense.shape[1])
+
+
+def to_labels(carried: np.ndarray) -> LabelRows:
+    """A boolean matrix (rows x labels) as LabelRows."""
+    y = sparse.csr_array(carried)
+    return LabelRows(y.indptr.astype(np.int64), y.indices.astype(np.int32), carried.shape[1])
+
+
+def dense_rows(rows: SparseRows) -> np.ndarray:
+    """SparseRows as float64[n, D]."""
+    shape = (rows.n_rows, rows.n_features)
+    return (
+        sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=shape).toarray().astype(np.float64)
+    )
+
+
+def dense_labels(labels: LabelRows) -> np.ndarray:
+    """LabelRows as bool[n, K]."""
+    ones = np.ones(len(labels.indices), bool)
+    return sparse.csr_array(
+        (ones, labels.indices, labels.indptr), shape=(labels.n_rows, labels.n_labels)
+    ).toarray()
+
+
+def readonly(arrays: tuple) -> list:
+    """The arrays as views that cannot be written."""
+    views = []
+    for array in arrays:
+        view = array.view()
+        view.flags.writeable = False
+        views.append(view)
+    return views

@@ -1,0 +1,104 @@
+"""Label representations and the shapes made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.trainers.clustering import balanced_shape, derived_seed, kmeans_shape
+from service.trainers.representations import label_representations
+from service.trainers.work import Crew, no_progress
+from tests.oracles.problems import (
+    dense_labels,
+    dense_rows,
+    random_labels,
+    random_rows,
+    to_labels,
+    to_rows,
+    unit,
+)
+
+
+def _vectors(n_labels, seed=0):
+    rng = np.random.default_rng(seed)
+    rows = random_rows(rng, 300, 40, 0.2)
+    return label_representations(rows, random_labels(rng, 300, n_labels, 0.1))
+
+
+def test_representations_are_normalised_sums():
+    rng = np.random.default_rng(1)
+    rows, labels = random_rows(rng, 60, 25, 0.1), random_labels(rng, 60, 30, 0.1)
+    found = label_representations(rows, labels)
+    x, y = dense_rows(rows), dense_labels(labels)
+    expected = np.array([unit(x[y[:, label]].sum(axis=0)) for label in range(30)])
+    np.testing.assert_allclose(dense_rows(type(rows)(*found)), expected, atol=1e-6)
+    assert (np.diff(found.indptr) == 0).any(), "the data must have a label without a vector"
+
+
+def test_representations_of_rows_without_features_are_empty():
+    found = label_representations(to_rows(np.zeros((3, 4))), to_labels(np.ones((3, 2), bool)))
+    assert found.indptr.tolist() == [0, 0, 0]
+    assert len(found.values) == 0
+
+
+@pytest.mark.parametrize(("leaf_size", "arity"), [(1, 2), (3, 2), (10, 16), (7, 4), (1000, 16), (20, 256)])
+def test_balanced_trees_are_balanced_and_no_wider_than_asked(leaf_size, arity):
+    n = 157
+    labels = np.arange(3, 3 + n, dtype=np.int32)
+    shape = balanced_shape(_vectors(3 + n), labels, leaf_size, arity, 5, Crew(2), no_progress)
+    assert sorted(shape.labels) == labels.tolist()
+    n_children = np.diff(shape.child_ptr)
+    is_leaf = n_children == 0
+    sizes = shape.last - shape.first
+    above = np.array([not is_leaf[shape.child_ptr[i]] for i in np.flatnonzero(~is_leaf)])
+    inner = shape.inner
+    assert (n_children[inner[above]] <= arity).all()
+    bottom = sizes[inner[~above]] if leaf_size > 1 else np.array([1])
+    assert bottom.max() <= leaf_size
+    assert bottom.max() - bottom.min() <= 1
+    if leaf_size < n:
+        assert bottom.min() >= leaf_size // 2
+
+
+def test_levels_are_as_few_as_the_arity_allows():
+    labels = np.arange(160, dtype=np.int32)
+    # 160 labels in parts of at most 10: 4 halvings.
+    for arity, inner_levels in [(2, 4), (4, 2), (8, 2), (16, 1), (256, 1)]:
+        shape = balanced_shape(_vectors(160), labels, 10, arity, 0, Crew(1), no_progress)
+        depth = np.zeros(len(shape.first), int)
+        for node in shape.inner:
+            depth[shape.child_ptr[node] : shape.child_ptr[node + 1]] = depth[node] + 1
+        assert depth.max() == inner_levels + 1
+
+
+@pytest.mark.parametrize(
+    ("leaf_size", "arity", "depth"), [(5, 4, 6), (5, 4, 2), (1, 3, 32), (500, 4, 6), (5, 4, 1)]
+)
+def test_kmeans_trees_respect_leaf_size_arity_and_depth(leaf_size, arity, depth):
+    labels = np.arange(120, dtype=np.int32)
+    shape = kmeans_shape(_vectors(120), labels, leaf_size, arity, depth, 5, Crew(2), no_progress)
+    assert sorted(shape.labels) == labels.tolist()
+    n_children = np.diff(shape.child_ptr)
+    level = np.zeros(len(shape.first), int)
+    for node in shape.inner:
+        children = slice(shape.child_ptr[node], shape.child_ptr[node + 1])
+        level[children] = level[node] + 1
+        if (n_children[children] > 0).any():
+            assert n_children[node] <= arity
+    assert level.max() <= depth
+
+
+def test_equal_labels_end_as_one_part():
+    rows = to_rows(np.ones((10, 3)))
+    vectors = label_representations(rows, to_labels(np.ones((10, 8), bool)))
+    shape = kmeans_shape(vectors, np.arange(8, dtype=np.int32), 2, 4, 6, 0, Crew(1), no_progress)
+    assert len(shape.inner) == 1
+    shape = balanced_shape(vectors, np.arange(8, dtype=np.int32), 2, 4, 0, Crew(1), no_progress)
+    assert (np.diff(shape.child_ptr)[1:5] == 2).all()
+
+
+def test_seeds_differ_by_every_word():
+    seeds = {derived_seed(a, b, c) for a in range(5) for b in range(5) for c in range(5)}
+    assert len(seeds) == 125
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert derived_seed(2**63 - 1, 7) == derived_seed(2**63 - 1, 7)

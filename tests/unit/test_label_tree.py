@@ -1,0 +1,193 @@
+"""The linear trainers from rows to an ensemble: validity, determinism, size, and that they learn."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.svm import LinearSVC
+
+from model_store.manifest import TrainerInfo
+from model_store.names import build_names
+from model_store.store import Store
+from service.errors import BadData, BadParameter
+from service.inference.predictor import PredictOptions, Predictor
+from service.rows import LabelRows
+from service.trainers import estimate, parse_parameters, train
+from service.trainers.classifiers import Solving, members_of, train_classifiers
+from service.trainers.shape import join
+from service.trainers.spec import rows_by_label
+from service.trainers.work import Crew, no_progress
+from tests.oracles.problems import (
+    dense_labels,
+    dense_rows,
+    hinge_objective,
+    random_rows,
+    to_labels,
+    to_rows,
+)
+from tests.small_models import small_draft
+
+VARIANTS = {
+    "balanced": ("label-tree", ["leaf_size=5", "arity=4", "trees=2"]),
+    "kmeans": ("label-tree", ["leaf_size=5", "arity=5", "clustering=kmeans"]),
+    "logistic": ("label-tree", ["leaf_size=20", "loss=logistic", "cost=10"]),
+    "ovr": ("ovr", []),
+}
+variants = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def _data(seed=0, n_rows=400, n_labels=70):
+    """Rows whose labels can be read off their features."""
+    rng = np.random.default_rng(seed)
+    x = dense_rows(random_rows(rng, n_rows, 50, 0.15))
+    near = x @ rng.standard_normal((50, n_labels))
+    carried = (near > np.quantile(near, 0.97, axis=0)) & (x.any(axis=1, keepdims=True))
+    carried[:, 4] = False
+    return to_rows(x), to_labels(carried)
+
+
+def _train(variant, data, seed=0, threads=1, extra=()):
+    name, items = VARIANTS[variant]
+    return train(name, parse_parameters(name, [*items, *extra]), *data, seed, threads)
+
+
+@variants
+def test_same_bits_for_any_number_of_threads(variant):
+    data = _data()
+    one = _train(variant, data, seed=3)
+    for threads in (2, 3):
+        other = _train(variant, data, seed=3, threads=threads)
+        for field, array in one.ensemble._asdict().items():
+            assert array.tobytes() == getattr(other.ensemble, field).tobytes(), field
+    different = _train(variant, data, seed=4)
+    assert one.ensemble.dense.tobytes() != different.ensemble.dense.tobytes()
+
+
+@variants
+def test_trained_size_is_within_the_bound(variant):
+    data = _data(1)
+    name, items = VARIANTS[variant]
+    everything = parse_parameters(name, [*items, "prune=0"])
+    bound = estimate(name, everything, *data)
+    trained = train(name, everything, *data)
+    assert trained.n_nonzeros <= bound["nonzeros_bound"]
+    assert trained.n_nonzeros > 0.5 * bound["nonzeros_bound"], "a bound that says something"
+    assert bound["bytes_bound"] == 12 * bound["nonzeros_bound"]
+    assert all(0 < alpha <= 1 for alpha in bound["alpha_per_depth"])
+    if name == "ovr":
+        assert bound["ratio_to_ovr"] == 12 / 8
+        assert bound["alpha_per_depth"] == []
+    pruned = train(name, parse_parameters(name, [*items, "prune=0.3"]), *data)
+    assert pruned.n_nonzeros < trained.n_nonzeros
+
+
+def test_estimate_by_hand():
+    # Features 0-1 belong to labels 0-1, features 2-3 to labels 2-3; feature 4 to all, feature 5 to none.
+    x = np.zeros((5, 6))
+    x[[0, 1, 2, 3], [0, 1, 2, 3]] = 1
+    x[:4, 4] = 0.1
+    x[4, 5] = 1
+    labels = LabelRows(np.array([0, 1, 2, 3, 4, 4]), np.arange(4, dtype=np.int32), 6)
+    parameters = parse_parameters("label-tree", ["leaf_size=2", "arity=2"])
+    found = estimate("label-tree", parameters, to_rows(x), labels)
+    # The root uses 5 features for 2 children; each of its children 3 features for 2 labels.
+    assert found == {
+        "nonzeros_bound": 5 * 2 + 2 * 3 * 2,
+        "bytes_bound": 12 * 22,
+        "ratio_to_ovr": 12 * 22 / (8 * 5 * 4),
+        "alpha_per_depth": [3 / 5],
+    }
+
+
+@variants
+def test_what_is_trained_can_be_published_and_has_learnt(variant, tmp_path):
+    rows, labels = _data(2)
+    trained = _train(variant, (rows, labels), extra=["weights=bfloat16"])
+    store = Store(tmp_path)
+    draft = small_draft(
+        kind=trained.kind,
+        link=trained.link,
+        weights=trained.weights,
+        n_features=rows.n_features,
+        trainer=TrainerInfo(VARIANTS[variant][0], trained.parameters),
+        ensemble=trained.ensemble,
+        labels=build_names(f"label {i}" for i in range(labels.n_labels)),
+        extra={},
+    )
+    store.publish("learnt", draft)
+    found = Predictor(store.open("learnt")).predict(rows, PredictOptions(top_r=1))
+    assert np.array_equal(found.ptr, np.arange(rows.n_rows + 1))
+    carried = dense_labels(labels)
+    some = carried.any(axis=1)
+    hits = carried[np.arange(rows.n_rows), found.labels][some]
+    assert hits.mean() > 0.7
+    assert 4 not in found.labels, "a label without rows has no leaf"
+
+
+def test_chunks_hold_the_solvers_weights():
+    rows, labels = _data(3, n_rows=80, n_labels=40)
+    ptr, of_label = rows_by_label(labels)
+    used = np.flatnonzero(np.diff(ptr)).astype(np.int32)
+    shape = join(used, [np.array([0, 20, len(used)])])
+    members = members_of(ptr, of_label, used)
+    solving = Solving("squared_hinge", 1.0, 0.0, 1e-3, 1000, 0.0)
+    chunks = train_classifiers(rows, shape, members, solving, 1, Crew(2), no_progress, "classifiers")
+    x, carried = dense_rows(rows), dense_labels(labels)
+    assert [chunk is None for chunk in chunks] == [False] * 3 + [True] * len(used)
+    for node in range(3):
+        bounds = shape.child_bounds(node)
+        children = [carried[:, used[a:b]].any(axis=1) for a, b in pairwise(bounds)]
+        here = np.any(children, axis=0)
+        chunk = chunks[node]
+        weights = np.zeros((rows.n_features, len(children)))
+        weights[np.repeat(chunk.features, np.diff(chunk.row_ptr)), chunk.child] = chunk.weight
+        assert (np.diff(chunk.features) > 0).all()
+        assert set(chunk.features.tolist()) <= set(np.flatnonzero(x[here].any(axis=0)).tolist())
+        for c in (0, len(children) - 1):
+            sign = np.where(children[c][here], 1.0, -1.0)
+            model = LinearSVC(C=1.0, dual=True, tol=1e-6, max_iter=200_000, random_state=0).fit(x[here], sign)
+            least = hinge_objective(x[here], sign, model.coef_[0], model.intercept_[0], 1.0)
+            found = hinge_objective(x[here], sign, weights[:, c], float(chunk.bias[c]), 1.0)
+            assert found == pytest.approx(least, rel=1e-3)
+
+
+def test_cost_falls_with_the_rows_of_a_node():
+    data = _data(5)
+    one, other = (_train("ovr", data, extra=[f"cost_decay={d}"]).ensemble.dense for d in (0, 1))
+    assert np.abs(one).sum() < np.abs(other).sum(), "fewer than 1000 rows: decay raises the cost"
+
+
+def test_stages_are_reported_to_their_end():
+    seen = {}
+
+    def progress(stage, done, total):
+        assert 0 <= done <= total
+        seen[stage] = (done, total)
+
+    rows, labels = _data(0)
+    train("label-tree", parse_parameters("label-tree", ["leaf_size=5"]), rows, labels, 0, 2, progress)
+    assert set(seen) == {"label representations", "clustering", "classifiers"}
+    assert all(done == total for done, total in seen.values())
+
+
+@pytest.mark.parametrize("name", ["label-tree", "ovr"])
+def test_data_that_cannot_be_used_is_refused(name):
+    rows, labels = _data(0)
+    parameters = parse_parameters(name, [])
+    none = LabelRows(np.zeros(rows.n_rows + 1, np.int64), np.zeros(0, np.int32), 5)
+    with pytest.raises(BadData, match="expected rows with labels, found none in 400 rows"):
+        train(name, parameters, rows, none)
+    with pytest.raises(BadData, match="expected labels for 399 rows, found them for 400"):
+        train(name, parameters, rows._replace(indptr=rows.indptr[:-1]), labels)
+    with pytest.raises(BadParameter, match="threads >= 1"):
+        train(name, parameters, rows, labels, threads=0)
+    with pytest.raises(BadParameter, match="seed >= 0"):
+        estimate(name, parameters, rows, labels, seed=-1)
+
+
+def test_parameters_of_another_trainer_are_refused():
+    rows, labels = _data(0)
+    with pytest.raises(BadParameter, match="expected parameters of label-tree, found OvrParameters"):
+        train("label-tree", parse_parameters("ovr", []), rows, labels)

@@ -1,0 +1,99 @@
+"""What trainers' parameters take, at every bound, and what they say of the rest."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+import pytest
+
+from service.errors import BadParameter
+from service.trainers import TRAINERS, parse_parameters
+from service.trainers.label_tree import LabelTreeParameters
+from service.trainers.parameters import rule_of
+
+trainers = pytest.mark.parametrize("name", TRAINERS)
+
+
+@trainers
+def test_defaults_are_valid_and_kept_as_plain_values(name):
+    parameters = parse_parameters(name, [])
+    assert parameters == TRAINERS[name].parameters()
+    kept = parameters.as_dict()
+    assert all(type(value) in (int, float, str, bool) for value in kept.values())
+    assert TRAINERS[name].parameters(**kept) == parameters
+
+
+@trainers
+def test_every_parameter_says_what_it_is(name):
+    for field in fields(TRAINERS[name].parameters):
+        assert rule_of(field).about
+        assert rule_of(field).expected
+
+
+def test_values_of_a_command_line():
+    parsed = parse_parameters(
+        "label-tree", ["trees=3", "cost=0.5", "clustering=kmeans", "arity=100", "eps=1e-2"]
+    )
+    expected = LabelTreeParameters(trees=3, cost=0.5, clustering="kmeans", arity=100, eps=0.01)
+    assert parsed == expected
+    assert parse_parameters("label-tree", ["cost=2"]).as_dict()["cost"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "high"),
+    [("trees", 1, 100), ("leaf_size", 1, 1_000_000), ("depth", 1, 32), ("max_epochs", 1, 100_000)],
+)
+def test_whole_numbers_at_their_bounds(key, low, high):
+    for value in (low, high):
+        assert getattr(parse_parameters("label-tree", [f"{key}={value}"]), key) == value
+    for text in (low - 1, high + 1, "1.5", "many", "", "nan", "true"):
+        with pytest.raises(BadParameter, match=f"{key}: expected an integer from {low} to {high}, found"):
+            parse_parameters("label-tree", [f"{key}={text}"])
+
+
+@pytest.mark.parametrize(
+    ("key", "low", "high"),
+    [("cost", 1e-6, 1e6), ("cost_decay", 0, 1), ("eps", 1e-4, 10), ("prune", 0, 100)],
+)
+def test_numbers_at_their_bounds(key, low, high):
+    for value in (low, high):
+        assert getattr(parse_parameters("label-tree", [f"{key}={value}"]), key) == value
+    for text in (low - 1e-7, high * 1.01, "nan", "inf", "-inf", "x", ""):
+        with pytest.raises(
+            BadParameter, match=re.escape(f"{key}: expected a number from {low:g} to {high:g}, found")
+        ):
+            parse_parameters("label-tree", [f"{key}={text}"])
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (["los=x"], "expected a parameter of loss, .*trees.*; found 'los'"),
+        (["trees"], "expected key=value, found 'trees'"),
+        (["trees=1", "trees=2"], "trees: expected once, found twice"),
+        (["loss=hinge"], "loss: expected one of squared_hinge, logistic, found 'hinge'"),
+        (["arity=100"], "arity: expected a power of two with clustering=balanced, found 100"),
+        (["arity=4097", "clustering=kmeans"], "arity: expected an integer from 2 to 4096, found 4097"),
+        (["weights=int8"], "weights: expected one of float32, bfloat16, found 'int8'"),
+    ],
+)
+def test_refusals_say_expected_and_found(items, message):
+    with pytest.raises(BadParameter, match=message):
+        parse_parameters("label-tree", items)
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", None])
+def test_a_whole_number_is_an_int_and_nothing_else(value):
+    with pytest.raises(BadParameter, match="trees"):
+        LabelTreeParameters(trees=value)
+
+
+def test_unknown_trainers_are_refused():
+    with pytest.raises(BadParameter, match="expected one of label-tree, ovr, found 'svm'"):
+        parse_parameters("svm", [])
+
+
+def test_the_flat_baseline_has_no_parameters_of_trees():
+    with pytest.raises(BadParameter, match="found 'leaf_size'"):
+        parse_parameters("ovr", ["leaf_size=4"])
