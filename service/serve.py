@@ -1,7 +1,7 @@
 """Run the service: one process, or several that share a socket and are restarted when they die.
 
-SIGTERM: `/readyz` says no, for a while requests are still accepted, then those in flight are completed, then the
-process ends with status 0. SIGHUP: every process looks at the store at once. SIGINT: as SIGTERM, at once.
+SIGTERM: `/readyz` says no, for a while requests are still accepted, then those in flight are completed, then
+the process ends with status 0. SIGHUP: every process looks at the store at once. SIGINT: as SIGTERM, at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 def run(settings: Settings, host: str, port: int, workers: int) -> None:
-    """Serve on `host` and `port` (0: any free one) until told to stop. Raises Unavailable for a port in use."""
+    """Serve on `host` and `port` (0: a free one) until told to stop. Raises Unavailable for a port in use."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop listens to it
     configure(settings.log_level)
     listener = _listen(host, port)
@@ -94,6 +94,7 @@ class _Server(uvicorn.Server):
         if sig == signal.SIGTERM and not self._app.state.draining.is_set():
             self._drain()
         else:
+            self.force_exit = self.should_exit and sig == signal.SIGINT
             self._app.state.draining.set()
             self.should_exit = True
 

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from service.api.admission import NDJSON, check_media
@@ -23,6 +22,7 @@ from service.api.lines import Block, LineReader
 from service.api.metrics import Metrics
 from service.api.parse import parse_options
 from service.api.problems import describe_error
+from service.api.routing import RawRoute
 from service.api.rows import to_options
 from service.api.served import LiveServed, find_served
 from service.api.wire import dump_line
@@ -31,9 +31,6 @@ from service.settings import Limits
 
 BLOCKS_QUEUED = 1
 """Blocks of a batch that wait for the one before to be written; with it and the next, three are in work."""
-
-BLOCK_LABELS_MAX = 1 << 16
-"""Labels that the answers of one block may hold: with a large top_r, blocks have fewer rows."""
 
 
 class BatchRoutes:
@@ -46,12 +43,12 @@ class BatchRoutes:
         self._threads = ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch")
         self._slots = limits.batches_max
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[RawRoute]:
         """Return the routes."""
         return [
-            Route("/v1/models/{model}/batch", self.batch, methods=["POST"]),
-            Route("/v1/models/{model}/versions/{version}/batch", self.batch, methods=["POST"]),
-            Route("/v1/models/{model}/aliases/{alias}/batch", self.batch, methods=["POST"]),
+            RawRoute("/v1/models/{model}/batch", self.batch, methods=["POST"]),
+            RawRoute("/v1/models/{model}/versions/{version}/batch", self.batch, methods=["POST"]),
+            RawRoute("/v1/models/{model}/aliases/{alias}/batch", self.batch, methods=["POST"]),
         ]
 
     def close(self) -> None:
@@ -71,7 +68,7 @@ class BatchRoutes:
             self._metrics.lines_bad.inc(answered.n_bad)
             return answered
 
-        rows_max = max(1, min(self._limits.block_rows_max, BLOCK_LABELS_MAX // options.top_r))
+        rows_max = max(1, min(self._limits.block_rows_max, self._limits.answer_labels_max // options.top_r))
         headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
         return _Stream(functools.partial(self._stream, answer, rows_max, headers))
 

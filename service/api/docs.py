@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from service.api.routing import RawRoute
 from service.api.wire import dump
 
 _STATIC = Path(__file__).parent / "static"
@@ -27,13 +27,13 @@ class DocsRoutes(NamedTuple):
 
     openapi: dict[str, Any]
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[RawRoute]:
         """Return the routes."""
         return [
-            Route("/openapi.json", self.show_openapi, methods=["GET"]),
-            Route("/docs", self.show_page, methods=["GET"]),
-            Route("/docs/docs.js", self.show_script, methods=["GET"]),
-            Route("/docs/docs.css", self.show_style, methods=["GET"]),
+            RawRoute("/openapi.json", self.show_openapi, methods=["GET"]),
+            RawRoute("/docs", self.show_page, methods=["GET"]),
+            RawRoute("/docs/docs.js", self.show_script, methods=["GET"]),
+            RawRoute("/docs/docs.css", self.show_style, methods=["GET"]),
         ]
 
     async def show_openapi(self, request: Request) -> Response:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from service.api.metrics import Metrics
+from service.api.routing import RawRoute
 from service.api.served import LiveServed
 from service.api.wire import dump, json_response
 
@@ -25,12 +25,12 @@ class HealthRoutes(NamedTuple):
     metrics: Metrics
     draining: Callable[[], bool]
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[RawRoute]:
         """Return the routes."""
         return [
-            Route("/livez", self.livez, methods=["GET"]),
-            Route("/readyz", self.readyz, methods=["GET"]),
-            Route("/metrics", self.show_metrics, methods=["GET"]),
+            RawRoute("/livez", self.livez, methods=["GET"]),
+            RawRoute("/readyz", self.readyz, methods=["GET"]),
+            RawRoute("/metrics", self.show_metrics, methods=["GET"]),
         ]
 
     @property

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from model_store.errors import ModelNotFound
 from model_store.manifest import Manifest
 from model_store.store import ModelInfo, Store
+from service.api.routing import RawRoute
 from service.api.served import LiveServed
 from service.api.wire import ModelSummary, VersionSummary, json_response
 from service.errors import Unavailable
@@ -23,11 +23,11 @@ class ModelRoutes(NamedTuple):
     live: LiveServed
     store: Store
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[RawRoute]:
         """Return the routes."""
         return [
-            Route("/v1/models", self.list_models, methods=["GET"]),
-            Route("/v1/models/{model}", self.show_model, methods=["GET"]),
+            RawRoute("/v1/models", self.list_models, methods=["GET"]),
+            RawRoute("/v1/models/{model}", self.show_model, methods=["GET"]),
         ]
 
     async def list_models(self, request: Request) -> Response:

@@ -1,7 +1,7 @@
 """The OpenAPI document.
 
-Bodies are parsed by our own code, so it is written here and not derived; tests hold it against the routes, the
-parser and real answers.
+Bodies are parsed by our own code, so it is written here and not derived; tests hold it against the routes,
+the parser and real answers.
 """
 
 from __future__ import annotations
@@ -124,9 +124,9 @@ def _batch(operation_id: str, parameters: list[Json], summary: str) -> Json:
     return {
         "operationId": operation_id,
         "summary": summary,
-        "description": "NDJSON both ways, streamed: a line of the body is an instance, and a line answers it. Read "
-        "answers while you write, or the service stops reading. A line that cannot be used is answered by an "
-        "error in its place. A connection that ends without the last chunk was cut off.",
+        "description": "NDJSON both ways, streamed: a line of the body is an instance, a line answers it. "
+        "Read answers while you write, or the service stops reading. A line that cannot be used is answered "
+        "by an error in its place. A connection that ends without the last chunk was cut off.",
         "parameters": [*parameters, *_query_parameters()],
         "requestBody": _body(
             "application/x-ndjson", "BatchLine", '{"text": "a text editor"}\n{"text": "a game of chess"}\n'
@@ -160,7 +160,7 @@ def _readyz() -> Json:
     return {
         "operationId": "readyz",
         "summary": "Whether requests should be sent here, and what is served and what is not",
-        "description": "Ready once the kernels are compiled and the models verified; a store without models is ready. "
+        "description": "Ready once the kernels are compiled and the models verified; so is an empty store. "
         "Not ready: before that, when no model at all can be served, and from SIGTERM on.",
         "responses": {
             "200": _answer("application/json", "Readiness", "Ready"),

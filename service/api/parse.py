@@ -90,7 +90,10 @@ def parse_predict(body: bytes, limits: Limits) -> PredictQuery:
         raise BadRequest("expected at least one instance, found none").at("instances")
     _check_limit(len(items), "instances", limits.instances_max, "instances_max", "instances")
     instances = [_instance(item, f"instances[{i}]", limits) for i, item in enumerate(items)]
-    return PredictQuery(instances, _options(fields, limits))
+    options = _options(fields, limits)
+    n_labels = len(instances) * options.top_r
+    _check_limit(n_labels, "labels asked for", limits.answer_labels_max, "answer_labels_max", "top_r")
+    return PredictQuery(instances, options)
 
 
 def parse_line(line: bytes, limits: Limits) -> Line:

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from service.api.admission import read_body
 from service.api.answers import name_labels
 from service.api.metrics import Metrics
 from service.api.parse import Instance, PredictQuery, RawInstance, TextInstance, parse_predict
+from service.api.routing import RawRoute
 from service.api.rows import to_options, to_rows
 from service.api.served import LiveServed, Served, find_served
 from service.api.wire import PredictAnswer, json_response
@@ -36,12 +36,12 @@ class PredictRoutes(NamedTuple):
     metrics: Metrics
     limits: Limits
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[RawRoute]:
         """Return the routes."""
         return [
-            Route("/v1/models/{model}/predict", self.predict, methods=["POST"]),
-            Route("/v1/models/{model}/versions/{version}/predict", self.predict, methods=["POST"]),
-            Route("/v1/models/{model}/aliases/{alias}/predict", self.predict, methods=["POST"]),
+            RawRoute("/v1/models/{model}/predict", self.predict, methods=["POST"]),
+            RawRoute("/v1/models/{model}/versions/{version}/predict", self.predict, methods=["POST"]),
+            RawRoute("/v1/models/{model}/aliases/{alias}/predict", self.predict, methods=["POST"]),
         ]
 
     async def predict(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The server's HTTP/1.1 protocol, with bounds on a request's line and headers, which uvicorn's does not have."""
+"""The server's HTTP/1.1 protocol, with the bounds on a request's head that uvicorn's does not have."""
 
 from __future__ import annotations
 

@@ -39,6 +39,7 @@ class WorkPool:
         future = asyncio.wrap_future(call)
         done, _ = await asyncio.wait((future,), timeout=self._seconds_max)
         if not done:
+            call.cancel()
             future.cancel()
             raise TimedOut(f"expected an answer within {self._seconds_max:g} seconds")
         return future.result()

@@ -1,0 +1,75 @@
+"""Fixtures shared by the tests: a store with small models, and the service in process over it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from model_store.store import Store
+from service.app import create_app
+from service.settings import Settings, read_settings
+from tests.served_models import publish_all
+
+READY_SECONDS = 60.0
+
+
+@pytest.fixture(scope="session")
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a store with a model of each kind. Not to be changed."""
+    root = tmp_path_factory.mktemp("store")
+    publish_all(root)
+    return root
+
+
+@pytest.fixture
+def own_store(shared_store: Path, tmp_path: Path) -> Store:
+    """A copy of the shared store to publish to."""
+    return Store(Path(shutil.copytree(shared_store, tmp_path / "store")))
+
+
+@contextlib.asynccontextmanager
+async def serving(settings: Settings) -> AsyncIterator[tuple[FastAPI, httpx.AsyncClient]]:
+    """The service in this process, ready, and a client of it."""
+    app = create_app(settings)
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://test") as client,
+    ):
+        async with asyncio.timeout(READY_SECONDS):
+            while (await client.get("/readyz")).status_code != 200:
+                await asyncio.sleep(0.01)
+        yield app, client
+
+
+Call = Callable[[httpx.AsyncClient], Awaitable[Any]]
+
+
+@pytest.fixture
+def in_process(shared_store: Path) -> Iterator[Callable[..., Any]]:
+    """Run a coroutine function with a client of the service; keywords are limits."""
+
+    def run(call: Call, store: Path = shared_store, **limits: Any) -> Any:
+        async def main() -> Any:
+            async with serving(settings_of(store, **limits)) as (_, client):
+                return await call(client)
+
+        return asyncio.run(main())
+
+    yield run
+
+
+def settings_of(store: Path, **changes: Any) -> Settings:
+    """Settings of the environment over a store, with changed settings and limits."""
+    settings = read_settings(store=store, access_log=False)
+    limits = {name: value for name, value in changes.items() if name in type(settings.limits).model_fields}
+    others = {name: value for name, value in changes.items() if name not in limits}
+    return settings.model_copy(update={"limits": settings.limits.model_copy(update=limits), **others})

@@ -1,0 +1,127 @@
+"""docs/settings.md, docs/errors.md and the OpenAPI document say what the code does, no less and no more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from fastapi.routing import APIRoute
+
+import model_store.errors
+import service.api.problems as problems
+import service.errors
+from service.api.openapi import openapi_document
+from service.api.parse import _PREDICT_KEYS, Options
+from service.api.wire import NamedLabel, PredictAnswer, Prediction
+from service.app import create_app
+from service.settings import ELSEWHERE, Limits, read_settings, variables
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def table_rows(file: str) -> dict[str, list[str]]:
+    """The cells of every row of a page's tables, by the name in its first cell."""
+    rows = {}
+    for line in (DOCS / file).read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `"):
+            name = cells[0].strip("`")
+            assert name not in rows, f"{file}: {name} stands twice"
+            rows[name] = cells[1:]
+    return rows
+
+
+def error_classes(module: Any) -> list[type[Exception]]:
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Exception) and value.__module__ == module.__name__
+    ]
+
+
+def test_every_setting_is_documented() -> None:
+    rows = table_rows("settings.md")
+    assert rows.keys() == variables().keys() | ELSEWHERE
+    for name, says in variables().items():
+        assert rows[name][1] == says
+
+
+def test_the_documented_defaults_are_the_defaults() -> None:
+    settings = read_settings()
+    for name, (default, _) in table_rows("settings.md").items():
+        field = name.removeprefix("XYLEM_").lower()
+        if name not in ELSEWHERE and field != "threads_max":
+            value = getattr(settings if hasattr(settings, field) else settings.limits, field)
+            assert default in (str(value), f"{value:g}" if isinstance(value, float) else str(value).lower())
+
+
+def test_every_code_is_documented_with_its_status_and_title() -> None:
+    documented = {code: cells[:2] for code, cells in table_rows("errors.md").items()}
+    assert documented == {code: [str(p.status), p.title] for code, p in problems.PROBLEMS.items()}
+
+
+@pytest.mark.parametrize("module", [service.errors, model_store.errors, problems], ids=lambda m: m.__name__)
+def test_every_error_class_has_a_status(module: Any) -> None:
+    classes = [cls for cls in error_classes(module) if issubclass(cls, Exception)]
+    assert classes
+    for cls in classes:
+        assert cls.code in problems.PROBLEMS, cls  # type: ignore[attr-defined]
+
+
+def test_codes_are_unique_and_input_faults_are_4xx() -> None:
+    classes = [*error_classes(service.errors), *error_classes(model_store.errors), *error_classes(problems)]
+    codes = [cls.code for cls in classes]  # type: ignore[attr-defined]
+    assert len(codes) == len(set(codes))
+    for cls in classes:
+        status = problems.PROBLEMS[cls.code].status  # type: ignore[attr-defined]
+        assert (400 <= status < 500) == issubclass(
+            cls,
+            service.errors.BadInput
+            | model_store.errors.NotFound
+            | model_store.errors.Conflict
+            | model_store.errors.InvalidName
+            | model_store.errors.BadNames,
+        )
+
+
+def test_the_openapi_document_has_every_route_and_no_other() -> None:
+    app = create_app(read_settings())
+    routes = {(r.path, m.lower()) for r in app.routes for m in r.methods if m != "HEAD"}  # type: ignore[attr-defined]
+    paths = openapi_document(Limits())["paths"]
+    assert routes == {(path, method) for path, item in paths.items() for method in item}
+    assert not any(isinstance(route, APIRoute) for route in app.routes)
+    operations = [operation["operationId"] for item in paths.values() for operation in item.values()]
+    assert len(operations) == len(set(operations))
+
+
+def test_path_parameters_are_declared() -> None:
+    for path, item in openapi_document(Limits())["paths"].items():
+        for operation in item.values():
+            declared = {p["name"] for p in operation.get("parameters", []) if p["in"] == "path"}
+            assert declared == set(re.findall(r"{(\w+)}", path))
+
+
+def test_schemas_have_the_fields_of_the_code() -> None:
+    schemas = openapi_document(Limits())["components"]["schemas"]
+    assert schemas["PredictRequest"]["properties"].keys() == _PREDICT_KEYS
+    for shape in (NamedLabel, Prediction, PredictAnswer):
+        schema = schemas[shape.__name__]
+        assert schema["properties"].keys() == get_type_hints(shape).keys() == set(schema["required"])
+    for name, value in Options()._asdict().items():
+        assert schemas[name]["default"] == value
+
+
+def test_references_lead_somewhere() -> None:
+    document = openapi_document(Limits())
+    names = re.findall(r"'#/components/schemas/(\w+)'", str(document))
+    assert names
+    assert set(names) <= document["components"]["schemas"].keys()
+
+
+def test_the_document_has_the_limits_in_force() -> None:
+    limits = Limits().model_copy(update={"top_r_max": 17, "instances_max": 3})
+    schemas = openapi_document(limits)["components"]["schemas"]
+    assert schemas["top_r"]["maximum"] == 17
+    assert schemas["PredictRequest"]["properties"]["instances"]["maxItems"] == 3

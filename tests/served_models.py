@@ -1,0 +1,58 @@
+"""Small models of every kind of features in a store, for the tests of what serves them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from model_store.manifest import Manifest
+from model_store.store import Store
+from service.datasets import read_dataset
+from service.features import featurizer_arrays, featurizer_config, fit_featurizer, parse_features
+from tests.small_models import small_draft
+
+TEXTS = [
+    "a small text editor for the terminal",
+    "library to read and write images",
+    "compiler for a small language",
+    "game of chess with a terminal interface",
+    "daemon that synchronises files over the network",
+    "fonts for the terminal",
+]
+NAMED = [{"red": 1.0, "green": 0.5}, {"blue": 2.0}, {"green": 1.0, "blue": 0.25, "alpha": 3.0}]
+
+
+def publish_model(store: Store, name: str, kind: str, seed: int = 0, n_labels: int = 11) -> Manifest:
+    """Publish a random label tree over features of a kind: raw, named, tfidf or hashing."""
+    if kind == "raw":
+        features: dict[str, Any] = {"kind": "raw", "norm": "l2"}
+        return store.publish(name, small_draft(seed, n_labels=n_labels, features=features))
+    instances = [{"features": x} for x in NAMED] if kind == "named" else [{"text": x} for x in TEXTS]
+    with TemporaryDirectory() as directory:
+        file = Path(directory) / "train.jsonl"
+        file.write_text("".join(json.dumps({**x, "labels": ["label::0"]}) + "\n" for x in instances))
+        dataset = read_dataset(file)
+    chosen = parse_features(kind, {"n_features": "256"} if kind == "hashing" else {})
+    featurizer, _ = fit_featurizer(dataset, chosen)
+    draft = small_draft(
+        seed,
+        n_labels=n_labels,
+        n_features=featurizer.n_features,
+        features=featurizer_config(featurizer),
+        extra=featurizer_arrays(featurizer),
+    )
+    return store.publish(name, draft)
+
+
+def publish_all(root: Path) -> Store:
+    """Publish a model of each kind: raw (two versions), named, text (tf-idf) and hashed."""
+    store = Store(root)
+    publish_model(store, "raw", "raw", seed=1)
+    publish_model(store, "raw", "raw", seed=2)
+    publish_model(store, "named", "named")
+    publish_model(store, "text", "tfidf")
+    publish_model(store, "hashed", "hashing")
+    store.promote("raw", 1, "stable")
+    return store

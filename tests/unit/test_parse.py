@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from service.api.parse import (
+    Line,
+    NamedInstance,
+    Options,
+    PredictQuery,
+    RawInstance,
+    TextInstance,
+    parse_line,
+    parse_options,
+    parse_predict,
+)
+from service.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from service.settings import Limits
+
+LIMITS = Limits()
+RAW = {"indices": [3, 17], "values": [0.5, 1]}
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps({"instances": [{"text": "a"}], **fields}).encode()
+
+
+def fault(data: bytes, limits: Limits = LIMITS) -> BadInput:
+    with pytest.raises(BadInput) as caught:
+        parse_predict(data, limits)
+    return caught.value
+
+
+def limited(**limits: int) -> Limits:
+    return LIMITS.model_copy(update=limits)
+
+
+def test_a_request_with_everything() -> None:
+    data = body(
+        instances=[{"text": "é"}, RAW, {"features": {"w": 0.5, "v": 2}}],
+        top_r=7,
+        threshold="tuned",
+        beam_width=3,
+        exact=True,
+        allow_labels=["a"],
+        deny_labels=[],
+        explain=False,
+        deadline_ms=None,
+    )
+    instances = [TextInstance("é"), RawInstance([3, 17], [0.5, 1]), NamedInstance({"w": 0.5, "v": 2})]
+    options = Options(7, "tuned", 3, True, ["a"], [])
+    assert parse_predict(data, LIMITS) == PredictQuery(instances, options)
+
+
+def test_defaults() -> None:
+    assert parse_predict(body(), LIMITS) == PredictQuery([TextInstance("a")], Options(5, None, 10, False))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"nope",
+        b'{"instances": [{"text": NaN}]}',
+        b'{"instances": [{"indices": [1], "values": [Infinity]}]}',
+        b'{"instances": [{"indices": [1], "values": [1e400]}]}',
+        b'{"instances": [{"text": "\\ud800"}]}',
+        b'{"instances": [{"text": "\xff"}]}',
+        b'{"instances": [{"text": "\xed\xa0\x80"}]}',
+        b"\xef\xbb\xbf{}",
+        b'{"instances": [{"text": "a"}]} trailing',
+        b"[" * 100_000,
+        b'{"a":' * 2000 + b"1" + b"}" * 2000,
+    ],
+)
+def test_what_is_not_json(data: bytes) -> None:
+    assert isinstance(fault(data), MalformedJson)
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "says"),
+    [
+        (b"[]", "", "an object, found an array of 0"),
+        (b"null", "", "an object, found null"),
+        (b"{}", "instances", "found none"),
+        (body(instances=[]), "instances", "at least one"),
+        (body(instances={}), "instances", "an array"),
+        (body(instances=["a"]), "instances[0]", 'found "a"'),
+        (body(instances=[{"text": "a"}, {}]), "instances[1]", "none of them"),
+        (body(instances=[{"text": "a", **RAW}]), "instances[0]", "text and indices and values"),
+        (body(instances=[{"text": "a", "features": {}}]), "instances[0]", "text and features"),
+        (body(instances=[{"indices": [1]}]), "instances[0]", "found indices"),
+        (body(instances=[{"text": "a", "id": 1}]), "instances[0].id", "another field"),
+        (body(instances=[{"text": 1}]), "instances[0].text", "a string, found 1"),
+        (body(instances=[{"text": None}]), "instances[0].text", "found null"),
+        (body(instances=[{"indices": [True], "values": [1]}]), "instances[0].indices[0]", "found true"),
+        (body(instances=[RAW, {"indices": [0, "1"], "values": [1, 1]}]), "instances[1].indices[1]", '"1"'),
+        (body(instances=[{"indices": [1.0], "values": [1]}]), "instances[0].indices[0]", "found 1.0"),
+        (body(instances=[{"indices": [[]], "values": [1]}]), "instances[0].indices[0]", "an array"),
+        (body(instances=[{"indices": [1], "values": [False]}]), "instances[0].values[0]", "found false"),
+        (body(instances=[{"indices": [1], "values": [None]}]), "instances[0].values[0]", "found null"),
+        (body(instances=[{"indices": [1], "values": []}]), "instances[0].values", "as many"),
+        (body(instances=[{"indices": 1, "values": []}]), "instances[0].indices", "an array"),
+        (body(instances=[{"features": []}]), "instances[0].features", "an object"),
+        (body(instances=[{"features": {"a": "1"}}]), "instances[0].features.a", 'found "1"'),
+        (body(instances=[{"features": {"a": True}}]), "instances[0].features.a", "found true"),
+        (body(topr=5), "topr", "another field"),
+        (body(top_r=0), "top_r", "at least 1"),
+        (body(top_r=-3), "top_r", "at least 1"),
+        (body(top_r=True), "top_r", "an integer"),
+        (body(top_r="5"), "top_r", "an integer"),
+        (body(top_r=5.0), "top_r", "an integer"),
+        (body(top_r=None), "top_r", "an integer"),
+        (body(beam_width=0), "beam_width", "at least 1"),
+        (body(exact=1), "exact", "true or false"),
+        (body(threshold="best"), "threshold", "tuned"),
+        (body(threshold=True), "threshold", "found true"),
+        (body(threshold=1.5), "threshold", "from 0 to 1"),
+        (body(threshold=-0.1), "threshold", "from 0 to 1"),
+        (body(threshold=[]), "threshold", "an array"),
+        (body(allow_labels="a"), "allow_labels", "an array"),
+        (body(allow_labels=["a", 1]), "allow_labels[1]", "a string"),
+        (body(deny_labels={}), "deny_labels", "an array"),
+    ],
+)
+def test_a_wrong_field_is_named_by_its_path(data: bytes, path: str, says: str) -> None:
+    error = fault(data)
+    assert isinstance(error, BadRequest)
+    assert (error.path or "") == path
+    assert says in str(error)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [({"explain": True}, "explain"), ({"deadline_ms": 5}, "deadline_ms"), ({"deadline_ms": 0}, "deadline_ms")],
+)
+def test_options_of_later_releases(fields: dict[str, Any], path: str) -> None:
+    error = fault(body(**fields))
+    assert isinstance(error, UnsupportedOption)
+    assert error.path == path
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "make", "path"),
+    [
+        ("instances_max", 3, lambda n: body(instances=[{"text": "a"}] * n), "instances"),
+        (
+            "features_max",
+            3,
+            lambda n: body(instances=[{"indices": [1] * n, "values": [1] * n}]),
+            "instances[0]",
+        ),
+        (
+            "features_max",
+            3,
+            lambda n: body(instances=[{"features": {str(i): 1 for i in range(n)}}]),
+            "instances[0].features",
+        ),
+        ("text_bytes_max", 8, lambda n: body(instances=[{"text": "x" * n}]), "instances[0].text"),
+        ("text_bytes_max", 8, lambda n: body(instances=[{"text": "éé" + "y" * (n - 4)}]), "instances[0].text"),
+        ("name_bytes_max", 4, lambda n: body(instances=[{"features": {"x" * n: 1}}]), "instances[0].features"),
+        ("name_bytes_max", 4, lambda n: body(allow_labels=["x" * n]), "allow_labels"),
+        ("top_r_max", 9, lambda n: body(top_r=n), "top_r"),
+        ("beam_width_max", 9, lambda n: body(beam_width=n), "beam_width"),
+        ("label_list_max", 2, lambda n: body(allow_labels=["a"] * n), "allow_labels"),
+        ("label_list_max", 2, lambda n: body(deny_labels=["a"] * n), "deny_labels"),
+        ("answer_labels_max", 8, lambda n: body(top_r=n), "top_r"),
+    ],
+)
+def test_each_limit_at_n_and_one_more(limit: str, most: int, make: Any, path: str) -> None:
+    limits = limited(**{limit: most})
+    if limit != "top_r_max":
+        limits = limits.model_copy(update={"top_r_max": 1000})
+    parse_predict(make(most), limits)
+    error = fault(make(most + 1), limits)
+    assert isinstance(error, LimitExceeded)
+    assert error.path == path
+    assert limit in str(error)
+    assert str(most) in str(error)
+
+
+def test_answers_are_limited_by_instances_times_top_r() -> None:
+    limits = limited(answer_labels_max=10)
+    parse_predict(body(instances=[{"text": "a"}] * 2, top_r=5), limits)
+    assert fault(body(instances=[{"text": "a"}] * 3, top_r=5), limits).path == "top_r"
+
+
+def test_a_huge_integer_is_still_an_index_here() -> None:
+    data = b'{"instances": [{"indices": [18446744073709551615], "values": [1]}]}'
+    assert parse_predict(data, LIMITS).instances == [RawInstance([(1 << 64) - 1], [1])]
+
+
+@pytest.mark.parametrize("identity", ["x", 7, None])
+def test_a_line_with_an_identity(identity: str | int | None) -> None:
+    line = json.dumps({"id": identity, "text": "a"}).encode()
+    assert parse_line(line, LIMITS) == Line(TextInstance("a"), identity)
+
+
+@pytest.mark.parametrize("identity", [True, 1.5, [], {}])
+def test_an_identity_is_a_string_or_an_integer(identity: Any) -> None:
+    with pytest.raises(BadRequest, match="string or an integer"):
+        parse_line(json.dumps({"id": identity, "text": "a"}).encode(), LIMITS)
+
+
+def test_paths_within_a_line() -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_line(b'{"indices": [true], "values": [1]}', LIMITS)
+    assert caught.value.path == "indices[0]"
+
+
+def test_options_of_a_query_string() -> None:
+    query = b"top_r=3&threshold=0.25&beam_width=2&exact=true&allow_labels=a&allow_labels=b%20c&deny_labels="
+    assert parse_options(query, LIMITS) == Options(3, 0.25, 2, True, ["a", "b c"], [""])
+    assert parse_options(b"threshold=tuned", LIMITS).threshold == "tuned"
+    assert parse_options(b"threshold=null&explain=false", LIMITS) == Options()
+    assert parse_options(b"", LIMITS) == Options()
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [
+        (b"topr=3", "topr"),
+        (b"instances=3", "instances"),
+        (b"top_r=3&top_r=4", "top_r"),
+        (b"top_r=", "top_r"),
+        (b'top_r="3"', "top_r"),
+        (b"top_r=1e2", "top_r"),
+        (b"exact=yes", "exact"),
+        (b"threshold=NaN", "threshold"),
+        (b"threshold=2", "threshold"),
+        (b"allow_labels=%ff", None),
+        (b"\xff=1", None),
+    ],
+)
+def test_a_wrong_query_string(query: bytes, path: str | None) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_options(query, LIMITS)
+    assert caught.value.path == path

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.errors import BadParameter
+from service.settings import Limits, Settings, read_settings, variables
+
+
+@pytest.fixture(autouse=True)
+def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in list(os.environ):
+        if name.upper().startswith("XYLEM_"):
+            monkeypatch.delenv(name)
+
+
+def test_defaults_without_any_variable() -> None:
+    assert read_settings() == Settings()
+    assert read_settings().store == Path("store")
+
+
+def test_a_variable_and_an_override(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XYLEM_STORE", "/models")
+    monkeypatch.setenv("XYLEM_TOP_R_MAX", "7")
+    monkeypatch.setenv("XYLEM_ACCESS_LOG", "false")
+    settings = read_settings()
+    assert (settings.store, settings.limits.top_r_max, settings.access_log) == (Path("/models"), 7, False)
+    assert read_settings(store="elsewhere").store == Path("elsewhere")
+
+
+def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XYLEM_STORE", "")
+    assert read_settings().store == Path("store")
+
+
+def test_the_kernel_cache_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XYLEM_KERNEL_CACHE", "/cache")
+    read_settings()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("XYLEM_TOPR_MAX", "did you mean XYLEM_TOP_R_MAX?"),
+        ("XYLEM_LIMITS", "no such one"),
+        ("xylem_store", "did you mean XYLEM_STORE?"),
+        ("XYLEM_", "no such one"),
+    ],
+)
+def test_an_unknown_variable_refuses_to_start(monkeypatch: pytest.MonkeyPatch, name: str, says: str) -> None:
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(BadParameter) as caught:
+        read_settings()
+    assert str(caught.value).startswith(f"{name}: expected")
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("XYLEM_TOP_R_MAX", "0"),
+        ("XYLEM_TOP_R_MAX", "many"),
+        ("XYLEM_TOP_R_MAX", "1.5"),
+        ("XYLEM_BODY_BYTES_MAX", "1e30"),
+        ("XYLEM_STORE_POLL_SECONDS", "nan"),
+        ("XYLEM_STORE_POLL_SECONDS", "inf"),
+        ("XYLEM_STORE_POLL_SECONDS", "0"),
+        ("XYLEM_DRAIN_SECONDS", "-1"),
+        ("XYLEM_LOG_LEVEL", "loud"),
+        ("XYLEM_ACCESS_LOG", "perhaps"),
+    ],
+)
+def test_a_bad_value_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BadParameter) as caught:
+        read_settings()
+    assert str(caught.value).startswith(f"{name}: ")
+    assert repr(value) in str(caught.value)
+
+
+def test_settings_are_frozen_and_survive_a_spawn() -> None:
+    settings = read_settings()
+    with pytest.raises(ValidationError):
+        settings.store = Path("x")
+    with pytest.raises(ValidationError):
+        settings.limits.top_r_max = 1
+    assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301
+
+
+def test_every_limit_is_finite_and_no_two_settings_share_a_name() -> None:
+    for field in Limits.model_fields.values():
+        assert any(getattr(bound, "le", None) for bound in field.metadata), field
+    assert len(variables()) == len(Settings.model_fields) - 1 + len(Limits.model_fields)
