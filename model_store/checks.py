@@ -69,6 +69,7 @@ FAULTS: dict[int, tuple[str, str]] = {
     34: ("leaf_ptr", "no labels at an inner node"),
     35: ("leaf_label", "labels below n_labels, ascending within a leaf"),
     36: ("leaf_value", "values from 0 to 1"),
+    37: ("child_ptr", "children at the root of a label tree"),
 }
 """What a fault means: the array at whose index it was found, and what was expected there. An array of more
 than one dimension is indexed as if it were flat."""
@@ -263,6 +264,8 @@ def _check_labels(
             if label != -1:
                 return 5, n, label
             continue
+        if parent[n] < 0:
+            return 37, n, 0
         if label < 0 or label >= n_labels:
             return 4, n, label
         if label_leaf[tree[n], label] != n:

@@ -34,7 +34,7 @@ def random_tree(
 ) -> Tree:
     """A complete tree of `n_labels` leaves, numbered breadth-first."""
     levels = [n_labels]
-    while levels[-1] > 1:
+    while levels[-1] > 1 or len(levels) == 1:
         levels.append(-(-levels[-1] // arity))
     levels.reverse()
     counts: list[int] = []

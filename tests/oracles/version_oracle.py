@@ -94,6 +94,8 @@ def labels_hold(manifest: Manifest, a: dict[str, Any], children: list[range], tr
     node_label, n = a["ensemble/node_label"], manifest.n_nodes
     if manifest.kind == "decision-tree":
         return node_label == [-1] * n
+    if not all(children[: manifest.n_trees]):
+        return False
     label_leaf = [[-1] * manifest.n_labels for _ in range(manifest.n_trees)]
     for i in range(n):
         if children[i]:

@@ -1,0 +1,108 @@
+"""R1: publishers that are killed at random moments, by a process that forks them.
+
+python -m tests.publishers kill ROOT ROUNDS SEED: kill -9 one publisher a round, and look at the store.
+python -m tests.publishers race ROOT PROCESSES EACH: several publish the same model at once.
+Each prints one JSON object. The parent has loaded everything before it forks, so a round takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from model_store.errors import ModelNotFound
+from model_store.store import Store
+from model_store.version import Draft
+from tests.small_models import small_draft
+
+ROUND_SECONDS_MAX = 0.08
+
+
+def publish_for_ever(root: Path, draft: Draft, ready: int) -> None:
+    store = Store(root)
+    os.write(ready, b"!")
+    while True:
+        store.publish("m", draft)
+        store.promote("m", store.resolve("m"), "stable")
+
+
+def latest(store: Store) -> int:
+    try:
+        return store.open("m").manifest.version
+    except ModelNotFound:
+        return 0
+
+
+def kill(root: Path, rounds: int, seed: int) -> dict[str, Any]:
+    """Kill publishers; count versions lost, unservable, and steps backwards."""
+    draft, rng = small_draft(n_labels=3, n_features=40, n_trees=1), random.Random(seed)
+    Store(root).publish("warm", draft)
+    Store(root).open("warm")
+    before, backwards, unservable, abandoned = 0, 0, 0, 0
+    for _ in range(rounds):
+        read_end, write_end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            publish_for_ever(root, draft, write_end)
+        os.read(read_end, 1)
+        time.sleep(rng.uniform(0, ROUND_SECONDS_MAX))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(read_end)
+        os.close(write_end)
+        store = Store(root)
+        abandoned += len(list((root / "staging").iterdir()))
+        try:
+            now = latest(store)
+            for version in store.versions("m")[-2:]:
+                store.verify("m", version)
+        except Exception as error:
+            unservable += 1
+            print(error, file=sys.stderr)
+            continue
+        backwards += now < before
+        before = now
+        if before > 40:
+            for version in store.versions("m")[:-3]:
+                if version not in [store.resolve("m"), store.resolve("m", "stable")]:
+                    store.delete("m", version)
+    store = Store(root)
+    store.collect()
+    left = len(list((root / "staging").iterdir()))
+    return {
+        "published": before,
+        "unservable": unservable,
+        "backwards": backwards,
+        "abandoned": abandoned,
+        "left": left,
+    }
+
+
+def race(root: Path, processes: int, each: int) -> dict[str, Any]:
+    """Publish from several processes at once, with a collector among them."""
+    draft = small_draft(n_labels=3, n_features=40, n_trees=1)
+    Store(root).publish("warm", draft)
+    children = []
+    for number in range(processes + 1):
+        child = os.fork()
+        if child == 0:
+            for _ in range(each):
+                Store(root).collect() if number == processes else Store(root).publish("m", draft)
+            os._exit(0)
+        children.append(child)
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    store = Store(root)
+    for version in store.versions("m"):
+        store.verify("m", version)
+    return {"statuses": statuses, "versions": store.versions("m"), "latest": store.resolve("m")}
+
+
+if __name__ == "__main__":
+    action = {"kill": kill, "race": race}[sys.argv[1]]
+    print(json.dumps(action(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))))
