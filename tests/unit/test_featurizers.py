@@ -28,8 +28,8 @@ from service.features import (
 from service.features.blocks import BLOCK_TEXTS
 from service.rows import SparseRows
 from tests.datasets_helpers import check_sparse
+from tests.oracles.hashes import slow_hash
 from tests.real_texts import TEXTS
-from tests.unit.test_names import slow_hash
 
 FILES = {
     "tfidf": ("a.jsonl", '{"text": "one two", "labels": ["a"]}\n{"text": "two three", "labels": ["b"]}\n'),

@@ -13,20 +13,10 @@ from model_store.names import (
     find_names,
     name_of,
 )
+from tests.oracles.hashes import slow_hash
 
 HASHES = [0x82A2A958A9BECE5B, 0x6E673288764AD2D0, 0xB20D74C1FA6B5421, 0xE11518ACC326D0E8]
 NAMES = ["role::program", "a", "A", "ä", "日本語", "a b", "🦊", "x" * NAME_BYTES_MAX]
-
-
-def slow_hash(data: bytes) -> int:
-    """FNV-1a, then the finaliser of MurmurHash3, with Python's integers."""
-    word = (1 << 64) - 1
-    h = 0xCBF29CE484222325
-    for byte in data:
-        h = ((h ^ byte) * 0x100000001B3) & word
-    h = ((h ^ (h >> 33)) * 0xFF51AFD7ED558CCD) & word
-    h = ((h ^ (h >> 33)) * 0xC4CEB9FE1A85EC53) & word
-    return h ^ (h >> 33)
 
 
 def read_only(table: NameTable) -> NameTable:
