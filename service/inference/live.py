@@ -16,7 +16,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
-from model_store.errors import AliasNotFound, InvalidName, ModelNotFound, NotFound, StoreError
+from model_store.errors import (
+    AliasNotFound,
+    InvalidName,
+    ModelNotFound,
+    NotFound,
+    StoreError,
+    StoreUnreadable,
+)
 from model_store.identifiers import is_version
 from model_store.store import ModelInfo, Store
 from model_store.version import Model
@@ -183,8 +190,9 @@ class LiveModels(Generic[T]):
             except TimeoutError:
                 pass
             if self._woken.is_set():
-                self._failures.clear()
                 self._woken.clear()
+                for key, failure in self._failures.copy().items():
+                    self._failures[key] = failure._replace(retry_at=0.0)
             await loop.run_in_executor(self._looker, self.look)
             self._forget_deleted()
 
@@ -205,7 +213,10 @@ class LiveModels(Generic[T]):
         try:
             generation = self._store.generation()
             if self._state is None or self._state.generation != generation or self._has_retry():
-                self._state = self._next_state(generation, self._store.models())
+                infos = self._store.models()
+                if self.models and not infos:
+                    raise StoreUnreadable("expected models as before, found none: is the disk still there?")
+                self._state = self._next_state(generation, infos)
             self._store_error = None
         except Exception as error:
             if self._store_error is None:
