@@ -110,7 +110,8 @@ class KernelCacheLocator(_CacheLocator):  # type: ignore[misc]
 config.CACHE_LOCATOR_CLASSES = "model_store.jit.KernelCacheLocator,UserWideCacheLocator"
 
 
-_OPTIONS = {"cache": True, "nogil": True, "error_model": "numpy"}
+_OPTIONS: Any = {"cache": True, "nogil": True, "error_model": "numpy"}
+_BORROWING: Any = {**_OPTIONS, "_nrt": False}
 
 
 def kernel(function: F) -> F:
@@ -135,13 +136,13 @@ def borrowing_kernel(function: F) -> F:
     Without numba's reference counts, whose atomic updates at every use of a NamedTuple's field took half the
     time of a traversal. Such a kernel can neither create arrays nor return them; slices are fine.
     """
-    compiled: F = numba.njit(**_OPTIONS, _nrt=False)(function)
+    compiled: F = numba.njit(**_BORROWING)(function)
     return compiled
 
 
 def borrowing_inlined(function: F) -> F:
     """Compile a helper of borrowing kernels into each that calls it."""
-    compiled: F = numba.njit(**_OPTIONS, _nrt=False, forceinline=True)(function)
+    compiled: F = numba.njit(**_BORROWING, forceinline=True)(function)
     return compiled
 
 

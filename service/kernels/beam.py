@@ -99,7 +99,9 @@ def _search_tree(
         for k in range(n_beam):
             node, score = work.beam_node[k], work.beam_score[k]
             score_in_turn(ensemble, work.beam_node, work.row, k, n_beam, indptr, indices, values, work)
-            cut = _cut(ensemble, link, node, score, n_next == beam_width, n_best == top_r, work)
+            next_floor = work.next_score[0] if n_next == beam_width else np.float32(-np.inf)
+            best_floor = work.best_score[0] if n_best == top_r else np.float32(-np.inf)
+            cut = cut_of(ensemble, link, node, score, next_floor, best_floor, work)
             child = ensemble.child_ptr[node]
             n_children = ensemble.child_ptr[node + 1] - child
             for tile in range(0, n_children, LANES):
@@ -129,24 +131,20 @@ def _search_tree(
 
 
 @inlined
-def _cut(
+def cut_of(
     ensemble: TreeEnsemble,
     link: int,
     node: int,
     score: np.float32,
-    is_beam_full: bool,
-    is_answer_full: bool,
+    next_floor: np.float32,
+    best_floor: np.float32,
     work: Workspace,
 ) -> np.float32:
-    """Return a margin that a child must exceed to enter the next level's beam or the answer.
+    """Return a margin that a node's child must exceed to enter the next level's beam or the answer.
 
-    By it whole vectors of children are passed over; -inf while there is room, and for leaves of ensembles.
+    By it whole vectors of children are passed over. The floors are the least scores that can enter, -inf
+    while there is room.
     """
-    next_floor, best_floor = np.float32(-np.inf), np.float32(-np.inf)
-    if is_beam_full:
-        next_floor = work.next_score[0]
-    if is_answer_full and ensemble.child_ptr[0] == 1:
-        best_floor = work.best_score[0]
     below = work.below[ensemble.node_chunk[node]]
     if below == ALL_LEAVES:
         next_floor = best_floor
