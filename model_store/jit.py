@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
-from numba.core import config
+from numba.core import config as _numba_config
 from numba.core.caching import _CacheLocator
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_CONFIG: Any = _numba_config
+"""numba sets its attributes when it is imported; its type stubs do not know them."""
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("model_store", "service")
@@ -35,7 +38,7 @@ def cache_dir() -> Path:
     """
     base = os.environ.get("XYLEM_KERNEL_CACHE")
     root = Path(base) if base else Path.home() / ".cache" / "xylem" / "kernels"
-    return root / ("checked" if config.BOUNDSCHECK else "plain")
+    return root / ("checked" if _CONFIG.BOUNDSCHECK else "plain")
 
 
 @functools.cache
@@ -68,7 +71,7 @@ def source_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-class KernelCacheLocator(_CacheLocator):  # type: ignore[misc]
+class KernelCacheLocator(_CacheLocator):
     """numba cache locator: one directory for all kernels, stamped with the digest of the sources."""
 
     def __init__(self, function: Callable[..., Any], file: Path) -> None:
@@ -107,7 +110,7 @@ class KernelCacheLocator(_CacheLocator):  # type: ignore[misc]
         return str(self._line)
 
 
-config.CACHE_LOCATOR_CLASSES = "model_store.jit.KernelCacheLocator,UserWideCacheLocator"
+_CONFIG.CACHE_LOCATOR_CLASSES = "model_store.jit.KernelCacheLocator,UserWideCacheLocator"
 
 
 _OPTIONS: Any = {"cache": True, "nogil": True, "error_model": "numpy"}

@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.evaluation": {"service.kernels", "model_store"},
     "service.features": {"service.kernels", "service.datasets", "model_store"},
     "service.datasets": {"service.kernels", "model_store"},
-    "service.kernels": {"model_store.ensemble", "model_store.jit", "model_store.hashing"},
+    "service.kernels": {f"model_store.{name}" for name in ("ensemble", "bits", "hashing", "jit")},
     "model_store": set(),
     "service.rows": set(),
     "service.errors": set(),
