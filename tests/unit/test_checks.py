@@ -1,0 +1,243 @@
+"""One version made wrong for every fault that the checks can name."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model_store.build import build_ensemble
+from model_store.checks import BFLOAT16_CHILDREN_MAX, FAULTS, check_version
+from model_store.ensemble import Tree
+from model_store.errors import Corrupt
+from model_store.names import build_names
+from model_store.version import Draft, manifest_of
+from tests.small_models import small_draft
+
+LABEL_TREE = small_draft(n_labels=9, n_features=70, n_trees=2, arity=3, share=0.2)
+DECISION_TREE = small_draft(3, kind="decision-tree", n_labels=6, n_features=64)
+INF = 0x7F800000
+
+
+def sparse_row_of(draft: Draft, length: int) -> int:
+    """Return the place of the first sparse word of a row of at least so many, in the first chunk."""
+    ensemble = draft.ensemble
+    row_ptr = ensemble.row_ptr[: ensemble.row_start[1]]
+    return int(row_ptr[np.flatnonzero(np.diff(row_ptr) >= length)[0]])
+
+
+ROW = sparse_row_of(LABEL_TREE, 2)
+N_NODES = len(LABEL_TREE.ensemble.parent)
+LEAF = int(np.flatnonzero(LABEL_TREE.ensemble.node_chunk < 0)[0])
+
+Change = Callable[[Any], None]
+
+
+def put(index: Any, value: Any) -> Change:
+    def change(array: Any) -> None:
+        array[index] = value
+
+    return change
+
+
+def swap(i: int, j: int) -> Change:
+    def change(array: Any) -> None:
+        array[[i, j]] = array[[j, i]]
+
+    return change
+
+
+def add(index: Any, value: int) -> Change:
+    def change(array: Any) -> None:
+        array[index] += value
+
+    return change
+
+
+def infinite_word(array: Any) -> None:
+    array[0] = (int(array[0]) & 0xFFFFFFFF) | INF << 32
+
+
+LABEL_FAULTS: list[tuple[int, str, Change]] = [
+    (1, "child_ptr", put(0, 1)),
+    (1, "child_ptr", put(-1, N_NODES + 1)),
+    (2, "child_ptr", put(1, 1)),
+    (2, "child_ptr", put(1, 2**31 - 1)),
+    (3, "parent", put(0, 1)),
+    (3, "parent", put(2, 1)),
+    (4, "node_label", put(LEAF, -1)),
+    (4, "node_label", put(LEAF, 9)),
+    (5, "node_label", put(0, 0)),
+    (6, "label_leaf", put((0, 0), -1)),
+    (8, "node_chunk", put(0, 1)),
+    (8, "node_chunk", put(-1, 0)),
+    (10, "node_bias", put(0, 0.5)),
+    (11, "block_ptr", put(0, 1)),
+    (11, "block_ptr", put(-1, 10**9)),
+    (11, "block_ptr", put(1, -1)),
+    (12, "row_start", put(1, 10**18)),
+    (13, "sparse_ptr", put(1, -(10**18))),
+    (14, "dense_ptr", put(-1, 0)),
+    (17, "dense_ptr", add(1, -1)),
+    (18, "directory", put((0, 0, 1), 1)),
+    (19, "directory", put((0, 0, 0), 0xFF)),
+    (20, "directory", put((0, 0, 0), 0)),
+    (21, "blocks", put((0, 0), 0)),
+    (22, "blocks", put((2, 0), 0xFFFFFFFF)),
+    (23, "blocks", lambda blocks: blocks.__setitem__((0, 1), ~blocks[0, 0])),
+    (24, "blocks", put((0, 2), 1)),
+    (25, "blocks", put((0, 3), 1)),
+    (26, "row_start", add(1, -1)),
+    (27, "dense_ptr", add(1, -16)),
+    (28, "row_ptr", put(0, 1)),
+    (28, "row_ptr", put(1, -5)),
+    (28, "row_ptr", put(1, 2**31 - 1)),
+    (29, "sparse", swap(ROW, ROW + 1)),
+    (29, "sparse", put(0, 0xFFFFFFFF)),
+    (30, "sparse", infinite_word),
+    (31, "dense", lambda dense: dense.view(np.uint32).__setitem__(0, 0x7F800001)),
+    (32, "dense", put(15, 1.0)),
+]
+DECISION_FAULTS: list[tuple[int, str, Change]] = [
+    (5, "node_label", put(-1, 0)),
+    (33, "leaf_ptr", put(-1, 0)),
+    (34, "leaf_ptr", lambda leaf_ptr: np.maximum(leaf_ptr[1:], 1, out=leaf_ptr[1:])),
+    (35, "leaf_label", put(0, 6)),
+    (35, "leaf_label", put(0, -1)),
+    (36, "leaf_value", put(0, 1.5)),
+    (36, "leaf_value", put(0, -0.1)),
+]
+
+
+def refusal(draft: Draft, arrays: dict[str, Any], **counts: Any) -> Corrupt:
+    with pytest.raises(Corrupt) as caught:
+        check_version(dataclasses.replace(manifest_of(draft), **counts), arrays)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("draft", "fault", "name", "change"),
+    [(LABEL_TREE, *case) for case in LABEL_FAULTS] + [(DECISION_TREE, *case) for case in DECISION_FAULTS],
+    ids=[f"{case[0]}-{case[1]}" for case in LABEL_FAULTS]
+    + [f"decision-{case[0]}-{case[1]}" for case in DECISION_FAULTS],
+)
+def test_each_fault_is_named(draft: Draft, fault: int, name: str, change: Change) -> None:
+    arrays = draft.arrays()
+    arrays[f"ensemble/{name}"] = arrays[f"ensemble/{name}"].copy()
+    change(arrays[f"ensemble/{name}"])
+    error = refusal(draft, arrays)
+    where, expected = FAULTS[fault]
+    assert error.expected == expected
+    assert error.where.startswith(f"ensemble.{where}.npy[")
+
+
+def test_every_fault_is_tested() -> None:
+    tested = {case[0] for case in LABEL_FAULTS + DECISION_FAULTS}
+    elsewhere = {7, 9, 15, 37}
+    too_large = {16}  # would take 2^31 words
+    assert tested | elsewhere | too_large == FAULTS.keys()
+
+
+def test_a_label_without_leaf_named_by_label_leaf() -> None:
+    draft = small_draft(n_labels=2, n_features=5, n_trees=1)
+    ensemble = draft.ensemble._replace(label_leaf=np.array([[1, 2, 1]], np.int32))
+    arrays = {**small_draft(n_labels=3, n_features=5, n_trees=1).arrays()}
+    arrays.update({f"ensemble/{name}": array for name, array in ensemble._asdict().items()})
+    arrays["ensemble/node_label"] = np.array([-1, 0, 1], np.int32)
+    error = refusal(draft, arrays, n_labels=3)
+    assert error.expected == FAULTS[7][1]
+    assert error.where == "ensemble.label_leaf.npy[2]"
+
+
+def test_more_chunks_than_inner_nodes() -> None:
+    draft = small_draft(n_labels=2, n_features=5, n_trees=1)
+    arrays = draft.arrays()
+    for name in ("block_ptr", "row_start", "sparse_ptr", "dense_ptr"):
+        array = arrays[f"ensemble/{name}"]
+        arrays[f"ensemble/{name}"] = np.append(array, array[-1])
+    arrays["ensemble/directory"] = np.repeat(arrays["ensemble/directory"], 2, axis=0)
+    assert refusal(draft, arrays, n_chunks=2).expected == FAULTS[9][1]
+
+
+def test_a_root_without_children() -> None:
+    tree = Tree(np.array([1, 1], np.int32), np.array([0], np.int32), [None])
+    draft = small_draft(n_labels=1)
+    arrays = draft.arrays()
+    bare = build_ensemble([tree], 1, draft.n_features)
+    arrays.update({f"ensemble/{name}": array for name, array in bare._asdict().items()})
+    error = refusal(draft, arrays, n_trees=1, n_nodes=1, n_chunks=0)
+    assert error.expected == FAULTS[37][1]
+
+
+@pytest.mark.parametrize("n_children", [BFLOAT16_CHILDREN_MAX, BFLOAT16_CHILDREN_MAX + 1])
+def test_bfloat16_children_at_the_limit(n_children: int) -> None:
+    small = small_draft(n_labels=2, n_features=1, n_trees=1, weights="bfloat16")
+    e = small.ensemble
+    nodes = np.arange(n_children + 1, dtype=np.int32)
+    ensemble = e._replace(
+        child_ptr=np.concatenate([[1], np.full(n_children + 1, n_children + 1)]).astype(np.int32),
+        parent=np.where(nodes == 0, -1, 0).astype(np.int32),
+        node_label=nodes - 1,
+        label_leaf=nodes[1:].reshape(1, -1),
+        node_chunk=np.where(nodes == 0, 0, -1).astype(np.int32),
+        node_bias=np.zeros(n_children + 1, np.float32),
+        directory=np.zeros((1, 1, 2), np.uint32),
+        block_ptr=np.zeros(2, np.int64),
+        blocks=np.zeros((0, 4), np.uint32),
+        row_start=np.array([0, 1]),
+        row_ptr=np.zeros(1, np.int32),
+        sparse_ptr=np.zeros(2, np.int64),
+        sparse=np.zeros(0, np.uint32),
+        dense_ptr=np.zeros(2, np.int64),
+        dense=np.zeros(0, np.uint16),
+    )
+    draft = dataclasses.replace(
+        small, ensemble=ensemble, labels=build_names(map(str, range(n_children))), extra={}
+    )
+    if n_children <= BFLOAT16_CHILDREN_MAX:
+        manifest_of(draft)
+        return
+    with pytest.raises(Corrupt, match="at most 65536 children"):
+        manifest_of(draft)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("ensemble/parent", None, "expected an array ensemble/parent, found none"),
+        ("ensemble/parent", np.zeros(3, np.int32), r"expected int32\[\d+\], found int32\[3\]"),
+        ("ensemble/parent", np.zeros(3, np.int64), "found int64"),
+        ("ensemble/slots", np.zeros(0), None),
+        ("labels/offsets", np.array([0, 1]), r"expected int64\[10\]"),
+        ("labels/utf8", np.frombuffer(b"\xff" * 40, np.uint8), "table of names"),
+        (
+            "labels/counts",
+            np.array([1, 2, -3, 4, 5, 6, 7, 8, 9]),
+            r"labels\.counts\.npy\[2\]: expected a count",
+        ),
+        ("labels/counts", np.array([1]), r"expected int64\[9\]"),
+        ("features/names/utf8", np.zeros(3, np.uint8), "expected an array features/names/offsets"),
+        ("features/idf", np.array([1.0, np.nan]), r"features\.idf\.npy\[1\]: expected a finite number"),
+    ],
+)
+def test_arrays_that_do_not_fit(name: str, array: Any, message: str | None) -> None:
+    arrays = LABEL_TREE.arrays()
+    if array is None:
+        del arrays[name]
+    else:
+        arrays[name] = array
+    if message is None:
+        check_version(manifest_of(LABEL_TREE), arrays)  # an array more is no fault
+        return
+    with pytest.raises(Corrupt, match=message):
+        check_version(manifest_of(LABEL_TREE), arrays)
+
+
+def test_checks_write_nothing_and_take_read_only_arrays() -> None:
+    arrays = {name: array.copy() for name, array in LABEL_TREE.arrays().items()}
+    for array in arrays.values():
+        array.flags.writeable = False
+    check_version(manifest_of(LABEL_TREE), arrays)
