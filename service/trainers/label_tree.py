@@ -43,7 +43,8 @@ class ClassifierParameters(Parameters):
     def solving(self) -> Solving:
         """Return what the classifiers are trained with."""
         loss: Any = self.loss
-        return Solving(loss, self.cost, self.cost_decay, self.eps, self.max_epochs, self.prune)
+        cost = self.cost or (10.0 if loss == "logistic" else 1.0)
+        return Solving(loss, cost, self.cost_decay, self.eps, self.max_epochs, self.prune)
 
     def model_link(self) -> Link:
         """Return the link that goes with the loss."""

@@ -54,7 +54,7 @@ def test_whole_numbers_at_their_bounds(key, low, high):
 
 @pytest.mark.parametrize(
     ("key", "low", "high"),
-    [("cost", 1e-6, 1e6), ("cost_decay", 0, 1), ("eps", 1e-4, 10), ("prune", 0, 100)],
+    [("cost", 0, 1e6), ("cost_decay", 0, 1), ("eps", 1e-4, 10), ("prune", 0, 100)],
 )
 def test_numbers_at_their_bounds(key, low, high):
     for value in (low, high):
@@ -87,6 +87,22 @@ def test_refusals_say_expected_and_found(items, message):
 def test_a_whole_number_is_an_int_and_nothing_else(value):
     with pytest.raises(BadParameter, match="trees"):
         LabelTreeParameters(trees=value)
+
+
+@pytest.mark.parametrize(
+    ("items", "cost"),
+    [([], 1.0), (["loss=logistic"], 10.0), (["cost=3"], 3.0), (["loss=logistic", "cost=3"], 3.0)],
+)
+def test_cost_zero_is_what_suits_the_loss(items, cost):
+    assert parse_parameters("label-tree", items).solving().cost == cost
+
+
+@pytest.mark.parametrize(
+    ("items", "link"),
+    [([], "hinge3"), (["link=hinge2"], "hinge2"), (["loss=logistic"], "logistic")],
+)
+def test_link_follows_the_loss(items, link):
+    assert parse_parameters("label-tree", items).model_link() == link
 
 
 def test_unknown_trainers_are_refused():
