@@ -1,0 +1,1 @@
+"""Prediction: opened models answer rows; live models follow the store."""

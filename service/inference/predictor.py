@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -14,19 +14,26 @@ from model_store.ensemble import LINK_CODES
 from model_store.names import find_name
 from model_store.version import Model
 from service.errors import Unavailable, UnknownLabel
+from service.inference.buffers import BufferPool, Need
 from service.kernels.beam import beam_rows
+from service.kernels.beam_batch import beam_block
 from service.kernels.best_first import best_first_rows
 from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend
 from service.kernels.subtrees import least_thresholds, mark_allowed
 from service.kernels.threshold import threshold_rows
-from service.kernels.workspace import WORKSPACE_KINDS, Workspace, make_workspace
 from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
 
-_FEATURES_AT_LEAST = 256
-"""A workspace takes rows of this many features at least, so that it seldom has to grow."""
+_BLOCK_ROWS_MIN = 32
+"""From so many rows on, rows that need the same chunk are answered together."""
+
+_BLOCK_ENTRIES_MAX = 1 << 16
+"""Rows of a block times the beam width, and times top_r, at most: a few megabytes."""
+
+_PARTS_A_THREAD = 4
+"""Into so many parts for each thread are the rows of a batch cut, so that the threads end together."""
 
 
 class NodeThresholds(NamedTuple):
@@ -68,13 +75,6 @@ class Predictions(NamedTuple):
     exact: bool
 
 
-class _Buffers(NamedTuple):
-    """A workspace and its handle for the kernels."""
-
-    work: Workspace
-    lent: NDArray[np.int64]
-
-
 class Predictor:
     """Answers rows from one opened version. Safe to call from several threads at once."""
 
@@ -90,7 +90,8 @@ class Predictor:
         self.n_labels = model.manifest.n_labels
         self.n_features = model.manifest.n_features
         self._n_chunks = len(model.ensemble.directory)
-        self._idle: deque[_Buffers] = deque()
+        self._n_trees = int(model.ensemble.child_ptr[0])
+        self._buffers = BufferPool(model.ensemble)
 
     def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
         """Answer rows one after the other, on the calling thread.
@@ -126,10 +127,10 @@ class Predictor:
         return NodeThresholds(log)
 
     def warm_up(self) -> None:
-        """Compile or load every kernel that a request can need, by answering an empty row in every way."""
-        row = SparseRows(
-            np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), self.n_features
-        )
+        """Compile or load every kernel that a request can need, by answering empty rows in every way."""
+        nothing = np.empty(0, np.int32), np.empty(0, np.float32), self.n_features
+        row = SparseRows(np.zeros(2, np.int64), *nothing)
+        self.predict(SparseRows(np.zeros(_BLOCK_ROWS_MIN + 1, np.int64), *nothing), PredictOptions())
         thresholds = self.node_thresholds(np.ones(self.n_labels, np.float32))
         mask = self.label_mask(deny=())
         for options in (
@@ -156,11 +157,13 @@ class Predictor:
         labels = np.empty((n_rows, top_r), np.int32)
         scores = np.empty((n_rows, top_r), np.float32)
         mask = _ALL_ALLOWED if options.mask is None else options.mask
+        block_rows = self._block_rows(options, n_rows, beam_width, top_r)
+        kernel, extra = _traversal(options, beam_width, top_r, block_rows)
         is_exact = options.exact or options.threshold is not None
-        kernel, extra = _traversal(options, beam_width, top_r)
+        need = Need(longest, beam_width, top_r, is_exact, block_rows)
 
         def answer(first: int, last: int) -> None:
-            buffers = self._take_buffers(longest, beam_width, top_r, is_exact)
+            buffers = self._buffers.take(need)
             kernel(
                 self._lent,
                 *self._samples,
@@ -172,46 +175,31 @@ class Predictor:
                 last,
                 *extra,
                 mask,
-                buffers.lent,
+                *buffers.lent,
                 counts,
                 labels,
                 scores,
             )
-            self._idle.append(buffers)
+            self._buffers.give(buffers)
 
-        if threads > 1 and n_rows > 1:
-            _in_parts(answer, n_rows, threads)
+        if n_rows > max(block_rows, 1) or (threads > 1 and n_rows > 1):
+            _in_parts(answer, n_rows, threads, block_rows)
         else:
             answer(0, n_rows)
         return _gather(counts, labels, scores, is_exact)
 
-    def _take_buffers(self, n_features: int, beam_width: int, top_r: int, is_exact: bool) -> _Buffers:
-        """Return idle buffers that are large enough, or new ones; too small ones are dropped."""
-        try:
-            buffers = self._idle.pop()
-        except IndexError:
-            pass
-        else:
-            work = buffers.work
-            if (
-                work.block_at.shape[1] >= n_features
-                and len(work.beam_node) >= beam_width
-                and len(work.best_label) >= top_r
-                and (len(work.front_node) > 0 or not is_exact)
-            ):
-                return buffers
-        work = make_workspace(
-            self._ensemble,
-            n_features=max(n_features, _FEATURES_AT_LEAST),
-            beam_width=beam_width,
-            top_r=top_r,
-            exact=is_exact,
-        )
-        return _Buffers(work, lend(work, WORKSPACE_KINDS))
+    def _block_rows(self, options: PredictOptions, n_rows: int, beam_width: int, top_r: int) -> int:
+        """Return how many rows to send through the chunks together; 0 where rows go one by one.
+
+        Blocks pay from a few rows a chunk on. They are for beams in models of one tree.
+        """
+        if options.exact or options.threshold is not None or self._n_trees > 1 or n_rows < _BLOCK_ROWS_MIN:
+            return 0
+        return min(n_rows, max(1, _BLOCK_ENTRIES_MAX // max(beam_width, top_r)))
 
 
 def _traversal(
-    options: PredictOptions, beam_width: int, top_r: int
+    options: PredictOptions, beam_width: int, top_r: int, block_rows: int
 ) -> tuple[Callable[..., None], tuple[Any, ...]]:
     """Return the kernel for the options, and what it takes between the rows and the mask."""
     if options.threshold is not None:
@@ -221,13 +209,19 @@ def _traversal(
         return threshold_rows, (top_r, thresholds.log)
     if options.exact:
         return best_first_rows, (top_r,)
-    return beam_rows, (beam_width, top_r)
+    return beam_block if block_rows else beam_rows, (beam_width, top_r)
 
 
-def _in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int) -> None:
-    """Call answer(first, last) for parts of the rows that cover them, on so many threads."""
-    n_parts = min(n_rows, 4 * threads)
+def _in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int, block_rows: int) -> None:
+    """Call answer(first, last) for parts of the rows, none over block_rows (if not 0), on so many threads."""
+    n_parts = min(n_rows, _PARTS_A_THREAD * threads if threads > 1 else 1)
+    if block_rows:
+        n_parts = max(n_parts, -(-n_rows // block_rows))
     cuts = [n_rows * part // n_parts for part in range(n_parts + 1)]
+    if threads == 1:
+        for first, last in itertools.pairwise(cuts):
+            answer(first, last)
+        return
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(answer, cuts[:-1], cuts[1:]))
 

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from model_store.build import build_ensemble
 from model_store.ensemble import LINK_CODES
 from service.kernels.beam import beam_rows
+from service.kernels.beam_batch import BLOCK_KINDS, beam_block, make_block
 from service.kernels.best_first import best_first_rows
 from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend
+from service.kernels.subtrees import mark_allowed
 from service.kernels.threshold import threshold_rows
 from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
 from tests.oracles.trees import beam_probabilities, label_probabilities, random_forest, random_rows
@@ -33,7 +35,7 @@ forests = st.fixed_dictionaries(
 )
 
 
-def run(kernel, ensemble, link, rows, top_r, *, beam_width=10, extra=(), mask=ALL):
+def run(kernel, ensemble, link, rows, top_r, *, beam_width=10, extra=(), mask=ALL, block=()):
     """Return one {label: score} a row, in the order answered."""
     indptr, indices, _ = rows
     work = make_workspace(
@@ -54,6 +56,7 @@ def run(kernel, ensemble, link, rows, top_r, *, beam_width=10, extra=(), mask=AL
         *extra,
         mask,
         lend(work, WORKSPACE_KINDS),
+        *block,
         counts,
         labels,
         scores,
@@ -198,6 +201,23 @@ def test_bfloat16_is_float32_with_rounded_weights(n_trees):
     answers = run(beam_rows, ensemble, "hinge2", rows, 5, beam_width=500, extra=(500, 5))
     for answer, row in zip(answers, row_dicts(rows), strict=True):
         check_top(answer, label_probabilities(rounded, "hinge2", row, 50), 5, all_labels(trees))
+
+
+@settings(max_examples=40, deadline=None)
+@given(forests, st.sampled_from(list(LINK_CODES)), st.integers(1, 8), st.integers(1, 6), st.booleans())
+def test_a_block_gives_the_bits_of_single_rows(forest, link, top_r, beam_width, masked):
+    _, ensemble = random_forest(**{**forest, "n_trees": 1})
+    rows = random_rows(forest["seed"], 40, forest["n_features"])
+    mask = ALL
+    if masked:
+        allowed = np.random.default_rng(forest["seed"]).random(forest["n_labels"]) < 0.5
+        mask = np.empty(len(ensemble.parent), np.uint8)
+        mark_allowed(ensemble, allowed.astype(np.uint8), mask)
+    block = make_block(ensemble, n_rows=50, beam_width=beam_width + 2, top_r=top_r + 1)
+    options = {"beam_width": beam_width, "extra": (beam_width, top_r), "mask": mask}
+    alone = run(beam_rows, ensemble, link, rows, top_r, **options)
+    together = run(beam_block, ensemble, link, rows, top_r, **options, block=(lend(block, BLOCK_KINDS),))
+    assert [list(answer.items()) for answer in alone] == [list(answer.items()) for answer in together]
 
 
 def test_equal_scores_come_in_the_order_of_labels():

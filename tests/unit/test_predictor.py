@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
 
 import numpy as np
 import pytest
 
+import service.inference.predictor as predictor_module
 from model_store.store import Store
 from service.errors import Unavailable, UnknownLabel
 from service.inference.predictor import Predictions, PredictOptions, Predictor
 from service.kernels.beam import beam_rows
+from service.kernels.beam_batch import beam_block
 from service.kernels.best_first import best_first_rows
 from service.kernels.subtrees import least_thresholds, mark_allowed
 from service.kernels.threshold import threshold_rows
@@ -21,10 +24,13 @@ from tests.small_models import small_draft
 N_FEATURES = 70
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
+@pytest.fixture(scope="module", params=[1, 3], ids=["one-tree", "three-trees"])
+def model(tmp_path_factory, request):
     store = Store(tmp_path_factory.mktemp("store"))
-    store.publish("small", small_draft(3, n_labels=40, n_features=N_FEATURES, n_trees=3, arity=4, share=0.2))
+    n_trees = request.param
+    store.publish(
+        "small", small_draft(3, n_labels=40, n_features=N_FEATURES, n_trees=n_trees, arity=4, share=0.2)
+    )
     return store.open("small")
 
 
@@ -58,7 +64,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_threads_and_batches_do_not_change_an_answer(predictor, options):
-    rows = some_rows(57)
+    rows = some_rows(157)
     expected = predictor.predict(rows, options)
     for threads in (1, 2, 5, 100):
         found = predictor.predict_batch(rows, options, threads)
@@ -138,6 +144,14 @@ def test_a_threshold_for_each_label(predictor):
     assert 0 < kept.sum() < len(kept)
 
 
+def test_blocks_of_rows_are_cut_to_bounded_memory(predictor):
+    rows = some_rows(200, seed=4)
+    options = PredictOptions(top_r=40, beam_width=2000)
+    with mock.patch.object(predictor_module, "_BLOCK_ENTRIES_MAX", 40 * 33):
+        cut = predictor.predict(rows, options)
+    np.testing.assert_array_equal(cut.labels, predictor.predict(rows, options).labels)
+
+
 def test_read_only_rows_are_answered_too(predictor):
     rows = some_rows(5)
     expected = predictor.predict(rows, PredictOptions())
@@ -147,12 +161,13 @@ def test_read_only_rows_are_answered_too(predictor):
 
 
 def test_after_the_warm_up_nothing_is_compiled(model):
-    kernels = (beam_rows, best_first_rows, threshold_rows, mark_allowed, least_thresholds)
+    kernels = (beam_rows, beam_block, best_first_rows, threshold_rows, mark_allowed, least_thresholds)
     predictor = Predictor(model)
     predictor.warm_up()
     before = [len(kernel.signatures) for kernel in kernels]
     for options in OPTIONS:
         predictor.predict_batch(some_rows(9), options, 2)
+        predictor.predict_batch(some_rows(90), options, 2)
     masked = PredictOptions(mask=predictor.label_mask(allow=["label::1"]))
     predictor.predict(some_rows(2), masked)
     predictor.predict(
