@@ -65,9 +65,10 @@ def main() -> None:
 def run() -> int:
     """Run the command line; return its exit status. What went wrong is one line on standard error."""
     try:
-        return _app()(standalone_mode=False) or DONE
-    except KeyboardInterrupt:
-        return INTERRUPTED
+        status: int = _app()(standalone_mode=False) or DONE
+        if status == INTERRUPTED:  # so typer returns Ctrl-C
+            complain("interrupted")
+        return status
     except typer.TyperException as error:
         if message := error.format_message():  # none: a group without a command, whose help is printed
             complain(f"{message} (see xylem --help)")

@@ -92,7 +92,9 @@ def predict(
             n_bad += answered.n_bad
             show("predict", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
     if n_bad:
-        raise BadData(f"{data}: expected an instance on each of {n_rows} lines, found {n_bad} without")
+        raise BadData(
+            f"{data}: expected an instance on each of {n_rows + n_bad} lines, found {n_bad} without"
+        )
 
 
 @contextmanager

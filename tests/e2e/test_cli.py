@@ -1,0 +1,380 @@
+"""The xylem command as its users run it: real processes, files and signals."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_store.store import Store
+from service import cli
+
+XYLEM = Path(sys.executable).with_name("xylem")
+Run = Callable[..., subprocess.CompletedProcess[str]]
+TOPICS = ("graphics", "network", "music", "science", "games", "mail", "text", "web")
+EVALUATION_KEYS = {
+    "rows",
+    *(f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)),
+    "R@5",
+    "macro_f",
+    "micro_f",
+    "instance_f",
+    "empty_label_convention",
+    "threshold",
+    "us_per_row",
+}
+
+
+def xylem(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [str(XYLEM), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, **options)
+
+
+def answer(done: subprocess.CompletedProcess[str]) -> Any:
+    """The object on the last line of a command's standard output; it succeeded and said nothing else."""
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], *words: str, status: int = 2) -> None:
+    """It exited with `status` and one line on standard error that holds the words."""
+    lines = done.stderr.splitlines()
+    assert (done.returncode, len(lines)) == (status, 1), done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in lines[0]
+
+
+def rows(n: int, first: int = 0) -> list[dict[str, Any]]:
+    """Rows whose words tell their labels."""
+    found = []
+    for i in range(first, first + n):
+        topics = sorted({TOPICS[i % 8], TOPICS[i * i % 8]})
+        text = " ".join([f"about {topic} and {topic}{i % 5}" for topic in topics] + [f"noise{i % 13}"])
+        found.append({"text": text, "labels": [f"topic::{topic}" for topic in topics]})
+    return found
+
+
+def write_rows(path: Path, found: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in found))
+    return path
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with train.jsonl and test.jsonl."""
+    directory = tmp_path_factory.mktemp("data")
+    write_rows(directory / "train.jsonl", rows(240))
+    write_rows(directory / "test.jsonl", rows(60, first=1000))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A store that `xylem train` has published topics@1 to, and what the command answered."""
+    store = tmp_path_factory.mktemp("trained") / "store"
+    files = ("--data", data / "train.jsonl", "--valid", data / "test.jsonl")
+    done = xylem("train", "label-tree", *files, "--model", "topics", "--store", store, "--json")
+    return store, answer(done)
+
+
+@pytest.fixture
+def store(trained: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    """A copy of that store."""
+    return Path(shutil.copytree(trained[0], tmp_path / "store"))
+
+
+def test_train_answers_with_the_keys_of_the_contract(trained: tuple[Path, dict[str, Any]]) -> None:
+    report = trained[1]
+    assert list(report) == [
+        "model",
+        "version",
+        "trainer",
+        "train_seconds",
+        "peak_memory_bytes",
+        "model_bytes",
+        "metrics",
+    ]
+    assert (report["model"], report["version"], report["trainer"]) == ("topics", 1, "label-tree")
+    assert report["train_seconds"] > 0
+    assert report["peak_memory_bytes"] > report["model_bytes"] > 0
+    assert report["metrics"]["P@1"] > 95
+
+
+def test_evaluate_answers_with_the_keys_of_the_contract(data: Path, store: Path) -> None:
+    report = answer(xylem("evaluate", "topics@1", "--data", data / "test.jsonl", "--store", store, "--json"))
+    assert report.keys() == EVALUATION_KEYS
+    assert report["rows"] == 60
+    assert report["P@1"] > 95
+    assert report["us_per_row"] > 0
+
+
+def test_estimate_bounds_the_size_of_what_is_trained(data: Path, store: Path) -> None:
+    size = answer(xylem("estimate", "--data", data / "train.jsonl", "-p", "leaf_size=2", "--json"))
+    assert size.keys() == {"nonzeros_bound", "bytes_bound", "ratio_to_ovr", "alpha_per_depth"}
+    assert size["bytes_bound"] == 12 * size["nonzeros_bound"]
+    assert size["alpha_per_depth"]
+
+
+def test_people_get_tables_and_no_progress_bars_without_a_terminal(data: Path, store: Path) -> None:
+    done = xylem("evaluate", "topics", "--data", data / "test.jsonl", "--store", store)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "PSnDCG" in done.stdout
+    done = xylem("models", "list", env={**os.environ, "XYLEM_STORE": str(store)})
+    assert "latest -> 1" in done.stdout
+
+
+def test_predict_reads_lines_and_writes_a_line_for_each(store: Path) -> None:
+    lines = [
+        {"text": "about music"},
+        {"id": "b", "text": "about mail", "labels": ["ignored"]},
+        {"indices": [0], "values": [1]},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    done = xylem("predict", "topics", "--data", "-", "--store", store, "--top-r", 2, input=text)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [len(line["labels"]) for line in found] == [2, 2, 2]
+    assert found[0]["labels"][0]["label"] == "topic::music"
+    assert (found[1]["id"], found[1]["labels"][0]["label"]) == ("b", "topic::mail")
+    done = xylem("predict", "topics", "--store", store, "--threshold", "1", "--exact", input=text)
+    assert all(
+        label["score"] == 1 for line in done.stdout.splitlines() for label in json.loads(line)["labels"]
+    )
+
+
+def test_predict_answers_a_bad_line_in_its_place_and_exits_with_2(
+    data: Path, store: Path, tmp_path: Path
+) -> None:
+    lines = ['{"text": "about web"}', '{"text": 7}', "not json", '{"features": {"a": 1}}', '{"text": "x"}']
+    file = tmp_path / "lines.jsonl.gz"
+    file.write_bytes(gzip.compress("\n".join(lines).encode()))
+    done = xylem("predict", "topics", "--data", file, "--store", store)
+    assert_refused(done, "expected an instance on each of 5 lines", "found 3 without")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [("labels" in line, line.get("error", {}).get("line")) for line in found] == [
+        (True, None),
+        (False, 2),
+        (False, 3),
+        (False, 4),
+        (True, None),
+    ]
+
+
+def test_predict_answers_as_lines_come(store: Path) -> None:
+    command = [XYLEM, "predict", "topics", "--store", str(store)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for topic in ("music", "games"):
+            process.stdin.write(json.dumps({"text": f"about {topic}"}).encode() + b"\n")
+            process.stdin.flush()
+            found = json.loads(process.stdout.readline())
+            assert found["labels"][0]["label"] == f"topic::{topic}"
+        process.stdin.close()
+        assert process.wait(10) == 0
+
+
+def test_predict_of_a_file_equals_predict_of_its_lines(data: Path, store: Path) -> None:
+    whole = xylem("predict", "topics", "--data", data / "test.jsonl", "--store", store, "--threads", 2)
+    lines = xylem("predict", "topics", "--store", store, input=(data / "test.jsonl").read_text())
+    with_ids = [[json.loads(line) for line in done.stdout.splitlines()] for done in (whole, lines)]
+    assert len(with_ids[0]) == 60
+    for found in (*with_ids[0], *with_ids[1]):
+        del found["prediction_id"]
+    assert with_ids[0] == with_ids[1]
+
+
+@pytest.fixture
+def run_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process, which saves its start: for faults that end it before long."""
+
+    def run(*arguments: object, store: Path) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setenv("XYLEM_STORE", str(store))
+        monkeypatch.setattr(sys, "argv", ["xylem", *map(str, arguments)])
+        status = cli.run()
+        return subprocess.CompletedProcess(sys.argv, status, *capfd.readouterr())
+
+    return run
+
+
+def test_models_commands_change_the_store_and_say_so(run_here: Run, store: Path, tmp_path: Path) -> None:
+    def models(*arguments: object) -> Any:
+        return answer(run_here("models", *arguments, "--json", store=store))
+
+    file = tmp_path / "topics.tar"
+    assert models("export", "topics", "--file", file)["bytes"] == file.stat().st_size
+    assert models("import", "--file", file, "--model", "topics") == {"model": "topics", "version": 2}
+    listed = models("list")["models"]
+    assert listed == [{"name": "topics", "versions": [1, 2], "aliases": {"latest": 2}}]
+    assert models("rollback", "topics")["version"] == 1
+    assert models("promote", "topics@2", "--alias", "canary")["version"] == 2
+    assert models("verify", "topics@canary") == {"model": "topics", "version": 2, "verified": True}
+    assert models("promote", "topics@1", "--alias", "canary")["version"] == 1
+    assert models("delete", "topics@2")["deleted"] is True
+    shown = models("show", "topics")
+    assert (shown["version"], shown["trainer"]["name"], shown["data"]["rows"]) == (1, "label-tree", 240)
+    assert sorted(tmp_path.iterdir()) == [store, file]
+
+
+@pytest.mark.parametrize(
+    ("content", "suffix", "words"),
+    [
+        ("", "jsonl", ("row", "none")),
+        ("", "txt", ("header",)),
+        ("3 4 2\n0 1:1\n1 2:1\n", "txt", ("3", "2")),
+        ("1 4 2\n5 1:1\n", "txt", (":2:", "5")),
+        ("1 4 2\n0 9:1\n", "txt", (":2:", "9")),
+        ("1 4 2\n0 1:nan\n", "txt", (":2:", "nan")),
+        ("1 4 2\n0 1:1e99\n", "txt", (":2:", "1e99")),
+        ('{"text": "a", "labels": ["x"]}\n{"text": 1, "labels": []}\n', "jsonl", (":2:", "text")),
+        ('{"text": "ab", "labels": []}\n', "jsonl", ("label",)),
+        ("a", "csv", (".csv", ".jsonl")),
+    ],
+    ids=["empty", "empty-txt", "rows", "label", "feature", "nan", "infinite", "type", "unlabelled", "suffix"],
+)
+def test_a_file_that_cannot_be_trained_on_is_refused(
+    content: str, suffix: str, words: tuple[str, ...], run_here: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / f"bad.{suffix}"
+    file.write_text(content)
+    store = tmp_path / "store"
+    done = run_here("train", "label-tree", "--data", file, "--model", "m", store=store)
+    assert_refused(done, "expected", "found", *words)
+    assert Store(store).models() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("evaluate", "other", "--data", "TEST"), ("model", "other")),
+        (("evaluate", "topics@9", "--data", "TEST"), ("version", "9")),
+        (("evaluate", "topics@canary", "--data", "TEST"), ("alias", "canary")),
+        (("evaluate", "Topics/..", "--data", "TEST"), ("name", "Topics/..")),
+        (("evaluate", "topics", "--data", "none.jsonl"), ("none.jsonl",)),
+        (("predict", "topics", "--top-r", "0"), ("top_r", "at least 1", "0")),
+        (("predict", "topics", "--top-r", "1000000"), ("top_r", "1000", "1000000")),
+        (("predict", "topics", "--threshold", "1.5"), ("threshold", "1.5")),
+        (("predict", "topics", "--threshold", "tuned"), ("tuned thresholds",)),
+        (("predict", "topics", "--data", "none.jsonl"), ("none.jsonl",)),
+        (("models", "delete", "topics@1"), ("alias", "latest")),
+        (("models", "delete", "topics"), ("NAME@VERSION",)),
+        (("models", "rollback", "topics"), ("earlier version",)),
+        (("models", "import", "--file", "none.tar", "--model", "m"), ("none.tar",)),
+        (("train", "nonsense", "--data", "TEST", "--model", "m"), ("label-tree", "nonsense")),
+        (("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "arity=x"), ("arity", "'x'")),
+        (("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "nope=1"), ("nope",)),
+        (("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "features.nope=1"), ("nope",)),
+        (("train", "label-tree", "--data", "TEST", "--model", "UP"), ("model name", "UP")),
+        (("train", "label-tree", "--model", "m"), ("--data",)),
+        (("serve", "--port", "70000"), ("--port", "65535")),
+        (("nonsense",), ("nonsense",)),
+    ],
+    ids=lambda value: " ".join(value),
+)
+def test_what_is_not_there_or_not_right_is_refused(
+    arguments: tuple[str, ...], words: tuple[str, ...], run_here: Run, data: Path, store: Path
+) -> None:
+    given = [str(data / "test.jsonl") if argument == "TEST" else argument for argument in arguments]
+    done = run_here(*given, store=store)
+    assert_refused(done, *words)
+    assert done.stdout == ""
+    assert Store(store).models()[0].versions == (1,)
+
+
+def test_a_damaged_version_is_refused(store: Path) -> None:
+    array = max((store / "models/topics/versions/1/arrays").iterdir(), key=lambda file: file.stat().st_size)
+    whole = array.read_bytes()
+    array.chmod(0o644)
+    array.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
+    assert_refused(xylem("models", "verify", "topics", "--store", store), "topics@1", "expected", "found")
+    done = xylem("predict", "topics", "--store", store, input='{"text": "x"}\n')
+    assert_refused(done, "topics@1", "expected", "found")
+    array.write_bytes(whole)
+    assert xylem("models", "verify", "topics", "--store", store).returncode == 0
+    array.unlink()
+    assert_refused(xylem("models", "verify", "topics", "--store", store), "topics@1", "none")
+
+
+def limit_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+
+def test_a_disk_that_is_full_while_publishing_leaves_the_store_as_it_was(data: Path, store: Path) -> None:
+    train = ("train", "label-tree", "--data", data / "train.jsonl", "--model", "topics", "--store", store)
+    done = xylem(*train, preexec_fn=limit_files)
+    assert_refused(done, str(store), "expected", "bytes", status=1)
+    assert Store(store).models()[0].aliases == {"latest": 1}
+    assert answer(xylem(*train, "--json"))["version"] == 2
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 kB, where this process may mount one."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
+    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, check=False).returncode:
+        pytest.skip("mounting a file system needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_disk_without_room_is_found_before_anything_is_published(data: Path, tiny_disk: Path) -> None:
+    store = tiny_disk / "store"
+    train = ("train", "label-tree", "--data", data / "train.jsonl", "--model", "topics", "--store", store)
+    assert_refused(xylem(*train), str(store), "bytes free", status=1)
+    assert Store(store).models() == []
+
+
+def read_until(descriptor: int, word: bytes, seconds: float) -> bytes:
+    """What a terminal shows until `word` stands there."""
+    shown, end = b"", time.monotonic() + seconds
+    while word not in shown:
+        assert time.monotonic() < end, shown[-500:]
+        if select.select([descriptor], [], [], 0.1)[0]:
+            shown += os.read(descriptor, 65536)
+    return shown
+
+
+def test_ctrl_c_while_training_publishes_nothing(store: Path, tmp_path: Path) -> None:
+    slow = write_rows(tmp_path / "slow.jsonl", rows(3000))
+    terminal, inner = pty.openpty()
+    command = [XYLEM, "train", "ovr", "--data", slow, "--model", "topics", "--store", store]
+    hard = ["-p", "cost=1000000", "-p", "eps=0.0001", "-p", "max_epochs=100000"]
+    process = subprocess.Popen([*command, *hard], stdout=subprocess.PIPE, stderr=inner, text=True)
+    os.close(inner)
+    try:
+        shown = read_until(terminal, b"classifiers", 60)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=20)
+        rest = read_until(terminal, b"xylem: interrupted", 10)
+    finally:
+        process.kill()
+        os.close(terminal)
+    assert (process.returncode, out) == (130, "")
+    assert b"Traceback" not in shown + rest
+    assert Store(store).models()[0].aliases == {"latest": 1}
+    assert answer(xylem("models", "verify", "topics@1", "--store", store, "--json"))["verified"]
+
+
+def test_help_needs_no_heavy_module() -> None:
+    code = "import sys; from service.cli import run; run(); sys.stderr.write(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    assert "evaluate" in done.stdout
+    assert not {"numpy", "numba", "scipy", "fastapi", "uvicorn"} & set(done.stderr.split())
+    assert xylem("--version").stdout.strip()
