@@ -32,7 +32,11 @@ class ClassifierParameters(Parameters):
         "with the squared hinge, a margin m means the probability exp(-max(0, 1 - m)^2) or ^3",
     )
     cost: float = real(
-        1.0, 1e-6, 1e6, "weight of the loss against the L2 penalty (C), at a node of 1000 rows"
+        0.0,
+        0.0,
+        1e6,
+        "weight of the loss against the L2 penalty (C), at a node of 1000 rows; 0: 1 with the squared hinge, "
+        "10 with the logistic loss",
     )
     cost_decay: float = real(0.25, 0.0, 1.0, "a node of n rows has the cost C * (1000 / n)^cost_decay")
     eps: float = real(0.1, 1e-4, 10.0, "a classifier is done when its dual gradients differ by no more")
