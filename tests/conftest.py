@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from service.app import create_app
 from service.settings import Settings, read_settings
 from tests.served_models import publish_all
 
-READY_SECONDS = 60.0
+READY_SECONDS = 110.0
 
 
 @pytest.fixture(scope="session")
@@ -50,21 +52,47 @@ async def serving(settings: Settings) -> AsyncIterator[tuple[FastAPI, httpx.Asyn
         yield app, client
 
 
-Call = Callable[[httpx.AsyncClient], Awaitable[Any]]
+Call = Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]]
+
+
+@pytest.fixture(scope="session")
+def shared_service(shared_store: Path) -> Iterator[tuple[asyncio.AbstractEventLoop, httpx.AsyncClient]]:
+    """The service over the shared store in an event loop of its own, for all tests that change nothing."""
+    loop = asyncio.new_event_loop()
+    started: Future[httpx.AsyncClient] = Future()
+
+    async def main(done: asyncio.Event) -> None:
+        async with serving(settings_of(shared_store)) as (_, client):
+            started.set_result(client)
+            await done.wait()
+
+    done = asyncio.Event()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(main(done)))
+    thread.start()
+    yield loop, started.result(READY_SECONDS)
+    loop.call_soon_threadsafe(done.set)
+    thread.join()
+    loop.close()
 
 
 @pytest.fixture
-def in_process(shared_store: Path) -> Iterator[Callable[..., Any]]:
-    """Run a coroutine function with a client of the service; keywords are limits."""
+def in_process(
+    shared_store: Path, shared_service: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient]
+) -> Callable[..., Any]:
+    """Run a coroutine function with a client of the service; with a store or limits, one of its own."""
 
-    def run(call: Call, store: Path = shared_store, **limits: Any) -> Any:
+    def run(call: Call, store: Path | None = None, **limits: Any) -> Any:
+        if store is None and not limits:
+            loop, shared = shared_service
+            return asyncio.run_coroutine_threadsafe(call(shared), loop).result()
+
         async def main() -> Any:
-            async with serving(settings_of(store, **limits)) as (_, client):
+            async with serving(settings_of(store or shared_store, **limits)) as (_, client):
                 return await call(client)
 
         return asyncio.run(main())
 
-    yield run
+    return run
 
 
 def settings_of(store: Path, **changes: Any) -> Settings:

@@ -41,6 +41,8 @@ def fault_of(instance: Instance, featurizer: Featurizer) -> BadInput | None:
 
 def transform(instances: Sequence[Instance], featurizer: Featurizer) -> SparseRows:
     """Return a row for each instance. Raises BadInstance, which need not name the instance."""
+    if not instances:
+        return _transform_raw([], featurizer)
     texts = [instance.text for instance in instances if isinstance(instance, TextInstance)]
     if len(texts) == len(instances):
         return featurizer.transform_texts(texts)

@@ -33,6 +33,14 @@ def fault(data: bytes, limits: Limits = LIMITS) -> BadInput:
     return caught.value
 
 
+def text(value: str) -> bytes:
+    return body(instances=[{"text": value}])
+
+
+def named_features(name: str) -> bytes:
+    return body(instances=[{"features": {name: 1}}])
+
+
 def limited(**limits: int) -> Limits:
     return LIMITS.model_copy(update=limits)
 
@@ -135,7 +143,11 @@ def test_a_wrong_field_is_named_by_its_path(data: bytes, path: str, says: str) -
 
 @pytest.mark.parametrize(
     ("fields", "path"),
-    [({"explain": True}, "explain"), ({"deadline_ms": 5}, "deadline_ms"), ({"deadline_ms": 0}, "deadline_ms")],
+    [
+        ({"explain": True}, "explain"),
+        ({"deadline_ms": 5}, "deadline_ms"),
+        ({"deadline_ms": 0}, "deadline_ms"),
+    ],
 )
 def test_options_of_later_releases(fields: dict[str, Any], path: str) -> None:
     error = fault(body(**fields))
@@ -160,8 +172,8 @@ def test_options_of_later_releases(fields: dict[str, Any], path: str) -> None:
             "instances[0].features",
         ),
         ("text_bytes_max", 8, lambda n: body(instances=[{"text": "x" * n}]), "instances[0].text"),
-        ("text_bytes_max", 8, lambda n: body(instances=[{"text": "éé" + "y" * (n - 4)}]), "instances[0].text"),
-        ("name_bytes_max", 4, lambda n: body(instances=[{"features": {"x" * n: 1}}]), "instances[0].features"),
+        ("text_bytes_max", 8, lambda n: text("éé" + "y" * (n - 4)), "instances[0].text"),
+        ("name_bytes_max", 4, lambda n: named_features("x" * n), "instances[0].features"),
         ("name_bytes_max", 4, lambda n: body(allow_labels=["x" * n]), "allow_labels"),
         ("top_r_max", 9, lambda n: body(top_r=n), "top_r"),
         ("beam_width_max", 9, lambda n: body(beam_width=n), "beam_width"),

@@ -1,0 +1,262 @@
+"""The batch route in this process: lines in, lines out, in order, whatever is wrong with some of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.conftest import serving, settings_of
+
+Run = Callable[..., Any]
+NDJSON = {"content-type": "application/x-ndjson"}
+RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
+GOOD = json.dumps(RAW).encode()
+
+
+def batch(content: Any, model: str = "raw", query: str = "", **headers: str) -> Callable[..., Any]:
+    async def call(client: httpx.AsyncClient) -> httpx.Response:
+        path = f"/v1/models/{model}/batch{query}"
+        return await client.post(path, content=content, headers={**NDJSON, **headers})
+
+    return call
+
+
+def lines_of(response: httpx.Response) -> list[dict[str, Any]]:
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+def without_id(prediction: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in prediction.items() if key not in ("prediction_id", "id")}
+
+
+def test_lines_are_answered_as_predict_answers(in_process: Run) -> None:
+    lines = [{"indices": [i, i + 1], "values": [1, 2]} for i in range(40)]
+    content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+
+    async def call(client: httpx.AsyncClient) -> tuple[httpx.Response, httpx.Response]:
+        body = {"instances": lines, "top_r": 3, "beam_width": 2}
+        predicted = await client.post("/v1/models/raw/predict", json=body)
+        return await batch(content, query="?top_r=3&beam_width=2")(client), predicted
+
+    batched, predicted = in_process(call, block_rows_max=7)
+    expected = [without_id(p) for p in predicted.json()["predictions"]]
+    assert [without_id(line) for line in lines_of(batched)] == expected
+    assert (batched.headers["xylem-model"], batched.headers["xylem-version"]) == ("raw", "2")
+    assert len({line["prediction_id"] for line in lines_of(batched)}) == 40
+
+
+def test_a_bad_line_is_answered_in_its_place(in_process: Run) -> None:
+    content = b"\n".join(
+        [
+            GOOD,
+            b"{",
+            b'{"id": "x", "indices": [70], "values": [1]}',
+            b'{"id": 7, "indices": [1], "values": [1]}',
+            b"",
+            b'{"indices": [true], "values": [1]}',
+            b'{"text": "a"}',
+            b'{"indices": [99999999999999999999], "values": [1]}',
+            b"[" * 100_000,
+            GOOD + b"\r",
+            GOOD,
+        ]
+    )
+    lines = lines_of(in_process(batch(content)))
+    found = [(line.get("error", {}).get("code"), line.get("error", {}).get("line")) for line in lines]
+    assert found == [
+        (None, None),
+        ("malformed-json", 2),
+        ("bad-instance", 3),
+        (None, None),
+        ("malformed-json", 5),
+        ("bad-request", 6),
+        ("bad-instance", 7),
+        ("bad-request", 8),
+        ("malformed-json", 9),
+        (None, None),
+        (None, None),
+    ]
+    assert (lines[2]["id"], lines[3]["id"]) == ("x", 7)
+    assert "id" not in lines[0]
+    assert lines[5]["error"]["errors"] == [
+        {"path": "indices[0]", "detail": "expected an integer, found true"}
+    ]
+    assert without_id(lines[0]) == without_id(lines[9]) == without_id(lines[10])
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", GOOD, GOOD + b"\n"])
+def test_the_ends_of_a_body(in_process: Run, content: bytes) -> None:
+    lines = lines_of(in_process(batch(content)))
+    assert len(lines) == len(content.splitlines())
+
+
+def test_named_features_and_text(in_process: Run) -> None:
+    named = lines_of(
+        in_process(batch(b'{"features": {"red": 1}}\n{"indices": [0], "values": [1]}\n', "named"))
+    )
+    text = lines_of(in_process(batch(b'{"text": "chess"}\n{"text": ""}\n', "text")))
+    assert [len(line["labels"]) for line in named + text] == [5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_line_at_the_limit_and_one_byte_longer(in_process: Run, extra: int) -> None:
+    content = GOOD + b"\n" + GOOD + b" " * extra + b"\n" + GOOD
+    lines = lines_of(in_process(batch(content), line_bytes_max=len(GOOD)))
+    assert [line.get("error", {}).get("code") for line in lines] == [
+        None,
+        "limit-exceeded" if extra else None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("?top_r=0", 422, "bad-request"),
+        ("?topr=5", 422, "bad-request"),
+        ("?top_r=100000", 422, "limit-exceeded"),
+        ("?threshold=tuned", 409, "thresholds-not-tuned"),
+        ("?allow_labels=none", 422, "unknown-label"),
+        ("?explain=true", 422, "unsupported-option"),
+    ],
+)
+def test_bad_options_are_refused_before_the_first_line(
+    in_process: Run, query: str, status: int, code: str
+) -> None:
+    response = in_process(batch(GOOD, query=query))
+    assert (response.status_code, response.json()["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"content-type": "application/json"}, "unsupported-media-type"),
+        ({"content-encoding": "gzip"}, "unsupported-content-encoding"),
+    ],
+)
+def test_media_types(in_process: Run, headers: dict[str, str], code: str) -> None:
+    response = in_process(batch(GOOD, **headers))
+    assert (response.status_code, response.json()["code"]) == (415, code)
+
+
+def test_options_of_the_query_string(in_process: Run) -> None:
+    query = "?top_r=11&exact=true&deny_labels=label::1&deny_labels=label::2"
+    (line,) = lines_of(in_process(batch(GOOD, query=query)))
+    assert line["exact"] is True
+    assert {1, 2}.isdisjoint(label["id"] for label in line["labels"])
+    assert len(line["labels"]) == 9
+
+
+def streamed(store: Path, chunks: Callable[[list[bytes]], Any], **limits: Any) -> tuple[list[bytes], bool]:
+    """Call the app as a server would; return what it sent, and whether it ended its answer."""
+
+    async def main() -> tuple[list[bytes], bool]:
+        sent: list[bytes] = []
+        ended = False
+        messages = chunks(sent)
+
+        async def receive() -> Any:
+            return await anext(messages)
+
+        async def send(message: Any) -> None:
+            nonlocal ended
+            if message["type"] == "http.response.body":
+                sent.append(message.get("body", b""))
+                ended = not message.get("more_body", False)
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/models/raw/batch",
+            "raw_path": b"/v1/models/raw/batch",
+            "query_string": b"",
+            "headers": [(b"content-type", b"application/x-ndjson"), (b"transfer-encoding", b"chunked")],
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "scheme": "http",
+            "server": ("test", 80),
+            "client": ("test", 1),
+            "root_path": "",
+        }
+        async with serving(settings_of(store, **limits)) as (app, _):
+            async with asyncio.timeout(20):
+                await app(scope, receive, send)
+            assert threads_are_idle(app)
+        return sent, ended
+
+    return asyncio.run(main())
+
+
+def threads_are_idle(app: Any) -> bool:
+    return "xylem_requests_in_flight 0.0" in app_metrics(app)
+
+
+def app_metrics(app: Any) -> str:
+    edge = next(m for m in app.user_middleware if "metrics" in m.kwargs)
+    return str(edge.kwargs["metrics"].render().decode())
+
+
+def request(body: bytes, more: bool = True) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+def test_answers_begin_before_the_body_ends(shared_store: Path) -> None:
+    async def chunks(sent: list[bytes]) -> Any:
+        for n in range(1, 4):
+            yield request(GOOD + b"\n")
+            while b"".join(sent).count(b"\n") < n:  # a client that waits for each answer
+                await asyncio.sleep(0.001)
+        yield request(b"", more=False)
+
+    sent, ended = streamed(shared_store, chunks)
+    assert ended
+    assert b"".join(sent).count(b"\n") == 3
+
+
+def test_a_client_that_leaves_stops_the_work(shared_store: Path) -> None:
+    async def chunks(sent: list[bytes]) -> Any:
+        yield request(GOOD + b"\n")
+        yield {"type": "http.disconnect"}
+
+    _, ended = streamed(shared_store, chunks)
+    assert not ended
+
+
+def test_a_stalled_body_is_answered_and_cut(shared_store: Path) -> None:
+    async def chunks(sent: list[bytes]) -> Any:
+        yield request(GOOD + b"\n" + GOOD)
+        await asyncio.sleep(10)
+
+    sent, ended = streamed(shared_store, chunks, body_seconds_max=0.2)
+    lines = [json.loads(line) for line in b"".join(sent).splitlines()]
+    assert len(lines) == 2
+    assert lines[0]["labels"]
+    assert lines[1]["error"]["code"] == "body-timeout"
+    assert not ended
+
+
+@pytest.mark.parametrize(("most", "codes"), [(2, [200, 200]), (1, [200, 503])])
+def test_batches_at_the_limit_and_one_more(in_process: Run, most: int, codes: list[int]) -> None:
+    async def call(client: httpx.AsyncClient) -> list[int]:
+        gate = asyncio.Event()
+
+        async def held() -> Any:
+            yield GOOD + b"\n"
+            await gate.wait()
+
+        first = asyncio.create_task(batch(held())(client))
+        await asyncio.sleep(0.1)
+        second = asyncio.create_task(batch(GOOD)(client))
+        await asyncio.wait([second], timeout=5)
+        gate.set()
+        return [(await task).status_code for task in (first, second)]
+
+    assert in_process(call, batches_max=most) == codes
