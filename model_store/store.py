@@ -241,7 +241,7 @@ class Store:
                 raise VersionInUse(
                     f"{name}@{version}: expected no alias to name it, found {', '.join(users)}"
                 )
-            write_file(self._fs, stage / LAST, [render_alias(Alias(versions[-1], ()))])
+            write_file(self._fs, stage / LAST, [render_alias(Alias(self._last_version(name), ()))])
             self._fs.rename(stage / LAST, self._home(name) / LAST)
             self._fs.fsync_dir(self._home(name))
             self._fs.rename(self._version_path(name, version), stage / "deleted")
@@ -346,14 +346,18 @@ class Store:
 
     def _next_version(self, name: str) -> int:
         """Return a number that no version has or had; under the lock."""
-        numbers = list(self.versions(name))
-        path = self._home(name) / LAST
-        with contextlib.suppress(FileNotFoundError):
-            numbers.append(parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: {LAST}").version)
-        version = max(numbers, default=0) + 1
+        version = self._last_version(name) + 1
         if version > VERSION_MAX:
             raise StoreUnwritable(f"{name}: expected at most {VERSION_MAX} versions, found all numbers used")
         return version
+
+    def _last_version(self, name: str) -> int:
+        """Return the highest number that a version has or had, 0 if none; under the lock."""
+        numbers = [0, *self.versions(name)]
+        path = self._home(name) / LAST
+        with contextlib.suppress(FileNotFoundError):
+            numbers.append(parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: {LAST}").version)
+        return max(numbers)
 
     def _moved(self, name: str, alias: str, version: int) -> Alias:
         """Return an alias as it will be once it names `version`; a missing or damaged one begins anew."""

@@ -1,0 +1,178 @@
+"""Archives: what goes out comes in, and nothing else does."""
+
+from __future__ import annotations
+
+import io
+import random
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model_store.errors import Corrupt, StoreUnreadable, StoreUnwritable
+from model_store.store import Store
+from tests.faulty_fs import QuickFileSystem
+from tests.small_models import small_draft
+
+Member = tuple[tarfile.TarInfo, bytes]
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    store, file = Store(tmp_path_factory.mktemp("out"), fs=QuickFileSystem()), io.BytesIO()
+    store.publish("m", small_draft(n_labels=3, n_features=40, n_trees=1))
+    store.export("m", 1, file)
+    return file.getvalue()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "in", fs=QuickFileSystem())
+
+
+def members(archive: bytes) -> list[Member]:
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return [(info, tar.extractfile(info).read()) for info in tar]  # type: ignore[union-attr]
+
+
+def packed(found: list[Member], form: int = tarfile.GNU_FORMAT) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=form) as tar:
+        for info, data in found:
+            tar.addfile(info, io.BytesIO(data))
+    return file.getvalue()
+
+
+def test_an_archive_is_a_tar_that_comes_in_again(archive: bytes, store: Store) -> None:
+    names = [info.name for info, _ in members(archive)]
+    assert names[:2] == ["manifest.json", "manifest.sha256"]
+    assert names[2:] == sorted(names[2:])
+    manifest = store.import_(io.BytesIO(archive), "other")
+    assert (manifest.model, manifest.version) == ("other", 1)
+    assert store.import_(io.BytesIO(packed(members(archive))), "other").version == 2
+    again = io.BytesIO()
+    store.export("other", 1, again)
+    assert len(again.getvalue()) == len(archive)
+
+
+def renamed(name: str) -> Callable[[list[Member]], None]:
+    def change(found: list[Member]) -> None:
+        found[2][0].name = name
+
+    return change
+
+
+def retyped(kind: bytes) -> Callable[[list[Member]], None]:
+    def change(found: list[Member]) -> None:
+        found[2][0].type, found[2][0].linkname = kind, "/etc/passwd"
+
+    return change
+
+
+HOSTILE: dict[str, Callable[[list[Member]], None]] = {
+    "absolute": renamed("/tmp/evil"),
+    "parent": renamed("../../evil"),
+    "within": renamed("arrays/../../evil"),
+    "dot": renamed("./arrays/ensemble.block_ptr.npy"),
+    "long name": renamed("arrays/" + "x" * 300),
+    "symbolic link": retyped(tarfile.SYMTYPE),
+    "hard link": retyped(tarfile.LNKTYPE),
+    "device": retyped(tarfile.CHRTYPE),
+    "pipe": retyped(tarfile.FIFOTYPE),
+    "directory": retyped(tarfile.DIRTYPE),
+    "one less": lambda found: found.pop() and None,
+    "one twice": lambda found: found.insert(2, found[2]),
+    "one more": lambda found: found.append(found[-1]),
+    "another order": lambda found: found.reverse(),
+    "no manifest": lambda found: found.pop(0) and None,
+    "nothing": lambda found: found.clear(),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_hostile_members_are_refused(what: str, archive: bytes, store: Store, tmp_path: Path) -> None:
+    found = members(archive)
+    HOSTILE[what](found)
+    with pytest.raises(Corrupt, match="archive"):
+        store.import_(io.BytesIO(packed(found)), "m")
+    assert store.models() == []
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+    assert [path.name for path in store.root.rglob("*") if path.is_file()] == []
+
+
+def test_members_of_another_size_are_refused(archive: bytes, store: Store) -> None:
+    for place, size in ((0, 1 << 40), (2, 1 << 40), (2, 1)):
+        found = members(archive)
+        head = b"".join(info.tobuf() + data + bytes(-len(data) % 512) for info, data in found[:place])
+        info = found[place][0]
+        info.size = size
+        with pytest.raises(Corrupt, match="archive"):
+            store.import_(io.BytesIO(head + info.tobuf(tarfile.GNU_FORMAT) + bytes(2000)), "m")
+
+
+def test_archives_of_other_formats(archive: bytes, store: Store) -> None:
+    found = members(archive)
+    store.import_(io.BytesIO(packed(found, tarfile.USTAR_FORMAT)), "m")
+    found[2][0].pax_headers = {"comment": "x" * 1000}
+    with pytest.raises(Corrupt, match="archive"):
+        store.import_(io.BytesIO(packed(found, tarfile.PAX_FORMAT)), "m")
+
+
+def test_cut_and_flipped_archives_are_refused(archive: bytes, store: Store) -> None:
+    rng = random.Random(3)
+    for _ in range(60):
+        with pytest.raises(Corrupt):
+            store.import_(io.BytesIO(archive[: rng.randrange(len(archive) - 1023)]), "m")
+    whole = members(archive)
+    told = [i for i in range(len(archive)) if archive[i]]
+    for _ in range(150):
+        damaged = bytearray(archive)
+        damaged[rng.choice(told)] ^= 1 << rng.randrange(8)
+        try:
+            version = store.import_(io.BytesIO(bytes(damaged)), "m").version
+        except Corrupt:
+            continue
+        again = io.BytesIO()  # a blank of a header's checksum: nothing that is told was changed
+        store.export("m", version, again)
+        assert [data for _, data in members(again.getvalue())[2:]] == [data for _, data in whole[2:]]
+
+
+def test_an_archive_read_in_small_pieces(archive: bytes, store: Store) -> None:
+    class Trickle(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return super().read(min(size or 0, 1000))
+
+    assert store.import_(Trickle(archive), "m").version == 1
+
+
+def test_an_archive_that_cannot_be_read(store: Store) -> None:
+    class Failing(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError("no more")
+
+    with pytest.raises(StoreUnreadable, match="no more"):
+        store.import_(Failing(), "m")
+
+
+def test_no_space_for_an_archive(archive: bytes, tmp_path: Path) -> None:
+    class Full(QuickFileSystem):
+        def free_bytes(self, path: Path) -> int:
+            return 10
+
+    store = Store(tmp_path / "in", fs=Full())
+    with pytest.raises(StoreUnwritable, match="bytes of space, found 10 bytes free"):
+        store.import_(io.BytesIO(archive), "m")
+    assert not list((store.root / "staging").iterdir())
+
+
+def test_a_damaged_version_is_not_exported(archive: bytes, store: Store) -> None:
+    store.import_(io.BytesIO(archive), "m")
+    file = store.root / "models/m/versions/1/arrays/labels.utf8.npy"
+    data = file.read_bytes()
+    file.unlink()
+    file.write_bytes(data[:-1] + b"X")
+    out = io.BytesIO()
+    with pytest.raises(Corrupt):
+        store.export("m", 1, out)
+    assert out.getvalue() == b""

@@ -1,0 +1,330 @@
+"""The store's own behaviour; faults, damage and races are in tests/crash."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import io
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_store import staging
+from model_store.aliases import HISTORY_MAX
+from model_store.errors import (
+    AliasNotFound,
+    Corrupt,
+    InvalidName,
+    ModelNotFound,
+    NothingToRollBack,
+    StoreUnreadable,
+    StoreUnwritable,
+    VersionInUse,
+    VersionNotFound,
+)
+from model_store.identifiers import VERSION_MAX
+from model_store.store import ModelInfo, Store
+from tests.faulty_fs import QuickFileSystem
+from tests.small_models import small_draft
+
+DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store", fs=QuickFileSystem())
+
+
+def test_publish_and_open(store: Store) -> None:
+    manifest = store.publish("m", DRAFT)
+    assert (manifest.model, manifest.version, manifest.n_labels) == ("m", 1, 3)
+    assert store.manifest("m", 1) == manifest
+    model = store.open("m")
+    assert model.manifest == manifest
+    for name, array in DRAFT.arrays().items():
+        found = model.arrays[name]
+        np.testing.assert_array_equal(found, array)
+        assert type(found) is np.ndarray
+        assert not found.flags.writeable
+    assert model.ensemble._fields == DRAFT.ensemble._fields
+    assert store.publish("m", DRAFT).version == 2
+    assert store.models() == [ModelInfo("m", (1, 2), {"latest": 2})]
+
+
+def test_an_empty_store_has_nothing_and_is_not_made(store: Store) -> None:
+    assert store.models() == []
+    assert store.collect() == []
+    assert store.generation() == ()
+    with pytest.raises(ModelNotFound, match="found none named 'm'"):
+        store.open("m")
+    assert not store.root.exists()
+
+
+def test_what_is_not_there(store: Store) -> None:
+    store.publish("m", DRAFT)
+    with pytest.raises(VersionNotFound, match="m: expected one of its versions, found 2"):
+        store.open("m", 2)
+    with pytest.raises(VersionNotFound):
+        store.verify("m", 2)
+    with pytest.raises(VersionNotFound):
+        store.manifest("m", 2)
+    with pytest.raises(AliasNotFound, match="m: expected an alias, found 'stable'"):
+        store.open("m", "stable")
+    for call in (store.open, store.rollback, lambda name: store.delete(name, 1), store.resolve):
+        with pytest.raises(ModelNotFound):
+            call("other")
+    assert not (store.root / "models" / "other").exists()
+
+
+BAD_NAMES = [
+    "",
+    ".",
+    "..",
+    "../m",
+    "a/b",
+    "/etc",
+    "A",
+    "a b",
+    "-a",
+    "_a",
+    "a\x00",
+    "a\n",
+    "é",
+    "a" * 64,
+    7,
+    None,
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+def test_bad_names_are_refused_before_any_path_is_built(name: str, store: Store, tmp_path: Path) -> None:
+    for call in (store.open, store.versions, store.alias, store.resolve, store.rollback):
+        with pytest.raises(InvalidName):
+            call(name)
+    for call in (store.manifest, store.verify, store.promote, store.delete):
+        with pytest.raises(InvalidName):
+            call(name, 1)
+    with pytest.raises(InvalidName):
+        store.publish(name, DRAFT)
+    with pytest.raises(InvalidName):
+        store.import_(io.BytesIO(), name)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "ref", [0, -1, True, 1.0, "0", "01", "1" * 10, "", "..", "1/..", VERSION_MAX + 1], ids=ascii
+)
+def test_bad_refs_are_refused(ref: int, store: Store) -> None:
+    store.publish("m", DRAFT)
+    with pytest.raises(InvalidName):
+        store.open("m", ref)
+    with pytest.raises(InvalidName):
+        store.promote("m", 1, str(ref) if isinstance(ref, int) else ref)  # type: ignore[arg-type]
+
+
+def test_a_version_may_be_named_by_its_digits(store: Store) -> None:
+    store.publish("m", DRAFT)
+    assert store.resolve("m", "1") == 1
+
+
+def test_aliases_move_and_roll_back(store: Store) -> None:
+    for _ in range(3):
+        store.publish("m", DRAFT)
+    store.promote("m", 1, "stable")
+    assert store.models()[0].aliases == {"latest": 3, "stable": 1}
+    assert store.rollback("m") == 2
+    assert store.publish("m", DRAFT).version == 4
+    assert [store.rollback("m"), store.rollback("m")] == [2, 1]
+    with pytest.raises(NothingToRollBack, match="m: expected an earlier version of latest, found none"):
+        store.rollback("m")
+    store.promote("m", 1)
+    with pytest.raises(NothingToRollBack):
+        store.rollback("m", "stable")
+
+
+def test_history_is_bounded(store: Store) -> None:
+    store.publish("m", DRAFT)
+    store.publish("m", DRAFT)
+    for number in range(HISTORY_MAX + 5):
+        store.promote("m", 1 + number % 2)
+    assert len(store.alias("m").history) == HISTORY_MAX
+
+
+def test_deleted_numbers_are_not_used_again(store: Store) -> None:
+    for _ in range(3):
+        store.publish("m", DRAFT)
+    with pytest.raises(VersionInUse, match="m@3: expected no alias to name it, found latest"):
+        store.delete("m", 3)
+    store.promote("m", 1)
+    store.delete("m", 3)
+    store.delete("m", 2)
+    assert store.versions("m") == (1,)
+    assert Store(store.root).publish("m", DRAFT).version == 4
+    assert store.rollback("m") == 1
+
+
+def test_a_deleted_version_stays_readable_for_who_has_it_open(store: Store) -> None:
+    store.publish("m", DRAFT)
+    model = store.open("m")
+    store.publish("m", DRAFT)
+    store.delete("m", 1)
+    np.testing.assert_array_equal(model.ensemble.dense, DRAFT.ensemble.dense)
+    assert not list((store.root / "staging").iterdir())
+
+
+def test_a_draft_that_breaks_the_format_is_not_written(store: Store) -> None:
+    parent = DRAFT.ensemble.parent.copy()
+    parent[1] = 2
+    bad = dataclasses.replace(DRAFT, ensemble=DRAFT.ensemble._replace(parent=parent))
+    with pytest.raises(Corrupt, match=r"ensemble\.parent\.npy\[1\]"):
+        store.publish("m", bad)
+    with pytest.raises(Corrupt, match="all numbers finite"):
+        store.publish("m", dataclasses.replace(DRAFT, metrics={"P@1": float("nan")}))
+    with pytest.raises(Corrupt, match="no extra array labels/utf8"):
+        store.publish("m", dataclasses.replace(DRAFT, extra={"labels/utf8": np.zeros(1)}))
+    assert not store.root.exists()
+
+
+def test_a_damaged_alias_is_told_and_can_be_made_anew(store: Store) -> None:
+    store.publish("m", DRAFT)
+    store.publish("m", DRAFT)
+    file = store.root / "models/m/aliases/latest"
+    file.unlink()
+    file.write_text("2")
+    assert store.models() == [ModelInfo("m", (1, 2), {}, ("latest",))]
+    with pytest.raises(Corrupt, match="m: alias latest"):
+        store.open("m")
+    with pytest.raises(Corrupt, match="m: alias latest"):
+        store.delete("m", 1)
+    store.promote("m", 1)
+    assert store.resolve("m") == 1
+
+
+def test_foreign_files_are_passed_over(store: Store) -> None:
+    store.publish("m", DRAFT)
+    home = store.root / "models"
+    for path in ("README", "m/versions/README", "m/aliases/.nfs0001", "m/versions/1/arrays/more.npy"):
+        (home / path).write_text("x")
+    for path in ("Not A Model", "m/versions/007", "m/versions/tmp", "empty"):
+        (home / path).mkdir()
+    (home / "m" / "versions" / "2").symlink_to(home / "m" / "versions" / "1")
+    assert store.models() == [ModelInfo("m", (1,), {"latest": 1})]
+    store.verify("m", 1)
+    store.generation()
+
+
+def test_generation_sees_every_change(store: Store) -> None:
+    seen = [store.generation()]
+    for change in (
+        lambda: store.publish("m", DRAFT),
+        lambda: store.publish("m", DRAFT),
+        lambda: store.promote("m", 1),
+        lambda: store.promote("m", 1, "stable"),
+        lambda: store.delete("m", 2),
+        lambda: store.publish("n", DRAFT),
+    ):
+        change()
+        assert store.generation() not in seen
+        assert store.generation() == Store(store.root).generation()
+        seen.append(store.generation())
+
+
+def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for root in (tmp_path / "file", tmp_path / "file" / "store", tmp_path / "no" / "parent"):
+        with pytest.raises(StoreUnwritable, match="expected to write"):
+            Store(root).publish("m", DRAFT)
+        assert Store(root).models() == []
+
+
+def test_reading_writes_nothing(store: Store) -> None:
+    store.publish("m", DRAFT)
+
+    class ReadOnly(QuickFileSystem):
+        def refuse(self, *_: object) -> int:
+            raise OSError(errno.EROFS, "read-only")
+
+        create = mkdir = rename = unlink = rmdir = lock = refuse  # type: ignore[assignment]
+
+    readers = Store(store.root, fs=ReadOnly())
+    readers.open("m")
+    readers.verify("m", 1)
+    readers.models()
+    readers.generation()
+    with pytest.raises(StoreUnwritable, match="read-only"):
+        readers.publish("m", DRAFT)
+
+
+def test_an_unreadable_file_is_no_corruption(store: Store) -> None:
+    store.publish("m", DRAFT)
+
+    class Failing(QuickFileSystem):
+        def map(self, path: Path) -> None:  # type: ignore[override]
+            raise OSError(errno.EIO, "input/output error", str(path))
+
+    with pytest.raises(StoreUnreadable, match="input/output error"):
+        Store(store.root, fs=Failing()).open("m")
+
+
+def test_an_alias_that_moves_while_its_version_is_deleted(store: Store) -> None:
+    store.publish("m", DRAFT)
+
+    class Slow(QuickFileSystem):
+        def read(self, path: Path, bytes_max: int) -> bytes:
+            if path.name == "manifest.json" and path.parent.name == "1":
+                store.publish("m", DRAFT)
+                store.delete("m", 1)
+            return super().read(path, bytes_max)
+
+    assert Store(store.root, fs=Slow()).open("m").manifest.version == 2
+
+
+def test_threads_publish_at_once(store: Store) -> None:
+    def publish() -> None:
+        found.append(store.publish("m", DRAFT).version)
+
+    found: list[int] = []
+    threads = [threading.Thread(target=publish) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == list(range(1, 9))
+    assert store.resolve("m") == 8
+
+
+def test_collect_leaves_the_living(store: Store) -> None:
+    store.publish("m", DRAFT)
+    with staging.stage(QuickFileSystem(), store.root) as living:
+        dead = store.root / "staging" / "dead"
+        (dead / "version" / "arrays").mkdir(parents=True)
+        (dead / "version" / "arrays" / "x.npy").write_text("x")
+        (store.root / "staging" / "file").write_text("x")
+        assert {path.name for path in store.collect()} == {"dead", "file"}
+        assert list((store.root / "staging").iterdir()) == [living]
+        store.publish("m", DRAFT)
+        assert living.is_dir()
+    assert store.collect() == []
+
+
+def test_a_lock_that_is_held_too_long(store: Store) -> None:
+    store.publish("m", DRAFT)
+    home = store.root / "models" / "m"
+    with (
+        staging.locked(QuickFileSystem(), home),
+        pytest.raises(StoreUnwritable, match=r"expected its lock within 0\.05 s"),
+        staging.locked(QuickFileSystem(), home, seconds=0.05),
+    ):
+        pass
+    with staging.locked(QuickFileSystem(), home, seconds=0):
+        pass
+
+
+def test_all_numbers_used(store: Store) -> None:
+    store.publish("m", DRAFT)
+    versions = store.root / "models" / "m" / "versions"
+    (versions / "1").rename(versions / str(VERSION_MAX))
+    with pytest.raises(StoreUnwritable, match="all numbers used"):
+        store.publish("m", DRAFT)
