@@ -122,7 +122,7 @@ def ask_batch(url: str) -> None:
     answer, ms = post(f"{url}/v1/models/debtags/batch", lines, "application/x-ndjson")
     answers = [json.loads(line) for line in answer.splitlines()]
     console.print(f"{len(answers)} lines in, {len(answers)} lines out, {ms:.1f} ms; the first:")
-    console.print(answer.splitlines()[0].decode(), markup=False)
+    console.print(answer.splitlines()[0].decode(), markup=False, soft_wrap=True)
 
 
 def stop(_: int, __: FrameType | None) -> None:

@@ -32,7 +32,8 @@ Version = Annotated[
 ]
 
 
-def _app() -> typer.Typer:
+def application() -> typer.Typer:
+    """Return the command line, all commands imported but not what they need."""
     from service.cli import models
     from service.cli.estimate import estimate
     from service.cli.evaluate import evaluate
@@ -65,7 +66,7 @@ def main() -> None:
 def run() -> int:
     """Run the command line; return its exit status. What went wrong is one line on standard error."""
     try:
-        status: int = _app()(standalone_mode=False) or DONE
+        status: int = application()(standalone_mode=False) or DONE
         if status == INTERRUPTED:  # so typer returns Ctrl-C
             complain("interrupted")
         return status

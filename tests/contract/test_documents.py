@@ -1,0 +1,87 @@
+"""The documents name what there is: every command, trainer, parameter and error code."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+import model_store.errors
+import service.api.problems
+import service.errors
+from service import cli
+from service.features.parameters import PARAMETERS
+from service.trainers import TRAINERS
+from service.trainers.parameters import rule_of
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def commands() -> dict[str, list[str]]:
+    """Every command with the long names of its options."""
+    found: dict[str, list[str]] = {}
+
+    def walk(prefix: str, group: object) -> None:
+        for name, command in group.commands.items():  # type: ignore[attr-defined]
+            if hasattr(command, "commands"):
+                walk(f"{prefix}{name} ", command)
+            else:
+                found[prefix + name] = [option for parameter in command.params for option in parameter.opts]
+
+    walk("", typer.main.get_command(cli.application()))
+    return found
+
+
+COMMANDS = commands()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_in_the_readme_and_answers_in_json(command: str) -> None:
+    assert f"| `xylem {command}" in README
+    assert "--json" in COMMANDS[command]
+
+
+def test_the_readme_names_no_command_that_is_not_there() -> None:
+    named = set(re.findall(r"`xylem ((?:models )?[a-z]+)", README))
+    assert named - {"models"} <= COMMANDS.keys()
+    assert len(named) > 10
+
+
+def test_every_parameter_of_every_trainer_is_documented_with_its_default() -> None:
+    page = (ROOT / "docs" / "parameters.md").read_text()
+    for name, spec in TRAINERS.items():
+        assert f"`{name}`" in page
+        for field in dataclasses.fields(spec.parameters):
+            row = f"| `{field.name}` | {field.default} | {rule_of(field).expected} |"
+            assert row in page, f"expected the row: {row}"
+
+
+def test_every_parameter_of_the_features_is_documented_with_its_default() -> None:
+    page = (ROOT / "docs" / "parameters.md").read_text()
+    for kind, parameters in PARAMETERS.items():
+        assert f"`{kind}`" in page
+        for field in dataclasses.fields(parameters):  # type: ignore[arg-type]
+            default = json.dumps(field.default).strip('"')
+            assert re.search(
+                rf"^\| `features.{field.name}` \| .*\b{re.escape(default)}\b", page, re.MULTILINE
+            ), field.name
+
+
+def test_every_error_code_is_documented() -> None:
+    page = (ROOT / "docs" / "errors.md").read_text()
+    modules = (model_store.errors, service.errors, service.api.problems)
+    codes = {
+        value.code
+        for module in modules
+        for _, value in inspect.getmembers(module, inspect.isclass)
+        if issubclass(value, Exception) and hasattr(value, "code")
+    }
+    missing = sorted(code for code in codes if f"`{code}`" not in page)
+    assert not missing
+    assert len(codes) > 20
