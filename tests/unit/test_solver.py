@@ -140,3 +140,14 @@ def test_epochs_are_bounded_and_stop_is_heard(solve):
     rows, y = _problem(9)
     assert _solve(solve, rows, y, 1e6, 1e-4, epochs_max=3)[2] == 3
     assert _solve(solve, rows, y, 1e6, 1e-4, stop=1)[2] == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_row_violates_the_optimum_though_rows_were_dropped_on_the_way(seed):
+    rows, y = _problem(20 + seed, n_rows=600, n_features=60)
+    w, b, _, tile = _solve(solve_squared_hinge, rows, y, 10.0, 0.05)
+    sign = np.where(y, 1.0, -1.0)
+    gradient = sign * (dense_rows(rows) @ w + b) - 1 + tile.alpha * 0.5 / 10.0
+    projected = np.where(tile.alpha > 0, gradient, np.minimum(gradient, 0))
+    # The last epoch saw every row within eps while the weights still moved a little.
+    assert (projected.max(axis=0) - projected.min(axis=0)).max() < 2 * 0.05
