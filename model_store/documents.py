@@ -71,7 +71,7 @@ class Fields:
             raise self.refusal(name, f"an integer from {low} to {high}", found)
         return found
 
-    def text(self, name: str, pattern: str = r"[^\x00-\x1f\x7f]{0,1024}") -> str:
+    def text(self, name: str, pattern: str) -> str:
         """Return a string that matches `pattern` wholly."""
         found = self.take(name)
         if type(found) is not str or not re.fullmatch(pattern, found, re.ASCII):
