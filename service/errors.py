@@ -29,7 +29,7 @@ class XylemError(Exception):
 
 
 class BadInput(XylemError):
-    """The caller gave something that cannot be used; `path` says where in a request, as `instances[3].text`."""
+    """The caller gave something that cannot be used; `path` says where in a request: `instances[3].text`."""
 
     code = "bad-input"
     path: str | None = None

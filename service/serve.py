@@ -6,12 +6,12 @@ the process ends with status 0. SIGHUP: every process looks at the store at once
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import math
 import multiprocessing
 import os
+import select
 import signal
 import socket
 import time
@@ -33,7 +33,7 @@ RESTART_SECONDS = 1.0
 GRACE_SECONDS = 5.0
 """Given to workers to end beyond what the settings give to requests; then they are killed."""
 
-_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run(settings: Settings, host: str, port: int, workers: int) -> None:
@@ -123,17 +123,20 @@ class _Supervisor:
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # taken below, one at a time; workers unblock
-        while True:
+        arrivals, wake = socket.socketpair()
+        wake.setblocking(False)
+        signal.set_wakeup_fd(wake.fileno())
+        for number in _SIGNALS:
+            signal.signal(number, _leave_to_the_loop)
+        arrived = b""
+        while not {signal.SIGTERM, signal.SIGINT} & set(arrived):
+            if signal.SIGHUP in arrived:
+                self._send(signal.SIGHUP)
             self._workers = [worker for worker in self._workers if self._is_alive(worker)]
             while len(self._workers) < self._n_workers:
                 self._workers.append(self._start())
-            got = signal.sigtimedwait(_SIGNALS, RESTART_SECONDS)
-            if got is None:
-                continue
-            if got.si_signo != signal.SIGHUP:
-                break
-            self._send(signal.SIGHUP)
+            readable, _, _ = select.select([arrivals], [], [], RESTART_SECONDS)
+            arrived = arrivals.recv(4096) if readable else b""
         self._stop()
 
     def _start(self) -> BaseProcess:
@@ -167,11 +170,13 @@ class _Supervisor:
                     os.kill(worker.pid, number)
 
 
+def _leave_to_the_loop(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the number is written to the wake-up descriptor."""
+
+
 def _work(settings: Settings, listener: socket.socket, parent: int) -> None:
     """Serve in a worker process."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop listens to it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     configure(settings.log_level)
-    with contextlib.suppress(asyncio.CancelledError):
-        _Server(settings, parent).run([listener])
+    _Server(settings, parent).run([listener])

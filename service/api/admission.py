@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from http.client import BAD_REQUEST, REQUEST_TIMEOUT
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -100,8 +101,9 @@ class _Body:
     async def send(self, message: Message) -> None:
         """Send a message of the answer."""
         if message["type"] == "http.response.start":
-            if self._unread and (self._declared is None or self._declared > UNREAD_BYTES_MAX):
-                self._linger = message["status"] >= 400
+            status = message["status"]
+            is_long = self._declared is None or self._declared > UNREAD_BYTES_MAX
+            self._linger = self._unread and (status == REQUEST_TIMEOUT or (is_long and status >= BAD_REQUEST))
             if self._linger:
                 message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
         elif self._linger and not message.get("more_body", False):

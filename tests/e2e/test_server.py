@@ -1,0 +1,365 @@
+"""Real processes on loopback: start, answer, stream, swap, reload, drain and stop."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_store.store import Store
+from tests.served_models import publish_model
+from tests.servers import START_SECONDS, ServerProcess
+
+pytestmark = pytest.mark.timeout(300)
+
+RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
+BODY = {"instances": [RAW], "top_r": 3}
+PREDICT = "/v1/models/raw/predict"
+SECRET = "the text of a customer"
+
+
+@pytest.fixture(scope="module")
+def server(shared_store: Path) -> Iterator[ServerProcess]:
+    limits = {"body_bytes_max": 20_000, "head_bytes_max": 4096, "body_seconds_max": 1.0}
+    with ServerProcess(shared_store, **limits) as process:
+        yield process
+        assert process.terminate() == 0, process.log()
+
+
+def test_it_starts_answers_and_logs_no_payload(server: ServerProcess) -> None:
+    status, body = server.ask("POST", PREDICT, BODY, **{"x-request-id": "mine"})
+    assert (status, body["version"], len(body["predictions"][0]["labels"])) == (200, 2, 3)
+    server.ask("POST", "/v1/models/text/predict", {"instances": [{"text": SECRET}]})
+    server.ask("POST", PREDICT, {"instances": [{"text": SECRET}], SECRET: 1})
+    assert server.status("/docs") == 200
+    event = next(event for event in server.events("request") if event["request_id"] == "mine")
+    assert (event["route"], event["status"], event["method"]) == ("/v1/models/{model}/predict", 200, "POST")
+    assert SECRET not in server.log()
+
+
+def test_a_stream_of_many_lines_in_bounded_memory(server: ServerProcess) -> None:
+    n_lines = 50_000
+    sent = 0
+
+    def lines() -> Iterator[bytes]:
+        nonlocal sent
+        for i in range(n_lines):
+            sent += 1
+            yield json.dumps({"id": i, **RAW}).encode() + b"\n"
+
+    list(server.stream("/v1/models/raw/batch?top_r=3", (next(lines()) for _ in range(2000))))
+    before, most, first_at = server.memory_bytes(), 0, None
+    sent = n_answers = 0
+    for i, line in enumerate(server.stream("/v1/models/raw/batch?top_r=3", lines())):
+        first_at = first_at or sent
+        answer = json.loads(line)
+        assert answer["id"] == i
+        n_answers += len(answer["labels"]) == 3
+        if i % 1000 == 0:
+            most = max(most, server.memory_bytes())
+    assert n_answers == n_lines
+    assert first_at is not None
+    assert first_at < n_lines / 2  # answers begin long before the lines end
+    assert most - before < 40 << 20
+
+
+def test_versions_swap_under_load_without_a_failure(own_store: Store) -> None:
+    """R12 at quick size: every answer is 200 and that of the version it names."""
+    with ServerProcess(own_store.root, store_poll_seconds=0.02, access_log=False) as server:
+        expected = {
+            version: server.ask("POST", f"/v1/models/raw/versions/{version}/predict", BODY)[1]["predictions"]
+            for version in (1, 2)
+        }
+        faults: list[Any] = []
+        seen = {1: 0, 2: 0}
+        stop = threading.Event()
+
+        def ask() -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+            headers = {"content-type": "application/json"}
+            while not stop.is_set():
+                connection.request("POST", PREDICT, json.dumps(BODY), headers)
+                response = connection.getresponse()
+                answer = json.loads(response.read())
+                if response.status != 200:
+                    faults.append(answer)
+                    continue
+                seen[answer["version"]] += 1
+                if answer["predictions"][0]["labels"] != expected[answer["version"]][0]["labels"]:
+                    faults.append(answer)
+            connection.close()
+
+        clients = [threading.Thread(target=ask) for _ in range(3)]
+        for client in clients:
+            client.start()
+        for i in range(30):
+            own_store.promote("raw", 1 + i % 2)
+            time.sleep(0.1)
+        stop.set()
+        for client in clients:
+            client.join()
+        assert not faults
+        assert min(seen.values()) > 20
+        assert len(server.events("model_swapped")) > 10
+
+
+def test_a_damaged_new_version_is_not_served(own_store: Store) -> None:
+    """R20: the old version answers on, and the fault is reported."""
+    with ServerProcess(own_store.root, store_poll_seconds=0.05) as server:
+        version = publish_model(own_store, "raw", "raw", seed=5).version
+        wait_for(lambda: server.ask("POST", PREDICT, BODY)[1]["version"] == version)
+        own_store.promote("raw", 2)
+        wait_for(lambda: server.ask("POST", PREDICT, BODY)[1]["version"] == 2)
+        for file in (own_store.root / "models" / "raw" / "versions" / str(version)).rglob("*.npy"):
+            data = bytearray(file.read_bytes())
+            data[-1] ^= 1
+            damaged = file.with_suffix(".new")
+            damaged.write_bytes(data)
+            damaged.replace(file)
+        alias = own_store.root / "models" / "raw" / "aliases" / "latest"
+        mine = own_store.root / "models" / "raw" / "aliases" / "damaged"
+        mine.write_bytes(alias.read_bytes())  # an alias of version 2, to be moved by hand
+        wait_for(lambda: b'alias="damaged"' in server.ask("GET", "/metrics")[1])
+        status, body = server.ask("POST", f"/v1/models/raw/versions/{version}/predict", BODY)
+        assert (status, body["code"]) == (503, "model-unavailable")
+        ready = server.ask("GET", "/readyz")[1]
+        assert ready["status"] == "ready"
+        assert [(f["model"], f["ref"]) for f in ready["failures"]] == [("raw", str(version))]
+        assert server.ask("POST", PREDICT, BODY)[1]["version"] == 2
+        assert b'xylem_model_failed{model="raw",ref="%d"} 1.0' % version in server.ask("GET", "/metrics")[1]
+
+
+def test_hangup_looks_at_the_store_at_once(own_store: Store) -> None:
+    with ServerProcess(own_store.root, store_poll_seconds=3600) as server:
+        publish_model(own_store, "raw", "raw", seed=5)
+        time.sleep(0.3)
+        assert server.ask("POST", PREDICT, BODY)[1]["version"] == 2
+        server.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: server.ask("POST", PREDICT, BODY)[1]["version"] == 3)
+
+
+def test_everything_in_flight_completes_after_sigterm(shared_store: Path) -> None:
+    """R17: readiness goes first, requests still come in for a while, and those in flight are answered."""
+    with ServerProcess(shared_store, drain_seconds=0.6) as server:
+        data = json.dumps(BODY).encode()
+        head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        held = [socket.create_connection(("127.0.0.1", server.port), timeout=20) for _ in range(10)]
+        for connection in held:
+            connection.sendall(head % (PREDICT.encode(), len(data)) + data[:10])
+        idle = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+        idle.request("GET", "/livez")
+        idle.getresponse().read()
+        batch = server.stream("/v1/models/raw/batch", slowly(json.dumps(RAW).encode() + b"\n", 20, 0.1))
+        next(batch)
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: server.status("/readyz") == 503)
+        assert server.ask("POST", PREDICT, BODY)[0] == 200
+        time.sleep(0.9)
+        assert server.status("/livez") == 0  # no longer accepting, and still alive
+        assert server.process.poll() is None
+        for connection in held:
+            connection.sendall(data[10:])
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            assert response.status == 200
+            assert len(json.loads(response.read())["predictions"]) == 1
+            connection.close()
+        assert sum(1 for _ in batch) == 19
+        idle.close()
+        assert server.process.wait(20) == 0, server.log()
+        assert server.events("stopped")
+
+
+def slowly(line: bytes, n: int, pause: float) -> Iterator[bytes]:
+    for _ in range(n):
+        yield line
+        time.sleep(pause)
+
+
+def test_workers_share_a_socket_reload_and_are_replaced(own_store: Store) -> None:
+    with ServerProcess(own_store.root, workers=2, store_poll_seconds=3600, drain_seconds=0.1) as server:
+        wait_for(lambda: len(server.events("models_opened")) == 2)
+        publish_model(own_store, "raw", "raw", seed=5)
+        server.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(server.events("model_swapped")) == 2)
+        assert {server.ask("POST", PREDICT, BODY)[1]["version"] for _ in range(20)} == {3}
+        pids = [event["pid"] for event in server.events("worker_started")]
+        os.kill(pids[0], signal.SIGKILL)
+        wait_for(lambda: len(server.events("models_opened")) == 3)
+        assert server.ask("POST", PREDICT, BODY)[0] == 200
+        assert server.terminate() == 0, server.log()
+        for event in server.events("worker_started"):
+            with pytest.raises(ProcessLookupError):
+                os.kill(event["pid"], 0)
+
+
+def test_workers_end_with_their_parent(shared_store: Path) -> None:
+    with ServerProcess(shared_store, workers=2, drain_seconds=0.1) as server:
+        wait_for(lambda: len(server.events("models_opened")) == 2)
+        server.process.kill()
+        server.process.wait()
+        wait_for(lambda: server.status("/livez") == 0)
+
+
+@pytest.mark.parametrize(
+    ("variable", "says"), [("XYLEM_TOPR_MAX", "did you mean"), ("XYLEM_LIMIT", "expected")]
+)
+def test_an_unknown_variable_keeps_it_from_starting(variable: str, says: str) -> None:
+    code = "from service.app import create_app; create_app()"
+    environment = {**os.environ, variable: "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode != 0
+    assert variable in done.stderr
+    assert says in done.stderr
+
+
+def test_a_port_in_use_is_said(shared_store: Path, server: ServerProcess) -> None:
+    code = (
+        "from service.serve import run; from service.settings import read_settings;"
+        f"run(read_settings(), '127.0.0.1', {server.port}, 1)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert f"127.0.0.1:{server.port}: expected an address to listen on" in done.stderr
+
+
+# --- raw sockets
+
+
+def request_bytes(body: bytes, *headers: bytes, path: bytes = PREDICT.encode()) -> bytes:
+    lines = [
+        b"POST " + path + b" HTTP/1.1",
+        b"host: x",
+        b"content-type: application/json",
+        *headers,
+        b"",
+        b"",
+    ]
+    return b"\r\n".join(lines) + body
+
+
+def status_of(received: bytes) -> int:
+    return int(received.split(b" ", 2)[1]) if received.startswith(b"HTTP/1.1 ") else 0
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_a_head_at_the_limit_and_one_byte_longer(server: ServerProcess, extra: int) -> None:
+    data = json.dumps(BODY).encode()
+    fixed = (
+        len(PREDICT)
+        + len("hostxcontent-typeapplication/jsoncontent-lengthconnectionclosea")
+        + len(str(len(data)))
+    )
+    padding = b"a: " + b"x" * (4096 - fixed + extra)
+    received = server.raw(
+        request_bytes(data, b"content-length: %d" % len(data), b"connection: close", padding)
+    )
+    assert status_of(received) == (400 if extra else 200)
+
+
+def test_a_head_that_never_ends_is_cut_off(server: ServerProcess) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(b"GET /livez HTTP/1.1\r\na: ")
+        sent = 0
+        with pytest.raises(OSError):
+            while sent < 100 << 20:
+                sent += connection.send(b"x" * 65536)
+        assert sent < 10 << 20
+
+
+@pytest.mark.parametrize("data", [b"", b"GET", b"GET /livez HTTP/1.1\r\nhost: x\r\n"])
+def test_a_head_that_does_not_come_is_given_up(server: ServerProcess, data: bytes) -> None:
+    started = time.monotonic()
+    assert server.raw(data) == b""
+    assert 0.5 < time.monotonic() - started < 5
+
+
+def test_a_body_that_does_not_come_is_given_up(server: ServerProcess) -> None:
+    received = server.raw(request_bytes(b"{", b"content-length: 100"))
+    assert (status_of(received), b'"body-timeout"' in received) == (408, True)
+
+
+@pytest.mark.parametrize(("length", "status"), [(20_000, 422), (20_001, 413)])
+def test_a_body_at_the_limit_and_one_byte_longer(server: ServerProcess, length: int, status: int) -> None:
+    body = b'{"instances": []'.ljust(length - 1) + b"}"
+    closing = b"connection: close"
+    chunks = b"".join(
+        b"%x\r\n%s\r\n" % (len(p), p) for p in (body[i : i + 999] for i in range(0, length, 999))
+    )
+    declared = server.raw(request_bytes(body, b"content-length: %d" % length, closing))
+    chunked = server.raw(request_bytes(chunks + b"0\r\n\r\n", b"transfer-encoding: chunked", closing))
+    assert (status_of(declared), status_of(chunked)) == (status, status)
+
+
+def test_a_huge_body_is_refused_before_it_is_sent(server: ServerProcess) -> None:
+    head = request_bytes(b"", b"content-length: 1000000000000", b"expect: 100-continue")
+    received = server.raw(head)
+    assert status_of(received) == 413
+    assert b"connection: close" in received
+
+
+def test_an_endless_chunked_body_is_cut_off_and_the_answer_is_seen(server: ServerProcess) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(request_bytes(b"", b"transfer-encoding: chunked"))
+        chunk = b"2000\r\n" + b" " * 0x2000 + b"\r\n"
+        for _ in range(10):
+            connection.sendall(chunk)
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        assert (response.status, json.loads(response.read())["code"]) == (413, "body-too-large")
+        with pytest.raises(OSError):
+            while True:
+                connection.sendall(chunk)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00" * 100,
+        b"GET /livez HTTP/9.9\r\n\r\n",
+        b"NONSENSE\r\n\r\n",
+        b"GET http://[::1 HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /%ff%00%c3 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        request_bytes(b"", b"content-length: -1"),
+        request_bytes(b"{}", b"content-length: 1", b"content-length: 2"),
+        request_bytes(b"", b"content-length: 99999999999999999999999"),
+        request_bytes(b"zz\r\n", b"transfer-encoding: chunked"),
+        request_bytes(b"0\r\n\r\n", b"transfer-encoding: chunked", b"content-length: 3"),
+        request_bytes(b"{}{}GET / HTTP/1.1\r\n\r\n", b"content-length: 2", b"connection: close"),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: \xff\xfe\r\nconnection: close\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close, upgrade\r\nupgrade: websocket\r\n\r\n",
+    ],
+    ids=range(14),
+)
+def test_bytes_that_are_not_a_good_request(server: ServerProcess, data: bytes) -> None:
+    received = server.raw(data)
+    assert status_of(received) < 500, received
+    assert server.status("/livez") == 200
+
+
+def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -> None:
+    one = b"GET /v1/models/%s HTTP/1.1\r\nhost: x\r\n\r\n"
+    received = server.raw(
+        one % b"raw" + one % b"text" + one[:-4] % b"none" + b"\r\nconnection: close\r\n\r\n"
+    )
+    assert [received.count(text) for text in (b"HTTP/1.1 200", b"HTTP/1.1 404")] == [2, 1]
+    assert received.index(b'"name":"raw"') < received.index(b'"name":"text"')
+
+
+def wait_for(condition: Any) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

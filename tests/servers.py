@@ -1,0 +1,134 @@
+"""Real server processes on loopback, and a client that reads while it writes."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+START_SECONDS = 110.0
+STOP_SECONDS = 20.0
+
+_RUN = (
+    "import sys; from pathlib import Path;"
+    "from service.serve import run; from service.settings import read_settings;"
+    "run(read_settings(store=Path(sys.argv[1])), '127.0.0.1', 0, int(sys.argv[2]))"
+)
+
+
+class ServerProcess:
+    """A server over a store, on a port of its own; keywords are settings, as in XYLEM_ variables."""
+
+    def __init__(self, store: Path, workers: int = 1, **settings: object) -> None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")}
+        if "XYLEM_KERNEL_CACHE" in os.environ:
+            environment["XYLEM_KERNEL_CACHE"] = os.environ["XYLEM_KERNEL_CACHE"]
+        environment |= {f"XYLEM_{name.upper()}": str(value) for name, value in settings.items()}
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _RUN, str(store), str(workers)], stderr=self._log, env=environment
+        )
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        deadline = time.monotonic() + START_SECONDS
+        while not self.port:
+            self.port = next((int(re.findall(r":(\d+)$", e["url"])[0]) for e in self.events("listening")), 0)
+            self._wait(deadline)
+        while self.status("/readyz") != 200:
+            self._wait(deadline)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._log.close()
+
+    def _wait(self, deadline: float) -> None:
+        assert self.process.poll() is None, self.log()
+        assert time.monotonic() < deadline, self.log()
+        time.sleep(0.02)
+
+    def log(self) -> str:
+        """What it has written to standard error."""
+        self._log.seek(0)
+        return self._log.read()
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The logged events of a name."""
+        lines = [line for line in self.log().splitlines(keepends=True) if line.endswith("\n")]
+        return [event for line in lines if (event := json.loads(line))["event"] == name]
+
+    def status(self, path: str) -> int:
+        """The status of a GET; 0 when nobody listens."""
+        try:
+            return self.ask("GET", path)[0]
+        except OSError:
+            return 0
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+        """The status and the JSON (else the bytes) of an answer, on a new connection."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+            headers = {"content-type": "application/json", **headers}
+            connection.request(method, path, data, headers)
+            response = connection.getresponse()
+            content = response.read()
+            is_json = "json" in (response.getheader("content-type") or "")
+            return response.status, json.loads(content) if is_json else content
+        finally:
+            connection.close()
+
+    def raw(self, data: bytes, seconds: float = 10.0) -> bytes:
+        """Everything that comes back for these bytes until the server closes the connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
+            connection.sendall(data)
+            received = b""
+            try:
+                while part := connection.recv(65536):
+                    received += part
+            except ConnectionResetError:
+                pass
+            return received
+
+    def stream(self, path: str, lines: Iterable[bytes]) -> Iterator[bytes]:
+        """The lines of a batch's answer while its lines are sent by another thread."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as connection:
+            head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
+            connection.sendall(head.encode() + b"transfer-encoding: chunked\r\n\r\n")
+
+            def send() -> None:
+                for line in lines:
+                    connection.sendall(b"%x\r\n%s\r\n" % (len(line), line))
+                connection.sendall(b"0\r\n\r\n")
+
+            writer = threading.Thread(target=send)
+            writer.start()
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            assert response.status == 200, response.read()
+            yield from response
+            writer.join()
+
+    def memory_bytes(self) -> int:
+        """The resident memory of the process."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0])
+
+    def terminate(self) -> int:
+        """Send SIGTERM; return the exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(STOP_SECONDS)
