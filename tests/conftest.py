@@ -23,6 +23,14 @@ from tests.served_models import publish_all
 READY_SECONDS = 110.0
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the soak tests out unless marks are asked for: `-m soak`."""
+    if not config.option.markexpr:
+        soak = [item for item in items if item.get_closest_marker("soak")]
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=soak)
+
+
 @pytest.fixture(scope="session")
 def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a store with a model of each kind. Not to be changed."""

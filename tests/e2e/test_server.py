@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,12 @@ SECRET = "the text of a customer"
 
 @pytest.fixture(scope="module")
 def server(shared_store: Path) -> Iterator[ServerProcess]:
-    limits = {"body_bytes_max": 20_000, "head_bytes_max": 4096, "body_seconds_max": 1.0}
+    limits = {
+        "body_bytes_max": 20_000,
+        "head_bytes_max": 4096,
+        "body_seconds_max": 1.0,
+        "keep_alive_seconds": 1,
+    }
     with ServerProcess(shared_store, **limits) as process:
         yield process
         assert process.terminate() == 0, process.log()
@@ -356,6 +363,27 @@ def test_pipelined_requests_are_answered_in_order(server: ServerProcess) -> None
     )
     assert [received.count(text) for text in (b"HTTP/1.1 200", b"HTTP/1.1 404")] == [2, 1]
     assert received.index(b'"name":"raw"') < received.index(b'"name":"text"')
+
+
+def test_requests_with_mutated_bytes(server: ServerProcess) -> None:
+    """R6 on raw sockets: no 5xx, no hang, and the server lives on."""
+    data = json.dumps(BODY).encode()
+    good = request_bytes(data, b"content-length: %d" % len(data), b"connection: close")
+
+    def mutated(seed: int) -> bytes:
+        chooser = random.Random(seed)
+        request = bytearray(good)
+        for _ in range(chooser.randint(1, 5)):
+            i = chooser.randrange(len(request))
+            change = chooser.choice([[], [chooser.randrange(256)], list(b"\r\n\r\n"), [0x20], [0x25, 0x66]])
+            request[i : i + chooser.randint(0, 2)] = bytes(change)
+        return bytes(request)
+
+    with ThreadPoolExecutor(16) as pool:
+        statuses = list(pool.map(lambda seed: status_of(server.raw(mutated(seed))), range(300)))
+    assert max(statuses) < 500
+    assert {200, 400} <= set(statuses)
+    assert server.status("/livez") == 200
 
 
 def wait_for(condition: Any) -> None:

@@ -1,0 +1,87 @@
+"""R25: once ready, no request compiles a kernel or loads one from the cache."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(300)
+
+_PROBE = """
+import asyncio, json, sys
+from pathlib import Path
+from numba.core import event
+from tests.conftest import serving, settings_of
+
+RAW = {"indices": [2, 0], "values": [1.0, 0.5]}
+INSTANCES = {
+    "raw": [RAW], "named": [RAW, {"features": {"red": 1.0}}],
+    "text": [RAW, {"text": "chess"}], "hashed": [RAW, {"text": "chess"}],
+}
+OPTIONS = [
+    {}, {"exact": True}, {"threshold": 0.1}, {"top_r": 11, "beam_width": 100},
+    {"allow_labels": ["label::1", "label::2"]}, {"deny_labels": ["label::3"], "exact": True},
+    {"deny_labels": ["label::3"], "threshold": 0.0},
+]
+
+class Recorder(event.Listener):
+    def __init__(self):
+        self.seen = []
+    def on_start(self, e):
+        self.seen.append(str(e.data))
+    def on_end(self, e):
+        pass
+
+async def main():
+    recorder = Recorder()
+    async with serving(settings_of(Path(sys.argv[1]))) as (_, client):
+        for kind in ("numba:compile", "numba:compiler_lock"):
+            event.register(kind, recorder)
+        n = 0
+        if len(sys.argv) > 2:  # prove that a compilation would be seen
+            import numba
+            numba.njit(lambda x: x + 1)(1)
+            INSTANCES.clear()
+        for model, instances in INSTANCES.items():
+            for options in OPTIONS:
+                for chosen in ([i] for i in instances):
+                    for copies in (1, 200):
+                        body = {"instances": chosen * copies, **options}
+                        response = await client.post(f"/v1/models/{model}/predict", json=body)
+                        assert response.status_code == 200, response.text
+                        n += 1
+            for query in ("", "?exact=true", "?threshold=0.1", "?deny_labels=label::1"):
+                lines = "".join(json.dumps(i) + "\\n" for i in instances * 40)
+                headers = {"content-type": "application/x-ndjson"}
+                path = f"/v1/models/{model}/batch{query}"
+                response = await client.post(path, content=lines, headers=headers)
+                assert response.status_code == 200 and "error" not in response.text, response.text
+                n += 1
+        print(json.dumps({"requests": n, "compilations": recorder.seen}))
+
+asyncio.run(main())
+"""
+
+
+def probe(store: Path, *more: str) -> dict[str, list[str]]:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE, str(store), *more],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def test_no_request_compiles_anything(shared_store: Path) -> None:
+    assert probe(shared_store)["compilations"] == []
+
+
+def test_a_compilation_would_be_seen(shared_store: Path) -> None:
+    assert probe(shared_store, "compile")["compilations"]

@@ -1,0 +1,235 @@
+"""R6: malformed requests, mutated by bytes and by grammar: no 5xx, no hang, every refusal a problem."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from service.api.problems import PROBLEMS
+
+pytestmark = pytest.mark.timeout(300)
+
+REQUEST_SECONDS = 20.0
+SEED = 20_260_101
+
+VALID = {
+    "raw": [{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}, {"indices": [70], "values": [1]}],
+    "text": [{"text": "a game of chess"}, {"indices": [0], "values": [1]}],
+    "named": [{"features": {"red": 1.0, "blue": 2}}],
+    "hashed": [{"text": "fonts"}],
+}
+OPTIONS: dict[str, list[Any]] = {
+    "top_r": [1, 5, 1000],
+    "threshold": [None, 0, 0.2, "tuned"],
+    "beam_width": [1, 10],
+    "exact": [True, False],
+    "allow_labels": [None, ["label::1"]],
+    "deny_labels": [["label::2"], []],
+    "explain": [False, None],
+    "deadline_ms": [None],
+}
+ODD: list[Any] = [
+    None, True, False, 0, -1, 1, 2**31, 2**31 - 1, -(2**31), 2**63, 2**64, 10**30, 0.5, -0.0, 1e-320, 1e39,
+    1e308, "", "1", "é\u0000\u202e", "x" * 2000, "label::1", [], [[]], {}, {"text": 1}, [1] * 300, [True],
+    ["a"], [None],
+]  # fmt: skip
+ODD_TEXTS = [
+    b"NaN",
+    b"1e400",
+    b'"\\ud800"',
+    b"\xff",
+    b"[" * 1500,
+    b"{}",
+    b"-",
+    b'"\\u12"',
+    b"\x00",
+    b"1" * 400,
+]
+METHODS = [
+    "POST",
+    "POST",
+    "POST",
+    "POST",
+    "GET",
+    "PUT",
+    "DELETE",
+    "PATCH",
+    "OPTIONS",
+    "HEAD",
+    "TRACE",
+    "BREW",
+]
+PATHS = [
+    "/v1/models/{m}/predict", "/v1/models/{m}/versions/{r}/predict", "/v1/models/{m}/aliases/{r}/predict",
+    "/v1/models/{m}/batch", "/v1/models/{m}/versions/{r}/batch", "/v1/models/{m}", "/v1/models", "/readyz",
+    "/metrics", "/docs", "/openapi.json", "/v1/models/{m}/predict/", "/{m}/{r}",
+    "/v1/models/{m}/aliases/{r}/batch",
+]  # fmt: skip
+NAMES = ["none", "RAW", "..", "%2e%2e", "a" * 300, "%00", "é", "raw@1", " ", "-", "%ff", "1", "latest"]
+REFS = [
+    "1",
+    "2",
+    "3",
+    "0",
+    "-1",
+    "01",
+    "99999999999999999999",
+    "latest",
+    "stable",
+    "LATEST",
+    "%2F",
+    "1.0",
+    "é",
+]
+HEADERS = [
+    {"content-type": "text/plain"}, {"content-type": "application/json;charset=utf-16"},
+    {"content-type": "application/x-ndjson"}, {"content-encoding": "gzip"}, {"accept": "text/html"},
+    {"x-request-id": "a b"}, {"x-request-id": "x" * 500}, {"range": "bytes=0-1"},
+    {"transfer-encoding": "chunked"}, {"content-type": "application/json"},
+]  # fmt: skip
+
+
+class Mutator:
+    """Makes requests that are almost right."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self._kinds: list[Callable[[bytes], bytes]] = [
+            self._flip, self._cut, self._delete, self._insert, self._repeat, lambda data: data,
+        ]  # fmt: skip
+
+    def request(self) -> tuple[str, str, dict[str, str], bytes]:
+        """Return a method, a path with its query, headers and a body."""
+        model = self.random.choice(list(VALID))
+        path = self.random.choice(PATHS[:4] if self.random.random() < 0.8 else PATHS)
+        name = model if self.random.random() < 0.9 else self.random.choice(NAMES)
+        url = path.replace("{m}", name).replace("{r}", self.random.choice(REFS))
+        is_batch = path.endswith("/batch")
+        headers = {"content-type": "application/x-ndjson" if is_batch else "application/json"}
+        if self.random.random() < 0.1:
+            headers |= self.random.choice(HEADERS)
+        body = self._lines(model) if is_batch else self._body(model)
+        if is_batch and self.random.random() < 0.4:
+            url += "?" + self._query()
+        method = "POST" if self.random.random() < 0.9 else self.random.choice(METHODS)
+        return method, url, headers, self._mutated(body)
+
+    def _body(self, model: str) -> bytes:
+        instances = [self._instance(model) for _ in range(self.random.randint(1, 3))]
+        fields: dict[str, Any] = {"instances": instances}
+        for key in self.random.sample(list(OPTIONS), self.random.randint(0, 3)):
+            fields[key] = self.random.choice(OPTIONS[key])
+        if self.random.random() < 0.3:
+            fields[self.random.choice([*fields, "extra", ""])] = self.random.choice(ODD)
+        return json.dumps(fields).encode()
+
+    def _lines(self, model: str) -> bytes:
+        lines = [json.dumps(self._instance(model)).encode() for _ in range(self.random.randint(0, 6))]
+        return self.random.choice([b"\n", b"\n", b"\r\n", b"\n\n"]).join(lines)
+
+    def _instance(self, model: str) -> Any:
+        instance: dict[str, Any] = dict(self.random.choice(VALID[model]))
+        while self.random.random() < 0.3:
+            key = self.random.choice([*instance, "text", "indices", "values", "features", "id", "extra"])
+            values = [[value] for value in ODD] if key in ("indices", "values") else ODD
+            instance[key] = self.random.choice([*values, *ODD])
+        return instance if self.random.random() < 0.95 else self.random.choice(ODD)
+
+    def _query(self) -> str:
+        key = self.random.choice([*OPTIONS, "extra", "", "%ff"])
+        value = self.random.choice(
+            ["1", "0", "x", "tuned", "0.5", "true", "", "%ff", "%00", "NaN", "[]", "1e9"]
+        )
+        return "&".join([f"{key}={value}"] * self.random.randint(1, 2))
+
+    def _mutated(self, data: bytes) -> bytes:
+        while self.random.random() < 0.4:
+            data = self.random.choice(self._kinds)(data)
+        return data
+
+    def _place(self, data: bytes) -> int:
+        return self.random.randint(0, len(data))
+
+    def _flip(self, data: bytes) -> bytes:
+        i = self._place(data)
+        return data[:i] + bytes([self.random.randrange(256)]) + data[i + 1 :]
+
+    def _cut(self, data: bytes) -> bytes:
+        return data[: self._place(data)]
+
+    def _delete(self, data: bytes) -> bytes:
+        i = self._place(data)
+        return data[:i] + data[i + self.random.randint(1, 9) :]
+
+    def _insert(self, data: bytes) -> bytes:
+        i = self._place(data)
+        return data[:i] + self.random.choice(ODD_TEXTS) + data[i:]
+
+    def _repeat(self, data: bytes) -> bytes:
+        i, j = sorted((self._place(data), self._place(data)))
+        return data[:j] + data[i:j] + data[j:]
+
+
+def check(request: Any, response: httpx.Response, body: bytes) -> None:
+    """Assert that an answer is a good one, or a refusal as it should be."""
+    assert response.status_code < 500, (request, response.text)
+    assert response.headers["x-request-id"]
+    if response.status_code >= 400:
+        if request[0] != "HEAD":
+            problem = response.json()
+            assert response.headers["content-type"] == "application/problem+json"
+            assert problem["code"] in PROBLEMS
+            assert problem["detail"]
+    elif "xylem-version" in response.headers:
+        n_lines = len(body.split(b"\n")) - (body.endswith(b"\n") or not body)
+        answers = [json.loads(line) for line in response.content.splitlines()]
+        assert len(answers) == n_lines, request
+        for answer in answers:
+            assert "labels" in answer or answer["error"]["code"] in PROBLEMS
+
+
+def fuzz(in_process: Callable[..., Any], n: int) -> None:
+    print(f"seed {SEED}")
+    mutator = Mutator(SEED)
+    statuses: Counter[int] = Counter()
+    codes: Counter[str] = Counter()
+
+    async def call(client: httpx.AsyncClient) -> None:
+        async def one(request: Any) -> None:
+            method, url, headers, body = request
+            try:
+                prepared = client.build_request(method, url, content=body, headers=headers)
+            except (httpx.InvalidURL, UnicodeEncodeError):
+                return
+            async with asyncio.timeout(REQUEST_SECONDS):
+                response = await client.send(prepared)
+            check(request, response, body)
+            statuses[response.status_code] += 1
+            if response.status_code >= 400 and method != "HEAD":
+                codes[response.json()["code"]] += 1
+
+        for _ in range(n // 10):
+            await asyncio.gather(*(one(mutator.request()) for _ in range(10)))
+
+    in_process(call)
+    print(statuses, codes)
+    assert statuses.total() > 0.95 * n
+    assert statuses[200] > 0.15 * n  # the mutations are not all refused at the door
+    assert len(codes) >= 10
+
+
+def test_malformed_requests(in_process: Callable[..., Any]) -> None:
+    fuzz(in_process, 10_000)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_very_many_malformed_requests(in_process: Callable[..., Any]) -> None:
+    fuzz(in_process, 1_000_000)
