@@ -221,7 +221,7 @@ def fuzz(in_process: Callable[..., Any], n: int) -> None:
     in_process(call)
     print(statuses, codes)
     assert statuses.total() > 0.95 * n
-    assert statuses[200] > 0.15 * n  # the mutations are not all refused at the door
+    assert statuses[200] > 0.1 * n  # the mutations are not all refused at the door
     assert len(codes) >= 10
 
 
