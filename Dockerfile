@@ -1,14 +1,9 @@
 # The service as an image: docker build -t xylem .
 #
-# Kernels are compiled while it is built, into a cache that a running container only reads. They are compiled for any
-# CPU of the architecture; for newer x86-64 CPUs only (AVX2) build with
-#   --build-arg CPU_NAME=x86-64-v3 --build-arg CPU_FEATURES=+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe
+# Kernels are compiled while it is built, for any CPU of the architecture, into a cache that a container only reads.
 
 FROM python:3.11-slim AS build
-ARG CPU_NAME=generic
-ARG CPU_FEATURES=""
-ENV NUMBA_CPU_NAME=${CPU_NAME} \
-    NUMBA_CPU_FEATURES=${CPU_FEATURES} \
+ENV NUMBA_CPU_NAME=generic \
     XYLEM_KERNEL_CACHE=/opt/xylem/kernels
 RUN ["python", "-m", "venv", "/opt/xylem"]
 WORKDIR /src
@@ -22,10 +17,7 @@ WORKDIR /
 RUN ["/opt/xylem/bin/python", "-m", "service.warm"]
 
 FROM python:3.11-slim
-ARG CPU_NAME=generic
-ARG CPU_FEATURES=""
-ENV NUMBA_CPU_NAME=${CPU_NAME} \
-    NUMBA_CPU_FEATURES=${CPU_FEATURES} \
+ENV NUMBA_CPU_NAME=generic \
     XYLEM_KERNEL_CACHE=/opt/xylem/kernels \
     XYLEM_STORE=/store \
     PATH=/opt/xylem/bin:${PATH} \

@@ -1,0 +1,241 @@
+"""The shipped nginx.conf, in a real nginx, before two real replicas on loopback."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+pytestmark = pytest.mark.timeout(300)
+
+CONF = Path(__file__).resolve().parents[2] / "deploy" / "nginx.conf"
+XYLEM = Path(sys.executable).with_name("xylem")
+NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
+STREAM_MODULE = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
+WAIT_SECONDS = 110.0
+PREDICT = "/v1/models/raw/predict"
+INSTANCE = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
+BODY = json.dumps({"instances": [INSTANCE], "top_r": 3})
+JSON = {"content-type": "application/json"}
+NDJSON = {"content-type": "application/x-ndjson"}
+
+
+def free_ports(n: int) -> list[int]:
+    """Ports that nobody listens on, all different."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Replica:
+    """`xylem serve` on a port of its own, which can be stopped and started again."""
+
+    def __init__(self, store: Path, port: int) -> None:
+        self.port = port
+        self._command = [XYLEM, "serve", "--store", store, "--port", str(port)]
+
+    def __enter__(self) -> Self:
+        environment = {**os.environ, "XYLEM_DRAIN_SECONDS": "0.3"}
+        self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL, env=environment)
+        wait_until(self.is_ready)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop(signal.SIGKILL)
+
+    def is_ready(self) -> bool:
+        assert self._process.poll() is None
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    def stop(self, how: signal.Signals) -> int:
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+        return self._process.wait(30)
+
+    def answered(self) -> int:
+        """How many predict requests it has answered with 200."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        counts = re.findall(r"^xylem_requests_total\{.*predict.*200.*\} ([0-9.]+)$", text, re.MULTILINE)
+        return int(sum(map(float, counts)))
+
+
+@pytest.fixture(scope="module")
+def stream_option() -> list[str]:
+    """What this nginx must be told to balance TCP; skips where there is no nginx, or it cannot."""
+    if not Path(NGINX).exists():
+        pytest.skip("nginx is not installed")
+    built = subprocess.run([NGINX, "-V"], capture_output=True, text=True, check=True).stderr
+    if re.search(r"--with-stream(\s|$)", built):
+        return []
+    if not STREAM_MODULE.exists():
+        pytest.skip("nginx is installed without its stream module")
+    return ["-g", f"load_module {STREAM_MODULE};"]
+
+
+@contextmanager
+def balanced(option: list[str], ports: list[int], directory: Path) -> Iterator[None]:
+    """Run nginx with the shipped file: only ports, names of replicas and paths of temporary files differ."""
+    http_port, batch_port, *replicas = ports
+    text = CONF.read_text().replace("/tmp/", f"{directory}/")
+    for old, new in (
+        ("listen 8080", f"listen 127.0.0.1:{http_port}"),
+        ("listen 8081", f"listen 127.0.0.1:{batch_port}"),
+    ):
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    for number, port in enumerate(replicas, 1):
+        assert text.count(f"xylem-{number}:8080") == 2
+        text = text.replace(f"xylem-{number}:8080", f"127.0.0.1:{port}")
+    conf = directory / "nginx.conf"
+    conf.write_text(f"daemon off;\n{text}")
+    with subprocess.Popen([NGINX, "-c", conf, *option], stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: listens(http_port))
+            yield
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    stream_option: list[str], shared_store: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[int, int, list[Replica]]]:
+    """The ports for requests and for batches, and the two replicas."""
+    ports = free_ports(4)
+    with ExitStack() as stack:
+        replicas = [stack.enter_context(Replica(shared_store, port)) for port in ports[2:]]
+        stack.enter_context(balanced(stream_option, ports, tmp_path_factory.mktemp("nginx")))
+        yield ports[0], ports[1], replicas
+
+
+@contextmanager
+def load(port: int) -> Iterator[Counter[int]]:
+    """Ask for predictions from four clients while the block runs; count the answers by status."""
+    counts: Counter[int] = Counter()
+    stop = threading.Event()
+
+    def ask() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        while not stop.is_set():
+            try:
+                connection.request("POST", PREDICT, BODY, JSON)
+                response = connection.getresponse()
+                response.read()
+                counts[response.status] += 1
+            except OSError:
+                counts[0] += 1
+                connection.close()
+        connection.close()
+
+    clients = [threading.Thread(target=ask) for _ in range(4)]
+    for client in clients:
+        client.start()
+    try:
+        yield counts
+    finally:
+        stop.set()
+        for client in clients:
+            client.join()
+
+
+def test_both_replicas_answer(cluster: tuple[int, int, list[Replica]]) -> None:
+    port, _, replicas = cluster
+    before = [replica.answered() for replica in replicas]
+    with load(port) as counts:
+        wait_until(lambda: counts[200] >= 200)
+    assert counts.keys() == {200}
+    after = [replica.answered() for replica in replicas]
+    assert min(now - then for now, then in zip(after, before, strict=True)) > 20
+
+
+def test_a_rolling_restart_under_load_fails_no_request(cluster: tuple[int, int, list[Replica]]) -> None:
+    """R16 at quick size."""
+    port, _, replicas = cluster
+    with load(port) as counts:
+        for replica in replicas:
+            seen = counts[200]
+            wait_until(lambda seen=seen: counts[200] > seen + 50)  # type: ignore[misc]
+            assert replica.stop(signal.SIGTERM) == 0
+            replica.__enter__()
+        seen = counts[200]
+        wait_until(lambda: counts[200] > seen + 50)
+    assert counts.keys() == {200}
+
+
+def test_the_death_of_a_replica_fails_no_request(cluster: tuple[int, int, list[Replica]]) -> None:
+    """R18 with the balancer's retry."""
+    port, _, replicas = cluster
+    with load(port) as counts:
+        wait_until(lambda: counts[200] > 50)
+        replicas[0].stop(signal.SIGKILL)
+        seen = counts[200]
+        wait_until(lambda: counts[200] > seen + 100)
+        replicas[0].__enter__()
+    assert counts.keys() == {200}
+
+
+def test_a_batch_of_any_length_streams_through_its_own_port(cluster: tuple[int, int, list[Replica]]) -> None:
+    n_lines, n_first = 20_000, 10
+    lines = b"".join(json.dumps({"id": i, **INSTANCE}).encode() + b"\n" for i in range(n_lines))
+    cut = lines.index(b'{"id": %d,' % n_first)
+    with socket.create_connection(("127.0.0.1", cluster[1]), timeout=30) as connection:
+        head = (
+            "POST /v1/models/raw/batch?top_r=1 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
+        )
+        connection.sendall(f"{head}content-length: {len(lines)}\r\n\r\n".encode() + lines[:cut])
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        first = [json.loads(response.readline())["id"] for _ in range(n_first)]  # the rest is not sent yet
+        rest = threading.Thread(target=connection.sendall, args=(lines[cut:],))
+        rest.start()
+        ids = [json.loads(line)["id"] for line in response]
+        rest.join()
+    assert [*first, *ids] == list(range(n_lines))
+
+
+def test_a_batch_on_the_other_port_is_refused_at_once(cluster: tuple[int, int, list[Replica]]) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", cluster[0], timeout=30)
+    connection.request("POST", "/v1/models/raw/versions/1/batch", b"{}\n" * 10, NDJSON)
+    response = connection.getresponse()
+    assert (response.status, response.getheader("content-type")) == (421, "application/problem+json")
+    assert json.loads(response.read())["code"] == "batch-port"
+    connection.close()
