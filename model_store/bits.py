@@ -37,13 +37,13 @@ def popcount(typing_context: Any, word: Any) -> Any:
 
 
 @borrowing_inlined
-def has(word: np.uint32, item: int) -> np.int64:
+def has(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
     """Return 1 if item % 32 is in the set `word`, else 0, int64."""
     return np.int64((word >> np.uint32(item & _MASK)) & _ONE)
 
 
 @borrowing_inlined
-def count_below(word: np.uint32, item: int) -> np.int64:
+def count_below(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
     """Return how many elements of the set `word` are less than item % 32, int64."""
     return np.int64(popcount(np.uint32(word & np.uint32((_ONE << np.uint32(item & _MASK)) - _ONE))))
 

@@ -46,7 +46,7 @@ class TreeEnsemble(NamedTuple):
       node_label  int32[N]       label tree: the leaf's label; -1 elsewhere
       label_leaf  int32[T, K]    label tree: the leaf of each label in each tree, -1 where it has none;
                                  decision tree: shape (0, 0)
-        node_chunk  int32[N]       the chunk of an inner node, -1 at leaves; ascending, 0 .. C - 1
+      node_chunk  int32[N]       the chunk of an inner node, -1 at leaves; ascending, 0 .. C - 1
       node_bias   float32[N]     the constant term of the node's scorer (0 at the roots)
     Chunks
       directory   uint32[C, G, 2]  for each group of 1024 features: the set of its blocks of 32 features that

@@ -9,6 +9,8 @@ then dense rows, each by ascending feature), so that a margin has the same bits 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,8 @@ from service.kernels.words import load_weights, word_child, word_weight
 from service.kernels.workspace import STAGES, Workspace
 
 _LINE = 64
+_BLOCK_BITS = np.uint32(BLOCK_BITS)
+_GROUP_BITS = np.uint32(GROUP_BITS)
 
 
 @inlined
@@ -28,15 +32,17 @@ def find_blocks(
 ) -> None:
     """Find the blocks of the row's features in the chunk of an inner node."""
     chunk = ensemble.node_chunk[node]
+    directory = ensemble.directory[chunk]
+    block_at, block_item = work.block_at[stage], work.block_item[stage]
     first = ensemble.block_ptr[chunk]
     n_found = np.int64(0)
     for i in range(len(indices)):
-        block = indices[i] >> BLOCK_BITS
-        group = indices[i] >> GROUP_BITS
-        blocks = ensemble.directory[chunk, group, 0]
-        at = first + ensemble.directory[chunk, group, 1] + count_below(blocks, block)
-        work.block_at[stage, n_found] = at
-        work.block_item[stage, n_found] = i
+        block = np.uint32(indices[i]) >> _BLOCK_BITS
+        group = np.uint32(indices[i]) >> _GROUP_BITS
+        blocks = directory[group, 0]
+        at = first + directory[group, 1] + count_below(blocks, block)
+        block_at[_place(n_found)] = at
+        block_item[_place(n_found)] = i
         n_found += has(blocks, block)
         prefetch(ensemble.blocks, 4 * at)
     work.counts[stage, 0] = n_found
@@ -56,30 +62,34 @@ def find_rows(
     width = children_width(ensemble, node)
     first_dense = ensemble.dense_ptr[chunk]
     first_sparse = ensemble.row_start[chunk]
+    block_at, block_item = work.block_at[stage], work.block_item[stage]
+    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
+    sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
     n_sparse = np.int64(0)
     n_dense = np.int64(0)
     for found in range(work.counts[stage, 0]):
-        at = work.block_at[stage, found]
-        item = work.block_item[stage, found]
-        feature = indices[item]
+        at = _place(block_at[found])
+        item = _place(block_item[found])
+        feature = np.uint32(indices[item])
+        value = values[item]
         rows = ensemble.blocks[at, 0]
         dense_rows = ensemble.blocks[at, 1]
         is_row = has(rows, feature)
         is_dense = has(dense_rows, feature)
         n_dense_below = count_below(dense_rows, feature)
         n_below = count_below(rows, feature)
-        work.dense_at[stage, n_dense] = first_dense + (ensemble.blocks[at, 3] + n_dense_below) * width
-        work.dense_value[stage, n_dense] = values[item]
+        dense_at[_place(n_dense)] = first_dense + (np.int64(ensemble.blocks[at, 3]) + n_dense_below) * width
+        dense_value[_place(n_dense)] = value
         n_dense += is_dense
-        work.sparse_at[stage, n_sparse] = first_sparse + ensemble.blocks[at, 2] + n_below - n_dense_below
-        work.sparse_value[stage, n_sparse] = values[item]
+        sparse_at[_place(n_sparse)] = first_sparse + ensemble.blocks[at, 2] + n_below - n_dense_below
+        sparse_value[_place(n_sparse)] = value
         n_sparse += is_row - is_dense
     line = _LINE // ensemble.dense.itemsize
     for hit in range(n_dense):
         for ahead in range(0, width, line):
-            prefetch(ensemble.dense, work.dense_at[stage, hit] + ahead)
+            prefetch(ensemble.dense, dense_at[hit] + ahead)
     for hit in range(n_sparse):
-        prefetch(ensemble.row_ptr, work.sparse_at[stage, hit])
+        prefetch(ensemble.row_ptr, sparse_at[hit])
     work.counts[stage, 1] = n_dense
     work.counts[stage, 2] = n_sparse
 
@@ -88,11 +98,12 @@ def find_rows(
 def find_words(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -> None:
     """Find the words of the sparse rows."""
     first = ensemble.sparse_ptr[ensemble.node_chunk[node]]
+    sparse_at, sparse_count = work.sparse_at[stage], work.sparse_count[stage]
     for hit in range(work.counts[stage, 2]):
-        at = work.sparse_at[stage, hit]
-        begin, end = ensemble.row_ptr[at], ensemble.row_ptr[at + 1]
-        work.sparse_at[stage, hit] = first + begin
-        work.sparse_count[stage, hit] = end - begin
+        at = _place(sparse_at[hit])
+        begin, end = ensemble.row_ptr[at], ensemble.row_ptr[at + _place(1)]
+        sparse_at[hit] = first + begin
+        sparse_count[hit] = end - begin
         prefetch(ensemble.sparse, first + begin)
 
 
@@ -104,23 +115,31 @@ def score_children(ensemble: TreeEnsemble, node: int, work: Workspace, stage: in
     width = children_width(ensemble, node)
     margins = work.margins
     for j in range(n_children):
-        margins[j] = ensemble.node_bias[child + j]
+        margins[j] = ensemble.node_bias[_place(child + j)]
     for j in range(n_children, width):
-        margins[j] = np.float32(0.0)
+        margins[_place(j)] = np.float32(0.0)
+    sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
     for hit in range(work.counts[stage, 2]):
-        at = work.sparse_at[stage, hit]
-        value = work.sparse_value[stage, hit]
-        for i in range(at, at + work.sparse_count[stage, hit]):
-            word = ensemble.sparse[i]
+        value = sparse_value[hit]
+        at = sparse_at[hit]
+        for i in range(work.sparse_count[stage, hit]):
+            word = ensemble.sparse[_place(at + i)]
             margins[word_child(word)] += value * word_weight(word)
     n_dense = work.counts[stage, 1]
+    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
     if n_dense > 0:
         for tile in range(0, width, LANES):
             total = vload(margins, tile)
             for hit in range(n_dense):
-                weights = load_weights(ensemble.dense, work.dense_at[stage, hit] + tile)
-                total = vadd(total, vmul(vbroadcast(work.dense_value[stage, hit]), weights))
+                weights = load_weights(ensemble.dense, dense_at[hit] + tile)
+                total = vadd(total, vmul(vbroadcast(dense_value[hit]), weights))
             vstore(margins, tile, total)
+
+
+@inlined
+def _place(index: int | np.integer[Any]) -> np.uint64:
+    """Return an index as one that is never negative: for others numba adds the length, on every access."""
+    return np.uint64(index)
 
 
 @inlined
