@@ -10,7 +10,7 @@ import asyncio
 import re
 from http.client import BAD_REQUEST, REQUEST_TIMEOUT
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.problems import (
@@ -30,8 +30,8 @@ UNREAD_BYTES_MAX = 64 << 10
 ALWAYS = frozenset({"/livez", "/readyz", "/metrics"})
 """Routes that answer however many requests are in flight."""
 
-JSON = frozenset({"application/json"})
-NDJSON = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
+JSON = frozenset({b"application/json"})
+NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
 
 
 class Admission:
@@ -132,27 +132,43 @@ def _declared_bytes(scope: Scope) -> int | None:
     return None if chunked else 0
 
 
-def check_media(request: Request, allowed: frozenset[str]) -> None:
+def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
     """Raise UnsupportedMediaType or UnsupportedEncoding unless the body is one of `allowed`, not encoded."""
-    media, _, parameters = request.headers.get("content-type", "").partition(";")
-    charset = parameters.replace(" ", "").lower()
-    if media.strip().lower() not in allowed or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
-        expected = " or ".join(sorted(allowed))
-        found = ascii(request.headers.get("content-type", "none"))[:100]
-        raise UnsupportedMediaType(f"Content-Type: expected {expected}, in UTF-8, found {found}")
-    encoding = request.headers.get("content-encoding", "identity")
-    if encoding.strip().lower() != "identity":
-        raise UnsupportedEncoding(f"Content-Encoding: expected none, found {ascii(encoding)[:100]}")
+    content_type = encoding = b""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            content_type = value
+        elif name == b"content-encoding":
+            encoding = value
+    if content_type not in allowed:
+        media, _, parameters = content_type.lower().partition(b";")
+        charset = parameters.replace(b" ", b"").replace(b'"', b"")
+        if media.strip() not in allowed or charset not in (b"", b"charset=utf-8"):
+            expected = b" or ".join(sorted(allowed)).decode()
+            found = ascii(content_type.decode("latin-1"))[:100]
+            raise UnsupportedMediaType(f"Content-Type: expected {expected}, in UTF-8, found {found}")
+    if encoding.strip().lower() not in (b"", b"identity"):
+        found = ascii(encoding.decode("latin-1"))[:100]
+        raise UnsupportedEncoding(f"Content-Encoding: expected none, found {found}")
 
 
 async def read_body(request: Request, limits: Limits) -> bytes:
     """Return the whole body of a request that says it is JSON.
 
-    Raises UnsupportedMediaType, UnsupportedEncoding, BodyTooLarge (through the middleware) and BodyTimeout.
+    Raises UnsupportedMediaType, UnsupportedEncoding, BodyTooLarge (through the middleware), BodyTimeout and
+    ClientDisconnect.
     """
-    check_media(request, JSON)
+    check_media(request.scope, JSON)
+    parts = []
+    more = True
     try:
         async with asyncio.timeout(limits.body_seconds_max):
-            return await request.body()
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                parts.append(message.get("body", b""))
+                more = message.get("more_body", False)
     except TimeoutError:
         raise BodyTimeout(f"expected the whole body within {limits.body_seconds_max:g} seconds") from None
+    return b"".join(parts)

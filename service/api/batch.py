@@ -57,7 +57,7 @@ class BatchRoutes:
 
     async def batch(self, request: Request) -> Response:
         """Answer a batch: the options are the query string's, the version is the one of the batch's start."""
-        check_media(request, NDJSON)
+        check_media(request.scope, NDJSON)
         options = parse_options(request.scope["query_string"], self._limits)
         served = await find_served(request, self._live)
         engine_options = to_options(options, served)

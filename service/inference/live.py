@@ -293,18 +293,17 @@ class LiveModels(Generic[T]):
         except (InvalidName, NotFound):
             raise
         except Exception as error:
-            log(logging.ERROR, "model_open_failed", model=model, version=version, error=error)
-            detail = self._fail(model, str(version), f"{type(error).__name__}: {error}")
+            detail = self._fail(model, str(version), f"{type(error).__name__}: {error}", error)
             raise ModelUnavailable(f"model {model} version {version}: {detail}") from error
         self._failures.pop((model, str(version)), None)
         ms = round(1000 * (time.perf_counter() - started), 3)
         log(logging.INFO, "model_opened", model=model, version=version, ms=ms)
         return opened
 
-    def _fail(self, model: str, ref: str, detail: str) -> str:
+    def _fail(self, model: str, ref: str, detail: str, error: Exception | None = None) -> str:
         """Note and log that a version or an alias cannot be served; return the detail."""
         self._failures[model, ref] = Failure(model, ref, detail, time.monotonic() + RETRY_SECONDS)
-        log(logging.ERROR, "model_failed", model=model, ref=ref, detail=detail)
+        log(logging.ERROR, "model_failed", model=model, ref=ref, detail=detail, error=error)
         return detail
 
     async def _open_asked(self, key: Key) -> T:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
+import orjson
 import pytest
 
+from service.api.openapi import openapi_document
 from service.api.problems import PROBLEMS
+from service.settings import Limits
+from tests.schemas import fault_of
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -96,6 +101,19 @@ HEADERS = [
 ]  # fmt: skip
 
 
+BEYOND_SCHEMA = {"bad-instance", "unknown-label", "thresholds-not-tuned", "limit-exceeded"}
+"""What a request that fits the schema can still be refused for."""
+
+
+class Request(NamedTuple):
+    """A request to send."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    body: bytes
+
+
 class Mutator:
     """Makes requests that are almost right."""
 
@@ -105,8 +123,8 @@ class Mutator:
             self._flip, self._cut, self._delete, self._insert, self._repeat, lambda data: data,
         ]  # fmt: skip
 
-    def request(self) -> tuple[str, str, dict[str, str], bytes]:
-        """Return a method, a path with its query, headers and a body."""
+    def request(self) -> Request:
+        """Return a request that is almost right."""
         model = self.random.choice(list(VALID))
         path = self.random.choice(PATHS[:4] if self.random.random() < 0.8 else PATHS)
         name = model if self.random.random() < 0.9 else self.random.choice(NAMES)
@@ -119,7 +137,7 @@ class Mutator:
         if is_batch and self.random.random() < 0.4:
             url += "?" + self._query()
         method = "POST" if self.random.random() < 0.9 else self.random.choice(METHODS)
-        return method, url, headers, self._mutated(body)
+        return Request(method, url, headers, self._mutated(body))
 
     def _body(self, model: str) -> bytes:
         instances = [self._instance(model) for _ in range(self.random.randint(1, 3))]
@@ -177,42 +195,98 @@ class Mutator:
         return data[:j] + data[i:j] + data[j:]
 
 
-def check(request: Any, response: httpx.Response, body: bytes) -> None:
-    """Assert that an answer is a good one, or a refusal as it should be."""
-    assert response.status_code < 500, (request, response.text)
-    assert response.headers["x-request-id"]
-    if response.status_code >= 400:
-        if request[0] != "HEAD":
-            problem = response.json()
-            assert response.headers["content-type"] == "application/problem+json"
-            assert problem["code"] in PROBLEMS
-            assert problem["detail"]
-    elif "xylem-version" in response.headers:
-        n_lines = len(body.split(b"\n")) - (body.endswith(b"\n") or not body)
+class Contract:
+    """Holds answers against the OpenAPI document."""
+
+    def __init__(self) -> None:
+        self.document = openapi_document(Limits())
+        self._paths = {
+            re.compile(re.sub(r"{\w+}", "[^/]+", path)): item for path, item in self.document["paths"].items()
+        }
+        self.predicts = 0
+
+    def check(self, request: Request, response: httpx.Response) -> None:
+        """Assert that an answer is a good one or a refusal as it should be, and that the document says so."""
+        assert response.status_code < 500, (request, response.text)
+        assert response.headers["x-request-id"]
+        if request.method == "HEAD":
+            return
+        path = httpx.URL("http://x" + request.url).path
+        items = [item for pattern, item in self._paths.items() if pattern.fullmatch(path)]
+        operation = items[0].get(request.method.lower()) if items else None
+        if operation is None:
+            assert response.status_code in (404, 405), (request, response.text)
+            self._check_problem(response)
+            return
+        declared = operation["responses"][str(response.status_code)]["content"]
+        media = response.headers["content-type"].partition(";")[0]
+        assert media in declared, (request, media)
+        if response.status_code >= 400:
+            self._check_problem(response)
+        elif media == "application/json":
+            assert fault_of(self.document, declared[media]["schema"], response.json()) is None
+        elif media == "application/x-ndjson":
+            self._check_lines(request, response, declared[media]["schema"])
+        if operation["operationId"].startswith("predict"):
+            self._check_request(request, response, operation)
+
+    def _check_problem(self, response: httpx.Response) -> None:
+        assert response.headers["content-type"] == "application/problem+json"
+        schema = {"$ref": "#/components/schemas/Problem"}
+        assert fault_of(self.document, schema, response.json()) is None
+        assert response.json()["code"] in PROBLEMS
+
+    def _check_lines(self, request: Request, response: httpx.Response, schema: Any) -> None:
+        lines = request.body.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
         answers = [json.loads(line) for line in response.content.splitlines()]
-        assert len(answers) == n_lines, request
-        for answer in answers:
-            assert "labels" in answer or answer["error"]["code"] in PROBLEMS
+        assert len(answers) == len(lines), request
+        for line, answer in zip(lines, answers, strict=True):
+            assert fault_of(self.document, schema, answer) is None
+            self._check_agreement("BatchLine", line, answer.get("error"))
+
+    def _check_request(self, request: Request, response: httpx.Response, operation: Any) -> None:
+        if response.status_code not in (404, 415):
+            self.predicts += 1
+            problem = response.json() if response.status_code != 200 else None
+            self._check_agreement("PredictRequest", request.body, problem)
+
+    def _check_agreement(self, schema: str, body: bytes, problem: Any) -> None:
+        """Assert that what the schema allows is not refused for its shape, and what it forbids is refused."""
+        try:
+            value = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            assert problem["code"] == "malformed-json"
+            return
+        fault = fault_of(self.document, {"$ref": f"#/components/schemas/{schema}"}, value)
+        if fault is not None:
+            assert problem is not None, (fault, body)
+        elif problem is not None:
+            is_uneven = "expected as many values" in problem["detail"]
+            assert is_uneven or problem["code"] in BEYOND_SCHEMA, (problem, body)
 
 
 def fuzz(in_process: Callable[..., Any], n: int) -> None:
     print(f"seed {SEED}")
     mutator = Mutator(SEED)
+    contract = Contract()
     statuses: Counter[int] = Counter()
     codes: Counter[str] = Counter()
 
     async def call(client: httpx.AsyncClient) -> None:
-        async def one(request: Any) -> None:
-            method, url, headers, body = request
+        async def one(request: Request) -> None:
             try:
-                prepared = client.build_request(method, url, content=body, headers=headers)
+                prepared = client.build_request(
+                    request.method, request.url, content=request.body, headers=request.headers
+                )
             except (httpx.InvalidURL, UnicodeEncodeError):
                 return
             async with asyncio.timeout(REQUEST_SECONDS):
                 response = await client.send(prepared)
-            check(request, response, body)
+            contract.check(request, response)
             statuses[response.status_code] += 1
-            if response.status_code >= 400 and method != "HEAD":
+            if response.status_code >= 400 and request.method != "HEAD":
                 codes[response.json()["code"]] += 1
 
         for _ in range(n // 10):
@@ -223,6 +297,7 @@ def fuzz(in_process: Callable[..., Any], n: int) -> None:
     assert statuses.total() > 0.95 * n
     assert statuses[200] > 0.1 * n  # the mutations are not all refused at the door
     assert len(codes) >= 10
+    assert contract.predicts > 0.2 * n
 
 
 def test_malformed_requests(in_process: Callable[..., Any]) -> None:
