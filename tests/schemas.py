@@ -16,8 +16,8 @@ _TYPES: dict[str, Any] = {
 }
 _KNOWN = {
     "$ref", "additionalProperties", "const", "default", "description", "enum", "example", "format", "items",
-    "maxItems", "maxProperties", "maximum", "minItems", "minimum", "oneOf", "pattern", "properties", "required",
-    "type",
+    "maxItems", "maxProperties", "maximum", "minItems", "minimum", "oneOf", "pattern", "properties",
+    "required", "type",
 }  # fmt: skip
 
 
