@@ -17,8 +17,13 @@ DENSE_SHARE = 6
 _DTYPES: dict[str, tuple[type, type]] = {
     "float32": (np.uint64, np.float32),
     "bfloat16": (np.uint32, np.uint16),
+    "int8": (np.uint16, np.int8),
 }
-BFLOAT16_CHILDREN_MAX = 1 << 16
+CHILDREN_MAX = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
+"""A sparse word has so many positions of children."""
+
+INT8_MOST = 127
+"""int8 weights go from -127 to 127: a child's largest weight is stored as one of these."""
 
 
 def padded(n_children: int) -> int:
@@ -60,9 +65,12 @@ def build_ensemble(
     is_inner = n_children > 0
     node_chunk = np.where(is_inner, np.cumsum(is_inner) - 1, -1).astype(np.int32)
     bias = np.zeros(n_nodes, np.float32)
+    scale = np.zeros(n_nodes if weights == "int8" else 0, np.float32)
     for node, chunk in enumerate(chunks):
         if chunk is not None:
             bias[child_ptr[node] : child_ptr[node + 1]] = chunk.bias
+            if weights == "int8":
+                scale[child_ptr[node] : child_ptr[node + 1]] = _scales(chunk)
     return TreeEnsemble(
         child_ptr=child_ptr.astype(np.int32),
         parent=parent,
@@ -70,6 +78,7 @@ def build_ensemble(
         label_leaf=_label_leaf(trees, tree_of, node_label, n_labels),
         node_chunk=node_chunk,
         node_bias=bias,
+        node_scale=scale,
         **packed,
         **_pack_leaves(trees, tree_of, local_of),
     )
@@ -164,7 +173,7 @@ def _pack_chunks(
     dense = np.zeros(dense_ptr[-1], dense_type)
     for c, node in enumerate(inner):
         chunk = cast(Chunk, chunks[node])
-        bits = chunk.weight.view(np.uint32) if weights == "float32" else to_bfloat16(chunk.weight)
+        bits = _stored(chunk, weights)
         _pack_chunk(
             chunk.features,
             chunk.row_ptr,
@@ -204,10 +213,27 @@ def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int, weig
         raise ValueError(f"node {node}: expected children below {n_children}")
     if not (np.all(np.isfinite(chunk.weight)) and np.all(np.isfinite(chunk.bias))):
         raise ValueError(f"node {node}: expected finite weights")
-    if weights == "bfloat16" and n_children > BFLOAT16_CHILDREN_MAX:
-        raise ValueError(
-            f"node {node}: expected at most {BFLOAT16_CHILDREN_MAX} children for bfloat16, found {n_children}"
-        )
+    if n_children > CHILDREN_MAX[weights]:
+        most = CHILDREN_MAX[weights]
+        raise ValueError(f"node {node}: expected at most {most} children for {weights}, found {n_children}")
+
+
+def _scales(chunk: Chunk) -> NDArray[np.float32]:
+    """Return what int8 weights of each child are multiplied with: its largest weight / INT8_MOST."""
+    most = np.zeros(len(chunk.bias), np.float32)
+    np.maximum.at(most, chunk.child, np.abs(chunk.weight))
+    return most / np.float32(INT8_MOST)
+
+
+def _stored(chunk: Chunk, weights: Weights) -> NDArray[Any]:
+    """Return the bits in which a chunk's weights are stored, as unsigned integers."""
+    if weights == "float32":
+        return np.ascontiguousarray(chunk.weight).view(np.uint32)
+    if weights == "bfloat16":
+        return to_bfloat16(chunk.weight)
+    scale = _scales(chunk)[chunk.child]
+    units = np.divide(chunk.weight, scale, out=np.zeros_like(chunk.weight), where=scale > 0)
+    return np.rint(units).clip(-INT8_MOST, INT8_MOST).astype(np.int8).view(np.uint8)
 
 
 def _chunk_sizes(chunk: Chunk, n_children: int) -> tuple[int, int, int, int]:
@@ -235,8 +261,8 @@ def _pack_chunk(
 ) -> None:
     """Fill one chunk's arrays, all zero before.
 
-    `bits` are the weights' bits, uint32 (float32) or uint16 (bfloat16); a word of twice the size holds the
-    child's position in its low and the bits in its high half.
+    `bits` are the weights' bits, uint32 (float32), uint16 (bfloat16) or uint8 (int8); a word of twice the
+    size holds the child's position in its low and the bits in its high half.
     """
     shift = np.uint64(8 * bits.itemsize)
     one = np.uint32(1)

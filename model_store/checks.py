@@ -26,8 +26,8 @@ ENSEMBLE = "ensemble"
 LABELS = "labels"
 LABEL_COUNTS = "labels/counts"
 
-BFLOAT16_CHILDREN_MAX = 1 << 16
-"""Sparse words of bfloat16 have 16 bits for a child's position."""
+TYPES = {"float32": ("uint64", "float32"), "bfloat16": ("uint32", "uint16"), "int8": ("uint16", "int8")}
+"""Of sparse words and of dense weights, for each kind of weights."""
 
 CHUNK_WORDS_MAX = (1 << 31) - 1
 """The most sparse words of a chunk: row_ptr is int32."""
@@ -47,7 +47,7 @@ FAULTS: dict[int, tuple[str, str]] = {
     12: ("row_start", "ascending offsets from 0 to the number of row offsets"),
     13: ("sparse_ptr", "ascending offsets from 0 to the number of words"),
     14: ("dense_ptr", "ascending offsets from 0 to the number of weights"),
-    15: ("child_ptr", f"at most {BFLOAT16_CHILDREN_MAX} children where weights are bfloat16"),
+    15: ("child_ptr", "no more children than a sparse word has positions"),
     16: ("sparse_ptr", f"at most {CHUNK_WORDS_MAX} words in a chunk"),
     17: ("dense_ptr", "a whole number of rows of padded(children) weights"),
     18: ("directory", "the number of blocks before the group"),
@@ -70,6 +70,7 @@ FAULTS: dict[int, tuple[str, str]] = {
     35: ("leaf_label", "labels below n_labels, ascending within a leaf"),
     36: ("leaf_value", "values from 0 to 1"),
     37: ("child_ptr", "children at the root of a label tree"),
+    38: ("node_scale", "a finite number, 0 or more"),
 }
 """What a fault means: the array at whose index it was found, and what was expected there. An array of more
 than one dimension is indexed as if it were flat."""
@@ -103,7 +104,7 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
     Raises Corrupt when one is missing or its type or shape is not the manifest's. Reads no data.
     """
     n, c, k = manifest.n_nodes, manifest.n_chunks, manifest.n_labels
-    wide, narrow = {"float32": ("uint64", "float32"), "bfloat16": ("uint32", "uint16")}[manifest.weights]
+    wide, narrow = TYPES[manifest.weights]
     is_label_tree = manifest.kind == "label-tree"
     shapes: dict[str, tuple[str, tuple[int | None, ...]]] = {
         "child_ptr": ("int32", (n + 1,)),
@@ -112,6 +113,7 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
         "label_leaf": ("int32", (manifest.n_trees, k) if is_label_tree else (0, 0)),
         "node_chunk": ("int32", (n,)),
         "node_bias": ("float32", (n,)),
+        "node_scale": ("float32", (n if manifest.weights == "int8" else 0,)),
         "directory": ("uint32", (c, n_groups(manifest.n_features), 2)),
         "block_ptr": ("int64", (c + 1,)),
         "blocks": ("uint32", (None, 4)),
@@ -154,7 +156,10 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble) -> None:
         raise Corrupt(where, f"{len(e.leaf_label)} values, one a label", len(e.leaf_value))
     if not is_label_tree:
         _refuse(_check_leaves(e.child_ptr, e.leaf_ptr, e.leaf_label, e.leaf_value, n_labels))
-    bits = e._replace(dense=e.dense.view(np.uint32 if e.dense.dtype.itemsize == 4 else np.uint16))
+    if e.node_scale.size and e.node_scale.min() < 0:
+        lowest = int(e.node_scale.argmin())
+        _refuse((38, lowest, -1))
+    bits = e._replace(dense=e.dense.view(f"u{e.dense.itemsize}"))
     _refuse(_check_chunks(bits, manifest.n_features))
 
 
@@ -332,7 +337,7 @@ def _check_chunks(e: TreeEnsemble, n_features: int) -> Fault:
         sparse = e.sparse[word : e.sparse_ptr[c + 1]]
         dense = e.dense[weight : e.dense_ptr[c + 1]]
         width = (n_children + LANES - 1) // LANES * LANES
-        if sparse.itemsize == 4 and n_children > BFLOAT16_CHILDREN_MAX:
+        if n_children > 1 << min(4 * sparse.itemsize, 31):
             return 15, n, n_children
         if len(sparse) > CHUNK_WORDS_MAX:
             return 16, c, len(sparse)
@@ -406,6 +411,14 @@ def _check_blocks(blocks: NDArray[np.uint32], last_features: np.uint32, n_sparse
     return 0, 0, 0
 
 
+@inlined
+def _exponent(itemsize: int) -> int:
+    """Return the bits of a weight that are all set in inf and NaN; 0 for int8, which has neither."""
+    if itemsize == 4:
+        return 0x7F800000
+    return 0x7F80 if itemsize == 2 else 0
+
+
 @kernel
 def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: int) -> Fault:
     """Prove that a chunk's sparse rows lie one after the other and hold children and finite weights."""
@@ -416,7 +429,7 @@ def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: in
         return 28, last, row_ptr[last]
     half = np.uint64(4 * sparse.itemsize)
     low = (np.uint64(1) << half) - np.uint64(1)
-    exponent = np.uint64(0x7F800000) if sparse.itemsize == 8 else np.uint64(0x7F80)
+    exponent = np.uint64(_exponent(sparse.itemsize // 2))
     for row in range(last):
         first, end = row_ptr[row], row_ptr[row + 1]
         if end < first or end > len(sparse):
@@ -428,7 +441,7 @@ def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: in
             if child <= before or child >= n_children:
                 return 29, i, child
             before = child
-            if ((word >> half) & exponent) == exponent:
+            if exponent != 0 and ((word >> half) & exponent) == exponent:
                 return 30, i, int(word >> half)
     return 0, 0, 0
 
@@ -436,16 +449,16 @@ def _check_rows(row_ptr: NDArray[np.int32], sparse: NDArray[Any], n_children: in
 @kernel
 def _check_dense(dense_bits: NDArray[Any], n_children: int, width: int) -> Fault:
     """Prove that the dense rows of a chunk hold finite weights and zeros in the padding."""
-    exponent = np.uint32(0x7F800000) if dense_bits.itemsize == 4 else np.uint32(0x7F80)
+    exponent = np.uint32(_exponent(dense_bits.itemsize))
     for row in range(0, len(dense_bits), width):
         bad = np.uint32(0)
         for i in range(row, row + n_children):
-            bad |= np.uint32((dense_bits[i] & exponent) == exponent)
+            bad |= np.uint32(exponent != 0 and (dense_bits[i] & exponent) == exponent)
         for i in range(row + n_children, row + width):
             bad |= np.uint32(dense_bits[i] != 0)
         if bad:  # so rare that it may look again for the index
             for i in range(row, row + n_children):
-                if (dense_bits[i] & exponent) == exponent:
+                if exponent != 0 and (dense_bits[i] & exponent) == exponent:
                     return 31, i, dense_bits[i]
             for i in range(row + n_children, row + width):
                 if dense_bits[i] != 0:

@@ -48,6 +48,8 @@ class TreeEnsemble(NamedTuple):
                                  decision tree: shape (0, 0)
       node_chunk  int32[N]       the chunk of an inner node, -1 at leaves; ascending, 0 .. C - 1
       node_bias   float32[N]     the constant term of the node's scorer (0 at the roots)
+      node_scale  float32[N]     int8 weights: what the stored weights of the node's scorer are multiplied
+                                 with, >= 0; other weights: float32[0]
     Chunks
       directory   uint32[C, G, 2]  for each group of 1024 features: the set of its blocks of 32 features that
                                  are not empty, and the number of the chunk's such blocks before the group
@@ -61,10 +63,12 @@ class TreeEnsemble(NamedTuple):
       sparse_ptr  int64[C + 1]
       sparse      uint64[..]     weights float32: a word holds the child's position in its low and the bits of
                   or uint32      its weight in its high half; ascending by child within a row. uint32 words
-                                 for bfloat16 (16 + 16 bits; at most 65,536 children)
+                  or uint16      for bfloat16 (16 + 16 bits; at most 65,536 children), uint16 for int8
+                                 (8 + 8 bits; at most 256 children)
       dense_ptr   int64[C + 1]   multiples of LANES
       dense       float32[..]    row r of chunk c at dense_ptr[c] + r * width, width = children padded to
                   or uint16      LANES; uint16: bfloat16; padding is zero
+                  or int8
     Leaves of decision trees (empty arrays for label trees)
       leaf_ptr    int64[N + 1] or int64[1]
       leaf_label  int32[..]      ascending within a leaf
@@ -79,6 +83,7 @@ class TreeEnsemble(NamedTuple):
     label_leaf: NDArray[np.int32]
     node_chunk: NDArray[np.int32]
     node_bias: NDArray[np.float32]
+    node_scale: NDArray[np.float32]
     directory: NDArray[np.uint32]
     block_ptr: NDArray[np.int64]
     blocks: NDArray[np.uint32]

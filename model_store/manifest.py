@@ -31,7 +31,7 @@ IDS_MAX = (1 << 31) - 2
 
 TREES_MAX = 1 << 16
 FEATURE_KINDS = ("raw", "named", "tfidf", "hashing")
-WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16")
+WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
 """The weights of schema 1."""
 
 ARRAY_NAME = re.compile(r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,2}", re.ASCII)

@@ -32,6 +32,7 @@ DRAFTS = [
     small_draft(n_labels=3, n_features=40, n_trees=1),
     small_draft(1, n_labels=12, n_features=33, share=0.2, n_trees=3),
     small_draft(2, weights="bfloat16", n_labels=20, arity=17, n_features=1100, share=0.01),
+    small_draft(4, weights="int8", n_labels=20, arity=17, n_features=100, share=0.05),
     small_draft(3, kind="decision-tree", n_labels=6, n_features=64),
     small_draft(4, n_labels=1, n_features=1),
     small_draft(5, n_labels=30, n_features=200, arity=2, link="logistic"),

@@ -14,6 +14,7 @@ ENSEMBLE_KINDS: Kinds = {
     "label_leaf": (np.int32, 2),
     "node_chunk": (np.int32, 1),
     "node_bias": (np.float32, 1),
+    "node_scale": (np.float32, 1),
     "directory": (np.uint32, 3),
     "block_ptr": (np.int64, 1),
     "blocks": (np.uint32, 2),

@@ -3,8 +3,8 @@
 Four steps, each of which asks for the cache lines that the next one reads, so that a traversal can have
 several chunks on their way at once: `find_blocks` counts bits in the chunk's directory, `find_rows` in the
 blocks found, `find_words` looks up where sparse rows lie, and `score_children` adds the rows up. None of the
-first three has a branch that depends on the data. The additions have a fixed order (bias, then sparse rows,
-then dense rows, each by ascending feature), so that a margin has the same bits in every traversal.
+first three has a branch that depends on the data. The additions have a fixed order (sparse rows, then dense
+rows, each by ascending feature, then the bias), so that a margin has the same bits in every traversal.
 """
 
 from __future__ import annotations
@@ -114,10 +114,8 @@ def score_children(ensemble: TreeEnsemble, node: int, work: Workspace, stage: in
     n_children = ensemble.child_ptr[node + 1] - child
     width = children_width(ensemble, node)
     margins = work.margins
-    for j in range(n_children):
-        margins[j] = ensemble.node_bias[_place(child + j)]
-    for j in range(n_children, width):
-        margins[_place(j)] = np.float32(0.0)
+    for j in range(width):
+        margins[j] = np.float32(0.0)
     sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
     for hit in range(work.counts[stage, 2]):
         value = sparse_value[hit]
@@ -134,6 +132,11 @@ def score_children(ensemble: TreeEnsemble, node: int, work: Workspace, stage: in
                 weights = load_weights(ensemble.dense, dense_at[hit] + tile)
                 total = vadd(total, vmul(vbroadcast(dense_value[hit]), weights))
             vstore(margins, tile, total)
+    if len(ensemble.node_scale) > 0:
+        for j in range(n_children):
+            margins[j] *= ensemble.node_scale[_place(child + j)]
+    for j in range(n_children):
+        margins[j] += ensemble.node_bias[_place(child + j)]
 
 
 @inlined

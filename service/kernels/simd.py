@@ -26,6 +26,7 @@ _I16 = ir.IntType(16)
 _I32 = ir.IntType(32)
 _V16F = ir.VectorType(_F32, 16)
 _V16H = ir.VectorType(_I16, 16)
+_V16B8 = ir.VectorType(ir.IntType(8), 16)
 _V16I = ir.VectorType(_I32, 16)
 _V16B = ir.VectorType(ir.IntType(1), 16)
 _LANES = 16
@@ -108,6 +109,18 @@ def vload_bfloat16(typingctx: Any, array: Any, index: Any) -> Any:
         halves = builder.load(_pointer(context, builder, array, args, _V16H), align=2)
         wide = builder.shl(builder.zext(halves, _V16I), ir.Constant(_V16I, [16] * _LANES))
         return builder.bitcast(wide, _V16F)
+
+    return vec16(array, types.intp), generate
+
+
+@instruction
+def vload_int8(typingctx: Any, array: Any, index: Any) -> Any:
+    """Return elements index .. index + 15 of an int8 array as float32 numbers."""
+    _check_array(array, types.int8)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        eights = builder.load(_pointer(context, builder, array, args, _V16B8), align=1)
+        return builder.sitofp(builder.sext(eights, _V16I), _V16F)
 
     return vec16(array, types.intp), generate
 

@@ -46,7 +46,7 @@ class ClassifierParameters(Parameters):
     eps: float = real(0.1, 1e-4, 10.0, "a classifier is done when its dual gradients differ by no more")
     max_epochs: int = whole(100, 1, 100_000, "a classifier is given up after so many passes")
     prune: float = real(0.1, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
-    weights: str = choice("float32", ("float32", "bfloat16"), "how weights are stored")
+    weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")
 
     def solving(self) -> Solving:
         """Return what the classifiers are trained with."""

@@ -25,6 +25,7 @@ HERE = Path(__file__).resolve().parent
 DRAFTS: dict[str, dict[str, Any]] = {
     "label-tree-float32": {"n_labels": 7, "arity": 3, "share": 0.1},
     "label-tree-bfloat16": {"n_labels": 20, "arity": 17, "weights": "bfloat16", "link": "logistic"},
+    "label-tree-int8": {"n_labels": 20, "arity": 17, "weights": "int8", "link": "hinge3"},
     "decision-tree-float32": {"n_labels": 6, "kind": "decision-tree", "n_features": 40},
 }
 

@@ -29,6 +29,7 @@ def is_version(manifest: Manifest, arrays: Mapping[str, Any]) -> bool:
         all(bool(np.isfinite(array).all()) for array in floats)
         and names_hold(a["labels/offsets"], arrays["labels/utf8"].tobytes(), a["labels/slots"])
         and all(count >= 0 for count in a.get("labels/counts", []))
+        and all(scale >= 0 for scale in a["ensemble/node_scale"])
         and topology_holds(manifest, a)
         and offsets_hold(a)
         and leaves_hold(manifest, a)
@@ -171,7 +172,7 @@ def chunk_holds(manifest: Manifest, arrays: Mapping[str, Any], a: dict[str, Any]
 def as_float32(bits: Any) -> Any:
     if bits.dtype == np.uint16:
         return (bits.astype(np.uint32) << 16).view(np.float32)
-    return bits.view(np.float32)
+    return bits.astype(np.float32) if bits.dtype.itemsize == 1 else bits.view(np.float32)
 
 
 def dense_holds(dense: Any, n_dense: int, n_children: int, width: int) -> bool:
@@ -187,7 +188,7 @@ def sparse_holds(row_ptr: list[int], sparse: Any, n_sparse: int, n_children: int
         return False
     half = 4 * sparse.dtype.itemsize
     children = [word & (1 << half) - 1 for word in sparse.tolist()]
-    bits = (sparse >> sparse.dtype.type(half)).astype(np.uint32 if half == 32 else np.uint16)
+    bits = (sparse >> sparse.dtype.type(half)).astype(f"u{half // 8}")
     for start, end in itertools.pairwise(row_ptr):
         row = children[start:end]
         if row != sorted(set(row)) or any(child >= n_children for child in row):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_store.build import build_ensemble
-from model_store.ensemble import LINK_CODES
+from model_store.ensemble import LINK_CODES, Chunk
 from service.kernels.beam import beam_rows
 from service.kernels.beam_batch import BLOCK_KINDS, beam_block, make_block
 from service.kernels.best_first import best_first_rows
@@ -178,29 +178,33 @@ def test_a_mask_hides_labels_and_nothing_else(forest, top_r, mode):
         check_top(answer, expected, top_r, reachable)
 
 
+def as_bfloat16(chunk: Chunk) -> Chunk:
+    """The chunk with its weights rounded to bfloat16, by arithmetic on float64."""
+    power = np.exp2(np.floor(np.log2(np.abs(chunk.weight.astype(np.float64)))) - 7)
+    return chunk._replace(weight=(np.rint(chunk.weight / power) * power).astype(np.float32))
+
+
+def as_int8(chunk: Chunk) -> Chunk:
+    """The chunk with each child's weights rounded to 127ths of its largest one."""
+    weight = chunk.weight.copy()
+    for child in np.unique(chunk.child):
+        of_child = chunk.child == child
+        step = np.abs(weight[of_child]).max() / 127
+        weight[of_child] = np.rint(weight[of_child] / step) * step
+    return chunk._replace(weight=weight)
+
+
 @pytest.mark.parametrize("n_trees", [1, 3])
-def test_bfloat16_is_float32_with_rounded_weights(n_trees):
+@pytest.mark.parametrize(("weights", "rounded"), [("bfloat16", as_bfloat16), ("int8", as_int8)])
+def test_small_weights_are_float32_rounded(weights, rounded, n_trees):
     forest = {"seed": 5, "n_trees": n_trees, "n_labels": 50, "n_features": 70, "arity": 20}
-    trees, ensemble = random_forest(**forest, weights="bfloat16")
-    rounded = [
-        t._replace(
-            chunks=[
-                c
-                and c._replace(
-                    weight=(
-                        ((c.weight.view(np.uint32) + 0x7FFF + ((c.weight.view(np.uint32) >> 16) & 1)) >> 16)
-                        << 16
-                    ).view(np.float32)
-                )
-                for c in t.chunks
-            ]
-        )
-        for t in trees
-    ]
+    trees, ensemble = random_forest(**forest, weights=weights)
+    trees = [t._replace(chunks=[c and rounded(c) for c in t.chunks]) for t in trees]
     rows = random_rows(3, 20, 70)
-    answers = run(beam_rows, ensemble, "hinge2", rows, 5, beam_width=500, extra=(500, 5))
-    for answer, row in zip(answers, row_dicts(rows), strict=True):
-        check_top(answer, label_probabilities(rounded, "hinge2", row, 50), 5, all_labels(trees))
+    for kernel, extra in ((beam_rows, (500, 5)), (best_first_rows, (5,))):
+        answers = run(kernel, ensemble, "hinge2", rows, 5, beam_width=500, extra=extra)
+        for answer, row in zip(answers, row_dicts(rows), strict=True):
+            check_top(answer, label_probabilities(trees, "hinge2", row, 50), 5, all_labels(trees))
 
 
 @settings(max_examples=40, deadline=None)

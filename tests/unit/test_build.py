@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_store.build import BFLOAT16_CHILDREN_MAX, DENSE_SHARE, build_ensemble, padded, to_bfloat16
+from model_store.build import CHILDREN_MAX, DENSE_SHARE, build_ensemble, padded, to_bfloat16
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from tests.oracles.trees import random_forest
 
@@ -126,10 +126,27 @@ def test_a_tree_that_breaks_the_rules_is_refused(tree, message):
         build_ensemble([tree], 3, 4)
 
 
-def test_bfloat16_refuses_more_children_than_its_words_can_name():
-    tree = stump(BFLOAT16_CHILDREN_MAX + 1, np.array([0]))
-    with pytest.raises(ValueError, match="at most 65536 children for bfloat16, found 65537"):
-        build_ensemble([tree], BFLOAT16_CHILDREN_MAX + 1, 1, "bfloat16")
+@pytest.mark.parametrize(("weights", "most"), [("bfloat16", 65536), ("int8", 256)])
+def test_words_that_cannot_name_every_child_are_refused(weights, most):
+    assert CHILDREN_MAX[weights] == most
+    assert build_ensemble([stump(most, np.array([most - 1]))], most, 1, weights).sparse.tolist()
+    with pytest.raises(ValueError, match=f"at most {most} children for {weights}, found {most + 1}"):
+        build_ensemble([stump(most + 1, np.array([0]))], most + 1, 1, weights)
+
+
+def test_int8_keeps_each_childs_largest_weight_and_rounds_the_others():
+    tree = stump(3, np.array([0, 1]), weight=np.array([-2.54, 0.5], np.float32))
+    second = tree.chunks[0]._replace(
+        features=np.array([0, 1], np.int32),
+        row_ptr=np.array([0, 2, 4]),
+        child=np.array([0, 1, 0, 1], np.int32),
+        weight=np.array([-2.54, 0.5, 0.031, 0.0], np.float32),
+    )
+    ensemble = build_ensemble([tree._replace(chunks=[second, None, None, None])], 3, 2, "int8")
+    np.testing.assert_allclose(ensemble.node_scale, [0, 0.02, 0.5 / 127, 0], rtol=1e-6)
+    words = ensemble.sparse.tolist()
+    stored = [(word & 255, np.uint8(word >> 8).view(np.int8)) for word in words]
+    assert stored == [(0, -127), (1, 127), (0, 2), (1, 0)]
 
 
 def test_no_trees_and_unknown_weights_are_refused():

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_store.build import build_ensemble
-from model_store.checks import BFLOAT16_CHILDREN_MAX, FAULTS, check_version
-from model_store.ensemble import Tree
+from model_store.build import CHILDREN_MAX, build_ensemble
+from model_store.checks import FAULTS, check_version
+from model_store.ensemble import Tree, Weights
 from model_store.errors import Corrupt
 from model_store.names import build_names
 from model_store.version import Draft, manifest_of
@@ -136,7 +136,7 @@ def test_each_fault_is_named(draft: Draft, fault: int, name: str, change: Change
 
 def test_every_fault_is_tested() -> None:
     tested = {case[0] for case in LABEL_FAULTS + DECISION_FAULTS}
-    elsewhere = {7, 9, 15, 37}
+    elsewhere = {7, 9, 15, 37, 38}
     too_large = {16}  # would take 2^31 words
     assert tested | elsewhere | too_large == FAULTS.keys()
 
@@ -172,9 +172,20 @@ def test_a_root_without_children() -> None:
     assert error.expected == FAULTS[37][1]
 
 
-@pytest.mark.parametrize("n_children", [BFLOAT16_CHILDREN_MAX, BFLOAT16_CHILDREN_MAX + 1])
-def test_bfloat16_children_at_the_limit(n_children: int) -> None:
-    small = small_draft(n_labels=2, n_features=1, n_trees=1, weights="bfloat16")
+def test_a_negative_scale_of_int8_weights() -> None:
+    draft = small_draft(weights="int8")
+    arrays = draft.arrays()
+    arrays["ensemble/node_scale"] = arrays["ensemble/node_scale"].copy()
+    arrays["ensemble/node_scale"][3] = -0.5
+    error = refusal(draft, arrays)
+    assert (error.expected, error.where) == (FAULTS[38][1], "ensemble.node_scale.npy[3]")
+
+
+@pytest.mark.parametrize("weights", ["bfloat16", "int8"])
+@pytest.mark.parametrize("over", [0, 1])
+def test_children_at_the_limit_of_words(weights: Weights, over: int) -> None:
+    n_children = CHILDREN_MAX[weights] + over
+    small = small_draft(n_labels=2, n_features=1, n_trees=1, weights=weights)
     e = small.ensemble
     nodes = np.arange(n_children + 1, dtype=np.int32)
     ensemble = e._replace(
@@ -184,23 +195,24 @@ def test_bfloat16_children_at_the_limit(n_children: int) -> None:
         label_leaf=nodes[1:].reshape(1, -1),
         node_chunk=np.where(nodes == 0, 0, -1).astype(np.int32),
         node_bias=np.zeros(n_children + 1, np.float32),
+        node_scale=np.zeros(n_children + 1 if weights == "int8" else 0, np.float32),
         directory=np.zeros((1, 1, 2), np.uint32),
         block_ptr=np.zeros(2, np.int64),
         blocks=np.zeros((0, 4), np.uint32),
         row_start=np.array([0, 1]),
         row_ptr=np.zeros(1, np.int32),
         sparse_ptr=np.zeros(2, np.int64),
-        sparse=np.zeros(0, np.uint32),
+        sparse=e.sparse[:0],
         dense_ptr=np.zeros(2, np.int64),
-        dense=np.zeros(0, np.uint16),
+        dense=e.dense[:0],
     )
     draft = dataclasses.replace(
         small, ensemble=ensemble, labels=build_names(map(str, range(n_children))), extra={}
     )
-    if n_children <= BFLOAT16_CHILDREN_MAX:
+    if not over:
         manifest_of(draft)
         return
-    with pytest.raises(Corrupt, match="at most 65536 children"):
+    with pytest.raises(Corrupt, match="no more children than a sparse word has positions"):
         manifest_of(draft)
 
 

@@ -116,7 +116,7 @@ def test_ill_typed_fields_are_refused(path: tuple[str, ...], value: Any) -> None
         ("seed", [0, 2**63 - 1], [-1, 2**63]),
         ("kind", ["decision-tree"], ["forest"]),
         ("link", ["hinge3", "logistic"], ["softmax"]),
-        ("weights", ["bfloat16"], ["int8", "float16"]),
+        ("weights", ["bfloat16", "int8"], ["int4", "float16"]),
         (
             "created_at",
             ["2024-02-29T00:00:00Z"],
