@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import httpx
+import pytest
+from fastapi import FastAPI, Query
+from starlette.requests import Request
+
+from model_store.errors import Corrupt, VersionNotFound
+from service.api.edge import Edge
+from service.api.metrics import Metrics
+from service.api.problems import code_of, describe_error, install
+from service.errors import BadInput, BadInstance, Overloaded, XylemError
+
+
+class NewFault(BadInstance):
+    code = "not-in-the-table"
+
+
+def test_a_class_without_a_row_has_that_of_the_one_above() -> None:
+    assert code_of(NewFault()) == "bad-instance"
+    assert code_of(KeyError()) == "internal-error"
+
+
+def test_an_error_says_where() -> None:
+    described = describe_error(BadInput("expected a, found b").at("instances[3].text"))
+    assert described == {
+        "code": "bad-input",
+        "detail": "expected a, found b",
+        "errors": [{"path": "instances[3].text", "detail": "expected a, found b"}],
+    }
+    assert describe_error(Overloaded("full")) == {"code": "overloaded", "detail": "full"}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/raise/0", 503, "overloaded"),
+        ("/raise/1", 404, "version-not-found"),
+        ("/raise/2", 503, "model-corrupt"),
+        ("/raise/3", 500, "error"),
+        ("/raise/4", 500, "internal-error"),
+        ("/raise/5", 422, "bad-instance"),
+        ("/typed?n=x", 422, "bad-request"),
+        ("/typed", 422, "bad-request"),
+        ("/nothing", 404, "route-not-found"),
+    ],
+)
+def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -> None:
+    errors = [
+        Overloaded("full"),
+        VersionNotFound("no"),
+        Corrupt("a", "b", "c"),
+        XylemError("?"),
+        KeyError("secret"),
+        NewFault("new"),
+    ]
+    app = FastAPI(openapi_url=None)
+    install(app)
+    app.add_middleware(Edge, metrics=Metrics(), access_log=False, draining=lambda: False)
+
+    @app.get("/raise/{number}")
+    async def fail(request: Request) -> None:
+        raise errors[int(request.path_params["number"])]
+
+    @app.get("/typed")
+    async def typed(n: Annotated[int, Query()]) -> int:
+        return n
+
+    async def main() -> httpx.Response:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.get(path)
+
+    response = asyncio.run(main())
+    assert (response.status_code, response.json()["code"]) == (status, code)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert (response.headers.get("retry-after") == "1") == (status == 503)
+    assert "secret" not in response.text
