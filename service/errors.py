@@ -3,6 +3,7 @@
 XylemError
 ├── BadInput                 the caller's fault; the command line exits with 2
 │   ├── BadData              bad-data: a data file, named with its line
+│   ├── BadModel             bad-model: a file of another library's model, named with its fault
 │   ├── BadParameter         bad-parameter: a setting or trainer parameter
 │   ├── BadInstance          bad-instance: an instance that cannot be turned into a row
 │   ├── BadRequest           bad-request: a field unknown, missing, of the wrong type or out of range
@@ -44,6 +45,12 @@ class BadData(BadInput):
     """A data file that cannot be used; the message begins with `file:line:`."""
 
     code = "bad-data"
+
+
+class BadModel(BadInput):
+    """A file of a model that another library saved, which cannot be imported; the message begins with it."""
+
+    code = "bad-model"
 
 
 class BadParameter(BadInput):

@@ -59,6 +59,7 @@ PROBLEMS: dict[str, Problem] = {
     "bad-request": Problem(422, "A field is unknown, missing, of the wrong type or out of range"),
     "bad-input": Problem(422, "The input cannot be used"),
     "bad-data": Problem(422, "The data cannot be used"),
+    "bad-model": Problem(422, "The model of another library cannot be imported"),
     "bad-parameter": Problem(422, "A parameter is unknown, of the wrong type or out of range"),
     "bad-instance": Problem(422, "An instance cannot be turned into features of this model"),
     "unknown-label": Problem(422, "The model has no such label"),

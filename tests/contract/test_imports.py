@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.inference",
         "model_store",
     },
+    "service.importers": {"service.features", "service.datasets", "model_store"},
     "service.inference": {"service.kernels", "service.features", "model_store"},
     "service.trainers": {"service.kernels", "model_store"},
     "service.thresholds": {"service.kernels", "model_store"},
@@ -126,6 +127,8 @@ def test_every_import_is_allowed_by_the_table() -> None:
         ("model_store.store", "service.errors"),
         ("service.trainers.ovr", "service.api.predict"),
         ("service.api.predict", "service.trainers"),
+        ("service.api.admin", "service.importers"),
+        ("service.jobs.runner", "service.importers.pickled"),
         ("service.inference.engine", "service.app"),
     ],
 )

@@ -1,0 +1,118 @@
+"""The files of a foreign model: read whole, counted into one digest, and named in every refusal."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import stat
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from service.errors import BadModel
+
+SETTINGS_BYTES_MAX = 1 << 20
+"""The largest file of settings."""
+
+
+class ModelFile:
+    """A file of a foreign model, in memory, and how to refuse it."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self.path = path
+        self.data = data
+
+    def fault(self, expected: str, found: object) -> BadModel:
+        """Return the error that names the file, what it should hold and what it holds."""
+        return BadModel(f"{self.path}: expected {expected}, found {found!s:.200}")
+
+    def expect(self, holds: bool, expected: str, found: object) -> None:
+        """Raise the fault unless `holds`."""
+        if not holds:
+            raise self.fault(expected, found)
+
+
+class ModelFiles:
+    """What a user names as a model: a directory, or a file. Every file read is counted into `sha256`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Return the digest, in hexadecimal, of the files in the order in which they were read."""
+        return self._digest.hexdigest()
+
+    def names(self, pattern: str) -> list[str]:
+        """Return the names in the directory that match a glob pattern, sorted."""
+        return sorted(path.name for path in self.path.glob(pattern))
+
+    def read(self, name: str, bytes_max: int | None = None) -> ModelFile:
+        """Return the file `name` of the directory; "" is the path itself.
+
+        Raises BadModel for one that is missing, no regular file, unreadable, or of more than `bytes_max`
+        bytes. Takes memory of the file's size.
+        """
+        path = self.path / name if name else self.path
+        try:
+            with path.open("rb") as file:
+                status = path.stat()
+                if not stat.S_ISREG(status.st_mode):
+                    raise BadModel(f"{path}: expected a regular file, found another kind")
+                if bytes_max is not None and status.st_size > bytes_max:
+                    raise BadModel(f"{path}: expected at most {bytes_max} bytes, found {status.st_size}")
+                data = file.read(status.st_size)
+        except OSError as error:
+            raise BadModel(f"{path}: expected a file to read, found: {error.strerror}") from error
+        self._digest.update(data)
+        return ModelFile(path, data)
+
+    def read_settings(self, name: str) -> Settings:
+        """Return the JSON object in a file. Raises BadModel."""
+        file = self.read(name, SETTINGS_BYTES_MAX)
+        try:
+            found = orjson.loads(file.data)
+        except orjson.JSONDecodeError as error:
+            raise file.fault("JSON", f"other text: {error}") from error
+        file.expect(type(found) is dict, "a JSON object", f"a {type(found).__name__}")
+        return Settings(file, found)
+
+
+class Settings:
+    """The JSON object in a file, its fields checked as they are taken."""
+
+    def __init__(self, file: ModelFile, fields: dict[str, Any]) -> None:
+        self.file = file
+        self._fields = fields
+
+    def integer(self, name: str, low: int, high: int) -> int:
+        """Return an integer field; raise BadModel unless it is there and within the range."""
+        found = self._fields.get(name)
+        fits = type(found) is int and low <= found <= high
+        self.file.expect(fits, f"{name} to be an integer from {low} to {high}", found)
+        return int(self._fields[name])
+
+    def number(self, name: str) -> float:
+        """Return a number; raise BadModel for another value."""
+        found = self._fields.get(name)
+        is_number = type(found) in (int, float) and math.isfinite(self._fields[name])
+        self.file.expect(is_number, f"{name} to be a finite number", found)
+        return float(self._fields[name])
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """Return a text field; raise BadModel unless it is one of `choices`."""
+        found = self._fields.get(name)
+        self.file.expect(found in choices, f"{name} to be one of {', '.join(choices)}", found)
+        return str(found)
+
+    def refuse(self, name: str, value: object, hint: str) -> None:
+        """Raise BadModel when a field has a value that cannot be imported."""
+        self.file.expect(self._fields.get(name) != value, f"{name} not to be {value}: {hint}", value)
+
+    def inner(self, name: str) -> Settings:
+        """Return the object that is a field. Raises BadModel for another value."""
+        found = self._fields.get(name)
+        self.file.expect(type(found) is dict, f"{name} to be an object", found)
+        return Settings(self.file, self._fields[name])

@@ -1,0 +1,212 @@
+"""From trees as other libraries number and store them to trees as this store has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import Chunk, Link, Tree
+from service.features.parameters import Norm
+from service.importers.files import ModelFile
+
+DEPTH_MAX = 1000
+"""The most levels of a tree."""
+
+IDS_MAX = (1 << 31) - 2
+"""The most labels, features or nodes."""
+
+Setting = bool | int | float | str | None
+
+
+class Imported(NamedTuple):
+    """What was read of a foreign model.
+
+    n_labels    the labels that the files know of
+    all_labels  whether those are all labels; else labels that no tree has may follow
+    n_features  the features that the files know of, without the bias
+    norm        how the library scales a row before it predicts
+    settings    what the files say of the training
+    """
+
+    trees: list[Tree]
+    link: Link
+    n_labels: int
+    all_labels: bool
+    n_features: int
+    norm: Norm
+    settings: Mapping[str, Setting]
+
+
+class Branches(NamedTuple):
+    """The shape of a tree, its n nodes numbered anyhow.
+
+    child_ptr  int64[n + 1]  ascending from 0
+    child      int64[..]     the children of node i are child[child_ptr[i]:child_ptr[i + 1]]
+    label      int64[n]      a leaf's label, -1 elsewhere
+    root       int
+    """
+
+    child_ptr: NDArray[np.int64]
+    child: NDArray[np.int64]
+    label: NDArray[np.int64]
+    root: int
+
+
+class Columns(NamedTuple):
+    """Linear scorers as the columns of a sparse matrix (features x scorers), and their constant terms.
+
+    indptr   int64[n + 1]
+    indices  int64[..]     features, in any order within a column
+    weights  float32[..]   finite
+    bias     float32[n]    finite
+    """
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    bias: NDArray[np.float32]
+
+
+def check_columns(
+    file: ModelFile, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], n_rows: int
+) -> None:
+    """Raise BadModel unless these are the arrays of a sparse matrix by columns, of `n_rows` rows."""
+    ascending = len(indptr) > 0 and indptr[0] == 0 and not bool((indptr[1:] < indptr[:-1]).any())
+    file.expect(ascending, "offsets of columns that ascend from 0", "others")
+    same = int(indptr[-1]) == len(indices) == len(values)
+    file.expect(same, f"{indptr[-1]} row ids and values", f"{len(indices)} and {len(values)}")
+    within = len(indices) == 0 or (indices.min() >= 0 and indices.max() < n_rows)
+    file.expect(within, f"row ids from 0 to {n_rows - 1}", "others")
+
+
+def finite_weights(file: ModelFile, values: NDArray[Any]) -> NDArray[np.float32]:
+    """Return weights as float32; raise BadModel for one that is not finite there."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights = values.astype(np.float32)
+    file.expect(bool(np.isfinite(weights).all()), "weights that are finite in 32 bits", "others")
+    return weights
+
+
+def split_bias(
+    file: ModelFile,
+    matrix: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    n_features: int,
+    bias: float,
+    factor: float = 1.0,
+) -> Columns:
+    """Return the scorers in a checked matrix by columns; its row n_features, if any, is the bias's.
+
+    matrix  (indptr, indices, values)
+    bias    the value of the bias feature, by which the library multiplies that row
+    factor  by which all margins are multiplied
+    """
+    indptr, indices, values = matrix
+    column = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    is_bias = indices == n_features
+    constant = np.zeros(len(indptr) - 1)
+    kept = np.concatenate([[0], np.cumsum(~is_bias)])
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.add.at(constant, column[is_bias], values[is_bias].astype(np.float64) * bias)
+        weights, constant = values[~is_bias].astype(np.float64) * factor, constant * factor
+    return Columns(
+        kept[indptr],
+        indices[~is_bias].astype(np.int64),
+        finite_weights(file, weights),
+        finite_weights(file, constant),
+    )
+
+
+def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, NDArray[np.int64]], Chunk]) -> Tree:
+    """Return the tree with these branches, its nodes numbered breadth-first, those above no label left out.
+
+    chunk_of  called with an inner node and those of its children that are kept, both as `branches` numbers
+              them: returns the children's scorers
+    Raises BadModel for a node that is missing or reached twice, a label that two leaves or an inner node
+    have, a tree without labels, or of more than DEPTH_MAX levels. Cost: O(nodes), and the chunks'.
+    """
+    order, parent = _breadth_first(file, branches)
+    n_nodes = len(branches.label)
+    keep = branches.label >= 0
+    for nodes in reversed(order[1:]):
+        above = parent[nodes[keep[nodes]]]
+        file.expect(not bool((branches.label[above] >= 0).any()), "labels at leaves only", "an inner one")
+        keep[above] = True
+    root_is_inner = len(order) > 1 and bool(keep[branches.root])
+    file.expect(root_is_inner, "a tree of at least one label below its root", "none")
+    nodes = np.concatenate([level[keep[level]] for level in order])
+    n_children = np.bincount(parent[nodes[1:]], minlength=n_nodes)[nodes]
+    child_ptr = 1 + np.concatenate([[0], np.cumsum(n_children)])
+    labels = branches.label[nodes]
+    used = labels[labels >= 0]
+    file.expect(len(np.unique(used)) == len(used), "at most one leaf a label", "more")
+    file.expect(int(used.max()) < IDS_MAX, f"labels below {IDS_MAX}", int(used.max()))
+    chunks: list[Chunk | None] = [None] * len(nodes)
+    for i in np.flatnonzero(n_children).tolist():
+        chunks[i] = chunk_of(int(nodes[i]), nodes[child_ptr[i] : child_ptr[i + 1]])
+    return Tree(child_ptr.astype(np.int32), labels.astype(np.int32), chunks)
+
+
+def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
+    """Return the nodes level by level from the root, and the parent of each that is reached."""
+    child_ptr, child, label, root = branches
+    n_nodes = len(label)
+    file.expect(0 < n_nodes < IDS_MAX, f"1 to {IDS_MAX} nodes", n_nodes)
+    file.expect(0 <= root < n_nodes, f"a root below {n_nodes}", root)
+    within = len(child) == 0 or (child.min() >= 0 and child.max() < n_nodes)
+    file.expect(within, f"children below {n_nodes}", "others")
+    parent = np.full(n_nodes, -1)
+    reached = np.zeros(n_nodes, np.bool_)
+    level = np.array([root])
+    order: list[NDArray[np.int64]] = []
+    while len(level):
+        fault = "every node to be reached once from the root"
+        file.expect(not bool(reached[level].any()) and len(np.unique(level)) == len(level), fault, "a loop")
+        file.expect(len(order) < DEPTH_MAX, f"at most {DEPTH_MAX} levels", "more")
+        reached[level] = True
+        order.append(level)
+        counts = child_ptr[level + 1] - child_ptr[level]
+        below = child[ranges(child_ptr[level], counts)]
+        parent[below] = np.repeat(level, counts)
+        level = below
+    return order, parent
+
+
+def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return starts[0], starts[0] + 1, .., lengths[0] of them, then those of starts[1], and so on."""
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def chunk_of_columns(file: ModelFile, columns: Columns, which: NDArray[np.int64]) -> Chunk:
+    """Return the chunk whose children's scorers are the columns `which`, in that order.
+
+    Weights of zero are left out. Raises BadModel for a feature that stands twice in a column.
+    """
+    lengths = columns.indptr[which + 1] - columns.indptr[which]
+    places = ranges(columns.indptr[which], lengths)
+    child = np.repeat(np.arange(len(which), dtype=np.int32), lengths)
+    features, weights = columns.indices[places], columns.weights[places]
+    used = weights != 0
+    features, weights, child = features[used], weights[used], child[used]
+    order = np.argsort(features, kind="stable")
+    features, weights, child = features[order], weights[order], child[order]
+    twice = (features[1:] == features[:-1]) & (child[1:] == child[:-1])
+    file.expect(not bool(twice.any()), "a feature once in a column", "one twice")
+    first = np.flatnonzero(np.concatenate([[True], features[1:] != features[:-1]])[: len(features)])
+    return Chunk(
+        features=features[first].astype(np.int32),
+        row_ptr=np.append(first, len(features)).astype(np.int64),
+        child=child,
+        weight=weights,
+        bias=columns.bias[which],
+    )
+
+
+def children_of_lists(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return child_ptr and child of nodes whose children are given as lists."""
+    child_ptr = np.concatenate([[0], np.cumsum([len(nodes) for nodes in lists], dtype=np.int64)])
+    flat = [node for nodes in lists for node in nodes]
+    return child_ptr, np.array(flat, np.int64)

@@ -1,0 +1,183 @@
+"""libmultilabel: the pickle that linear.utils.save_pipeline writes of a tree model or an ensemble of them.
+
+Source: files of libmultilabel 0.10, and its libmultilabel/linear/tree.py. The pickle is read as data by
+`service.importers.pickled`: no name in it is ever imported.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import Tree
+from service.importers.files import ModelFile, ModelFiles
+from service.importers.foreign import (
+    IDS_MAX,
+    Branches,
+    Columns,
+    Imported,
+    Setting,
+    check_columns,
+    children_of_lists,
+    chunk_of_columns,
+    plant,
+    split_bias,
+)
+from service.importers.pickled import Noted, read_pickle, shown
+
+PIPELINE = "linear_pipeline.pickle"
+"""What libmultilabel calls the file in the directory that it is told."""
+
+SLOPE = 3.0
+"""libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`."""
+
+BIAS_MAX = 1e6
+
+_MODULE = "libmultilabel.linear"
+_DTYPES = {"i4": "<i4", "i8": "<i8", "f4": "<f4", "f8": "<f8"}
+
+
+def read_libmultilabel(files: ModelFiles) -> Imported:
+    """Return the model in a pickle of libmultilabel. Raises BadModel.
+
+    Rows are taken as they are; libmultilabel averages the probabilities of an ensemble's trees. Its features
+    of texts are not imported: rows are ids and values, as its vectorizer gives them.
+    """
+    file = files.read(PIPELINE if files.path.is_dir() else "")
+    pipeline = read_pickle(file)
+    is_pipeline = type(pipeline) is dict and pipeline.keys() == {"preprocessor", "model"}
+    file.expect(is_pipeline, "a dict of preprocessor and model", type(pipeline).__name__)
+    model = pipeline["model"]
+    models = [model]
+    if type(model) is Noted and model.name == f"{_MODULE}.tree.EnsembleTreeModel":
+        models = _state(file, model, model.name)["tree_models"]
+        file.expect(type(models) is list and len(models) > 0, "a list of tree models", type(models).__name__)
+    trees, n_features, n_labels = zip(*(_read_tree(file, one) for one in models), strict=True)
+    alike = len(set(n_features)) == 1 and len(set(n_labels)) == 1
+    file.expect(alike, "trees of the same features and labels", "others")
+    settings: dict[str, Setting] = {"trees": len(trees), "prob_A": SLOPE}
+    return Imported(list(trees), "logistic", n_labels[0], True, n_features[0], "none", settings)
+
+
+def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the attributes of an instance of a class; all of `keys` are among them."""
+    fits = type(item) is Noted and item.made and item.name == name and type(item.state) is dict
+    file.expect(fits, f"an instance of {name}", shown(item))
+    missing = [key for key in keys if key not in item.state]
+    file.expect(not missing, f"{name} to have {', '.join(keys)}", f"no {', '.join(missing)}")
+    state: dict[str, Any] = item.state
+    return state
+
+
+def _read_tree(file: ModelFile, item: Any) -> tuple[Tree, int, int]:
+    """Return a tree, its number of features and its number of labels."""
+    model = _state(file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr"))
+    columns, n_features = _read_weights(file, model["flat_model"])
+    starts = _array(file, model["node_ptr"], "i").astype(np.int64)
+    ascending = len(starts) > 1 and starts[0] == 0 and not bool((starts[1:] < starts[:-1]).any())
+    n_columns = len(columns.bias)
+    file.expect(ascending and starts[-1] == n_columns, f"node_ptr from 0 to {n_columns}", "others")
+    collector = _Collector(file, starts)
+    n_labels = collector.add_all(model["root"])
+    labels, column = np.array(collector.labels), np.array(collector.columns)
+    branches = Branches(*children_of_lists(collector.children), labels, 0)
+    tree = plant(file, branches, lambda _, children: chunk_of_columns(file, columns, column[children]))
+    file.expect(int(labels.max()) < n_labels, f"labels below {n_labels}", int(labels.max()))
+    return tree, n_features, n_labels
+
+
+class _Collector:
+    """Numbers nodes and labels, each before what is below it, with the column of its scorer."""
+
+    def __init__(self, file: ModelFile, starts: NDArray[np.int64]) -> None:
+        self.children: list[list[int]] = []
+        self.labels: list[int] = []
+        self.columns: list[int] = []
+        self._file = file
+        self._starts = starts
+        self._seen: set[int] = set()
+
+    def add_all(self, root: Any) -> int:
+        """Add the root and all below it; return the root's number of labels."""
+        self._new(-1, -1)
+        waiting = [(root, 0)]
+        n_labels = len(self._labels_of(root))
+        while waiting:
+            item, node = waiting.pop()
+            self._file.expect(id(item) not in self._seen, "every node below one node", "one below two")
+            self._seen.add(id(item))
+            waiting += self._add_below(item, node)
+        return n_labels
+
+    def _add_below(self, item: Any, node: int) -> list[tuple[Any, int]]:
+        """Add the labels, or the nodes, right below a node; return those nodes."""
+        state = self._node(item)
+        index, children = state["index"], state["children"]
+        known = type(index) is int and 0 <= index < len(self._starts) - 1
+        self._file.expect(known and type(children) is list, "an index and children", shown(index))
+        first, last = int(self._starts[index]), int(self._starts[index + 1])
+        labels = [-1] * len(children) if children else self._labels_of(item).tolist()
+        self._file.expect(len(labels) == last - first, f"{len(labels)} columns of a node", last - first)
+        below = [self._new(label, first + i) for i, label in enumerate(labels)]
+        self.children[node] = below
+        return list(zip(children, below, strict=True)) if children else []
+
+    def _labels_of(self, item: Any) -> NDArray[Any]:
+        labels = _array(self._file, self._node(item)["label_map"], "i")
+        within = len(labels) == 0 or (labels.min() >= 0 and labels.max() < IDS_MAX)
+        self._file.expect(within, f"labels from 0 to {IDS_MAX}", "others")
+        return labels
+
+    def _node(self, item: Any) -> dict[str, Any]:
+        return _state(self._file, item, f"{_MODULE}.tree.Node", ("index", "children", "label_map"))
+
+    def _new(self, label: int, column: int) -> int:
+        self.children.append([])
+        self.labels.append(label)
+        self.columns.append(column)
+        return len(self.labels) - 1
+
+
+def _read_weights(file: ModelFile, item: Any) -> tuple[Columns, int]:
+    """Return the scorers of all nodes, their margins times SLOPE, and the number of features."""
+    flat = _state(file, item, f"{_MODULE}.linear.FlatModel", ("weights", "bias", "thresholds"))
+    bias = flat["bias"]
+    moderate = type(bias) in (int, float) and abs(bias) <= BIAS_MAX
+    file.expect(moderate, f"a bias from {-BIAS_MAX} to {BIAS_MAX}", shown(bias))
+    thresholds = flat["thresholds"]
+    file.expect(type(thresholds) is int and thresholds == 0, "thresholds of 0", shown(thresholds))
+    weights = flat["weights"]
+    named = type(weights) is Noted and weights.name.startswith("scipy.sparse.")
+    name = weights.name if named and weights.name.endswith(".csc_matrix") else "scipy.sparse.csc_matrix"
+    matrix = _state(file, weights, name, ("_shape", "indptr", "indices", "data"))
+    shape = matrix["_shape"]
+    two = type(shape) is tuple and len(shape) == 2
+    fits = two and all(type(size) is int and 0 < size < IDS_MAX for size in shape)
+    file.expect(fits, f"a matrix of two sizes below {IDS_MAX}", "others")
+    n_rows, n_columns = shape
+    indptr, indices = _array(file, matrix["indptr"], "i"), _array(file, matrix["indices"], "i")
+    values = _array(file, matrix["data"], "f")
+    file.expect(len(indptr) == n_columns + 1, f"{n_columns + 1} offsets", len(indptr))
+    check_columns(file, indptr, indices, values, n_rows)
+    n_features = n_rows - (bias > 0)
+    file.expect(n_features > 0, "at least one feature", n_features)
+    return split_bias(file, (indptr, indices, values), n_features, max(bias, 0.0), SLOPE), n_features
+
+
+def _array(file: ModelFile, item: Any, kind: str) -> NDArray[Any]:
+    """Return an array in one dimension, of integers or floats, as numpy pickles it by protocol 5: a view."""
+    made = type(item) is Noted and item.made and item.name.endswith(".numeric._frombuffer")
+    file.expect(made and type(item.args) is tuple and len(item.args) == 4, "an array of numpy", shown(item))
+    data, dtype, shape, order = item.args
+    typed = type(dtype) is Noted and dtype.made and dtype.name == "numpy.dtype"
+    file.expect(typed and type(dtype.args) is tuple and len(dtype.args) > 0, "a type of numpy", shown(dtype))
+    code, state = dtype.args[0], dtype.state
+    little = type(state) is tuple and len(state) > 1 and state[1] == "<"
+    known = type(code) is str and code in _DTYPES and code[0] == kind and little
+    file.expect(known, f"numbers of type {kind}4 or {kind}8, little-endian", shown(code))
+    whole = type(data) is memoryview and len(data) % int(code[1]) == 0
+    fits = whole and order in ("C", "F") and shape == (len(data) // int(code[1]),)
+    file.expect(fits, "an array in one dimension", "another")
+    return np.frombuffer(data, _DTYPES[code])

@@ -1,0 +1,180 @@
+"""omikuji: the directory that Model.save writes: settings.json, and tree0.cbor, tree1.cbor and so on.
+
+A tree is nested: {"Branch": {"weights", "children"}}, at the bottom {"Leaf": {"weights", "labels"}}. Weights
+are a matrix (features x children or labels), {"Dense": {"v": 1, "dim", "data"}} row by row, or {"Sparse":
+{"outer_dim", "inner_dim", "indptr", "outer_inds", "inner_inds", "data"}}: row outer_inds[i] has the children
+inner_inds[indptr[i]:indptr[i + 1]]. The last row is the bias's. Source: files of omikuji 0.5, and its
+src/mat_util.rs. Other releases name their fields otherwise, and are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import Chunk, Link, Tree
+from service.importers.cbor import read_cbor
+from service.importers.files import ModelFile, ModelFiles
+from service.importers.foreign import (
+    IDS_MAX,
+    Branches,
+    Imported,
+    Setting,
+    children_of_lists,
+    finite_weights,
+    plant,
+)
+
+LINKS: dict[str, Link] = {"Hinge": "hinge2", "Log": "logistic"}
+
+_SPARSE = ("outer_dim", "inner_dim", "indptr", "outer_inds", "inner_inds", "data")
+
+
+def read_omikuji(files: ModelFiles) -> Imported:
+    """Return the model in a directory of omikuji. Raises BadModel, also where a tree's file is missing.
+
+    omikuji scales rows to length 1, adds the bias, and averages the trees' probabilities. Labels without any
+    training row are in no tree: the files do not say how many labels there are.
+    """
+    settings = files.read_settings("settings.json")
+    n_features = settings.integer("n_features", 1, IDS_MAX)
+    loss = settings.choice("classifier_loss_type", tuple(LINKS))
+    numbers = sorted(int(name[4:-5]) for name in files.names("tree*.cbor") if name[4:-5].isdecimal())
+    n_trees = len(numbers)
+    whole = n_trees > 0 and numbers == list(range(n_trees))
+    settings.file.expect(whole, "tree0.cbor and all that follow beside it", f"trees {numbers}")
+    trees = [_read_tree(files.read(f"tree{i}.cbor"), n_features) for i in range(n_trees)]
+    n_labels = 1 + max(int(tree.node_label.max()) for tree in trees)
+    facts: dict[str, Setting] = {"trees": n_trees, "loss": loss}
+    return Imported(trees, LINKS[loss], n_labels, False, n_features, "l2", facts)
+
+
+def _read_tree(file: ModelFile, n_features: int) -> Tree:
+    """Return the tree in a file."""
+    collector = _Collector(file, n_features)
+    collector.add(read_cbor(file))
+    labels = np.array(collector.labels, np.int64)
+    branches = Branches(*children_of_lists(collector.children), labels, 0)
+    return plant(file, branches, collector.chunk_of)
+
+
+class _Collector:
+    """Numbers the nodes of nested branches, a node before its children, and keeps their chunks."""
+
+    def __init__(self, file: ModelFile, n_features: int) -> None:
+        self.children: list[list[int]] = []
+        self.labels: list[int] = []
+        self._chunks: dict[int, Chunk] = {}
+        self._file = file
+        self._n_features = n_features
+
+    def add(self, item: Any) -> int:
+        """Add a branch or leaf with all below it; return its number."""
+        kind, fields = _only_pair(self._file, item, ("Branch", "Leaf"))
+        below = "children" if kind == "Branch" else "labels"
+        weights, parts = _fields(self._file, fields, ("weights", below))
+        node = self._new(-1)
+        if kind == "Branch":
+            self._file.expect(type(parts) is list, "a list of children", type(parts).__name__)
+            self.children[node] = [self.add(part) for part in parts]
+        else:
+            labels = _integers(self._file, parts)
+            self._file.expect(len(labels) == 0 or labels.max() < IDS_MAX, f"labels below {IDS_MAX}", "others")
+            self.children[node] = [self._new(label) for label in labels.tolist()]
+        self._chunks[node] = _chunk(self._file, weights, self._n_features, len(self.children[node]))
+        return node
+
+    def chunk_of(self, node: int, children: NDArray[np.int64]) -> Chunk:
+        """Return a node's chunk; omikuji has no branch without labels, so none of its children is missing."""
+        every = len(children) == len(self.children[node])
+        self._file.expect(every, "labels below every branch", "a branch without any")
+        return self._chunks[node]
+
+    def _new(self, label: int) -> int:
+        self.children.append([])
+        self.labels.append(label)
+        return len(self.labels) - 1
+
+
+def _only_pair(file: ModelFile, item: Any, names: tuple[str, ...]) -> tuple[str, Any]:
+    """Return the only key of a map, one of `names`, and its value."""
+    is_one = type(item) is dict and len(item) == 1 and next(iter(item)) in names
+    file.expect(is_one, f"a map of one key, {' or '.join(names)}", f"{item!r:.80}")
+    name: str = next(iter(item))
+    return name, item[name]
+
+
+def _fields(file: ModelFile, item: Any, names: tuple[str, ...]) -> list[Any]:
+    """Return the values of a map that has these keys and no other."""
+    has_all = type(item) is dict and item.keys() == set(names)
+    found = list(item) if type(item) is dict else type(item).__name__
+    file.expect(has_all, f"a map of {', '.join(names)}", found)
+    return [item[name] for name in names]
+
+
+def _integers(file: ModelFile, item: Any) -> NDArray[np.int64]:
+    """Return an array of integers."""
+    if type(item) is list and not item:
+        return np.empty(0, np.int64)
+    is_array = isinstance(item, np.ndarray) and item.dtype == np.int64
+    file.expect(is_array, "an array of integers", f"{item!r:.80}")
+    found: NDArray[np.int64] = item
+    return found
+
+
+def _weights(file: ModelFile, item: Any) -> NDArray[np.float32]:
+    """Return an array of finite weights."""
+    if type(item) is list and not item:
+        return np.empty(0, np.float32)
+    is_array = isinstance(item, np.ndarray) and item.dtype == np.float32
+    file.expect(is_array, "an array of floats", f"{item!r:.80}")
+    return finite_weights(file, item)
+
+
+def _chunk(file: ModelFile, item: Any, n_features: int, n_children: int) -> Chunk:
+    """Return the chunk in a matrix of weights, its last row the bias."""
+    kind, fields = _only_pair(file, item, ("Dense", "Sparse"))
+    if kind == "Dense":
+        version, sizes, data = _fields(file, fields, ("v", "dim", "data"))
+        file.expect(version == 1, "a dense matrix of version 1", f"{version!r:.40}")
+        weights = _weights(file, data)
+        expected = [n_features + 1, n_children]
+        fits = _integers(file, sizes).tolist() == expected and len(weights) == expected[0] * expected[1]
+        file.expect(fits, f"a matrix of {expected[0]} x {expected[1]}", f"{sizes!r:.80}")
+        row, child = np.nonzero(weights.reshape(expected))
+        return _split(row, child, weights[weights != 0], n_features, n_children)
+    outer, inner, indptr, rows, child, data = _fields(file, fields, _SPARSE)
+    file.expect((outer, inner) == (n_features + 1, n_children), "a matrix that fits", f"{outer} x {inner}")
+    indptr, rows, child = (_integers(file, part) for part in (indptr, rows, child))
+    weights = _weights(file, data)
+    ascending = len(indptr) == len(rows) + 1 and indptr[0] == 0 and bool((np.diff(indptr) > 0).all())
+    file.expect(ascending, "offsets of rows that ascend from 0", "others")
+    file.expect(indptr[-1] == len(child) == len(weights), "an id and a weight for each offset", "others")
+    row = np.repeat(rows, np.diff(indptr))
+    sorted_pairs = bool((np.diff(row * n_children + child) > 0).all())
+    within = len(row) == 0 or (row[-1] <= n_features and child.max() < n_children)
+    file.expect(sorted_pairs and within, "ascending rows and children of the matrix", "others")
+    return _split(row, child, weights, n_features, n_children)
+
+
+def _split(
+    row: NDArray[np.int64],
+    child: NDArray[np.int64],
+    weights: NDArray[np.float32],
+    n_features: int,
+    n_children: int,
+) -> Chunk:
+    """Return the chunk of weights at (row, child), ascending; those of row n_features are the bias's."""
+    bias = np.zeros(n_children, np.float32)
+    n_weights = int(np.searchsorted(row, n_features))
+    bias[child[n_weights:]] = weights[n_weights:]
+    features, counts = np.unique(row[:n_weights], return_counts=True)
+    return Chunk(
+        features=features.astype(np.int32),
+        row_ptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        child=child[:n_weights].astype(np.int32),
+        weight=weights[:n_weights],
+        bias=bias,
+    )

@@ -1,0 +1,126 @@
+"""libpecos: the folder that XLinearModel.save writes.
+
+param.json, and in ranker/ param.json and one folder a level, 0.model being the root's: param.json, W.npz
+(features x nodes of the level) and C.npz (nodes of the level x nodes of the level above), sparse by columns.
+The last row of W is the bias's when `bias` is positive. Source: pecos/xmc/base.py and xlinear/model.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import Chunk, Link
+from service.importers.files import ModelFile, ModelFiles, Settings
+from service.importers.foreign import (
+    IDS_MAX,
+    Branches,
+    Columns,
+    Imported,
+    Setting,
+    check_columns,
+    chunk_of_columns,
+    plant,
+    split_bias,
+)
+from service.importers.npz import SparseMatrix, read_npz
+
+LINKS: dict[str, Link] = {"l2-hinge": "hinge2", "l3-hinge": "hinge3", "sigmoid": "logistic"}
+"""The post-processors whose scores multiply along the path, and the links that they are."""
+
+LEVELS_MAX = 64
+
+
+class _Level(NamedTuple):
+    """One level: the scorers of its nodes, the node above each of them, and how margins become scores."""
+
+    file: ModelFile
+    columns: Columns
+    above: NDArray[np.int64]
+    n_above: int
+    n_features: int
+    link: Link
+    bias: float
+
+
+def read_pecos(files: ModelFiles) -> Imported:
+    """Return the model in a folder of libpecos. Raises BadModel.
+
+    Rows are taken as they are: libpecos normalises none. Labels are the nodes of the last level.
+    """
+    kind = "pecos.xmc.xlinear.model###XLinearModel"
+    files.read_settings("param.json").inner("__meta__").choice("class_fullname", (kind,))
+    top = files.read_settings("ranker/param.json")
+    top.choice("model", ("HierarchicalMLModel",))
+    depth = top.integer("depth", 1, LEVELS_MAX)
+    levels = [_read_level(files, f"ranker/{i}.model") for i in range(depth)]
+    _check_levels(top, levels)
+    last = levels[-1]
+    n_labels = len(last.above)
+    starts = np.cumsum([1] + [len(level.above) for level in levels])
+    labels = np.full(starts[-1], -1)
+    labels[starts[-2] :] = np.arange(n_labels)
+
+    def chunk_of(node: int, children: NDArray[np.int64]) -> Chunk:
+        level = int(np.searchsorted(starts, node, "right"))
+        return chunk_of_columns(levels[level].file, levels[level].columns, children - starts[level])
+
+    tree = plant(last.file, Branches(*_children(levels, starts), labels, 0), chunk_of)
+    settings: dict[str, Setting] = {"levels": depth, "bias": last.bias, "post_processor": _name_of(last.link)}
+    return Imported([tree], last.link, n_labels, True, last.n_features, "none", settings)
+
+
+def _name_of(link: Link) -> str:
+    return next(name for name, other in LINKS.items() if other == link)
+
+
+def _read_level(files: ModelFiles, folder: str) -> _Level:
+    """Read one level's folder."""
+    settings = files.read_settings(f"{folder}/param.json")
+    settings.choice("model", ("MLModel",))
+    settings.refuse("is_mmap", True, "import the folder that it was compiled from")
+    link = LINKS[settings.inner("pred_kwargs").choice("post_processor", tuple(LINKS))]
+    bias = settings.number("bias")
+    n_nodes, n_above = settings.integer("nr_labels", 1, IDS_MAX), settings.integer("nr_codes", 1, IDS_MAX)
+    n_features = settings.integer("nr_features", 1, IDS_MAX)
+    weights_file, weights = _read_matrix(files, f"{folder}/W.npz", n_features + (bias > 0), n_nodes)
+    tree_file, tree = _read_matrix(files, f"{folder}/C.npz", n_nodes, n_above)
+    above = np.full(n_nodes, -1)
+    above[tree.indices] = np.repeat(np.arange(n_above), np.diff(tree.indptr))
+    one_each = len(tree.indices) == n_nodes and bool((above >= 0).all())
+    tree_file.expect(one_each, f"each of {n_nodes} nodes below one node", "none or more for some")
+    columns = split_bias(weights_file, weights[:3], n_features, max(bias, 0.0))
+    return _Level(weights_file, columns, above, n_above, n_features, link, bias)
+
+
+def _read_matrix(files: ModelFiles, name: str, n_rows: int, n_columns: int) -> tuple[ModelFile, SparseMatrix]:
+    """Read a sparse matrix by columns, and check it against the shape that the settings say."""
+    file = files.read(name)
+    matrix = read_npz(file, "csc")
+    shape = f"{n_rows} x {n_columns}"
+    file.expect(matrix.shape == (n_rows, n_columns), f"a matrix of {shape}", matrix.shape)
+    file.expect(len(matrix.indptr) == n_columns + 1, f"{n_columns + 1} offsets", len(matrix.indptr))
+    check_columns(file, *matrix[:3], n_rows)
+    return file, matrix
+
+
+def _check_levels(top: Settings, levels: list[_Level]) -> None:
+    """Raise BadModel unless every level hangs below the one before, and all score alike."""
+    above = 1
+    for i, level in enumerate(levels):
+        where = f"ranker/{i}.model"
+        top.file.expect(level.n_above == above, f"{where} below {above} nodes", level.n_above)
+        alike = (level.n_features, level.link) == (levels[0].n_features, levels[0].link)
+        fault = "one number of features and one post_processor for all levels"
+        top.file.expect(alike, fault, f"another in {where}")
+        above = len(level.above)
+
+
+def _children(levels: list[_Level], starts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return child_ptr and child for nodes numbered level by level, the root being 0."""
+    parents = [level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
+    parent = np.concatenate(parents)
+    counts = np.bincount(parent, minlength=starts[-1])
+    return np.concatenate([[0], np.cumsum(counts)]), np.argsort(parent, kind="stable") + 1

@@ -1,0 +1,80 @@
+"""The libraries whose models can be imported, and the way from their files to a published version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from model_store.build import build_ensemble
+from model_store.identifiers import check_model
+from model_store.manifest import DataInfo, Manifest, TrainerInfo
+from model_store.names import NameTable, build_names
+from model_store.store import Store
+from model_store.version import Draft
+from service.datasets.label_names import read_label_names
+from service.errors import BadData, BadModel, BadParameter
+from service.features.parameters import RawParameters, as_config
+from service.importers.files import ModelFiles
+from service.importers.foreign import Imported
+from service.importers.libmultilabel import read_libmultilabel
+from service.importers.napkinxc import read_napkinxc
+from service.importers.omikuji import read_omikuji
+from service.importers.pecos import read_pecos
+
+IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
+    "pecos": read_pecos,
+    "omikuji": read_omikuji,
+    "napkinxc": read_napkinxc,
+    "libmultilabel": read_libmultilabel,
+}
+"""By the library's name, what reads its models; raises BadModel."""
+
+
+def import_model(
+    store: Store, system: str, path: Path, label_names: Path | None = None, model: str | None = None
+) -> Manifest:
+    """Publish the model that a library saved at `path` as a model's next version.
+
+    label_names  line i + 1 is the name of label i; without it labels are named by their ids
+    model        the model to add a version to; the base name of `path` when None
+    Raises BadModel for files that are not such a model, BadData for label names that do not fit it,
+    BadParameter for another system, StoreError when it cannot be published.
+    """
+    if system not in IMPORTERS:
+        raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
+    name = path.resolve().name if model is None else model
+    check_model(name)
+    files = ModelFiles(path)
+    try:
+        found = IMPORTERS[system](files)
+    except (MemoryError, RecursionError) as error:
+        raise BadModel(f"{path}: expected a model that fits the memory, found a larger one") from error
+    labels = _label_table(found, path, label_names)
+    draft = Draft(
+        kind="label-tree",
+        link=found.link,
+        weights="float32",
+        n_features=found.n_features,
+        trainer=TrainerInfo(f"import-{system}", found.settings),
+        seed=0,
+        data=DataInfo(path.resolve().name, 0, files.sha256),
+        metrics={},
+        features=as_config(RawParameters(found.norm)),
+        ensemble=build_ensemble(found.trees, labels.n_names, found.n_features),
+        labels=labels,
+    )
+    return store.publish(name, draft)
+
+
+def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameTable:
+    """Return the names in the file, or decimal ids."""
+    if label_names is None:
+        return build_names(map(str, range(found.n_labels)))
+    names = read_label_names(label_names)
+    if len(names) < found.n_labels or (found.all_labels and len(names) > found.n_labels):
+        least = "" if found.all_labels else "at least "
+        raise BadData(
+            f"{label_names}: expected {least}{found.n_labels} names, one for each label of {path}, "
+            f"found {len(names)}"
+        )
+    return build_names(names)
