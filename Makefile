@@ -31,6 +31,7 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 	$(BIN)/mypy
 
 test: lint          ## the whole test suite (under 8 minutes on 2 cores)
+	$(BIN)/python -m service.warm
 	$(BIN)/python -m pytest
 
 soak: $(VENV)/.dev  ## the reliability runs at full size (hours)
