@@ -10,7 +10,7 @@ import typer
 
 from service.cli.console import mebibytes, print_facts, print_json, print_line, print_table
 from service.cli.options import DEFAULT_STORE, LATEST, Json, Model, StoreDir, parse_reference, parse_version
-from service.errors import BadInput
+from service.errors import BadInput, BadParameter
 
 if TYPE_CHECKING:
     from model_store.manifest import Manifest
@@ -143,17 +143,31 @@ def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json
 
 @app.command("import")
 def import_model(
-    file: File,
-    model: Annotated[str, typer.Option("--model", metavar="NAME", help="The model to add a version to.")],
+    path: Annotated[Path | None, typer.Argument(metavar="PATH", help="With --from: what it saved.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", metavar="FILE", help="An exported tar file.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="The model to add a version to.")] = None,
+    library: Annotated[
+        str | None, typer.Option("--from", help="pecos, omikuji, napkinxc or libmultilabel.")
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --from: line i + 1 is the name of label i.")
+    ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Check an exported file and publish it as a new version."""
-    if not file.is_file():
-        raise BadInput(f"{file}: expected a file that `xylem models export` wrote, found none")
-    with file.open("rb") as archive:
-        manifest = _store(store).import_(archive, model)
-    line = f"{file} -> {manifest.model}@{manifest.version}"
+    """Check an exported file, or a model that another library saved, and publish it as a new version."""
+    if library is not None and path is not None and file is None:
+        from service.importers import import_model as import_foreign
+
+        manifest = import_foreign(_store(store), library, path, labels, model)
+    elif file is not None and model is not None and (library, path, labels) == (None, None, None):
+        if not file.is_file():
+            raise BadInput(f"{file}: expected a file that `xylem models export` wrote, found none")
+        with file.open("rb") as archive:
+            manifest = _store(store).import_(archive, model)
+    else:
+        raise BadParameter("expected --file FILE --model NAME, or --from LIBRARY PATH, found another mixture")
+    line = f"{file or path} -> {manifest.model}@{manifest.version}"
     _report(json, line, model=manifest.model, version=manifest.version)
 
 
