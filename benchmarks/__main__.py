@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import latency, quality, server
+from benchmarks import latency, quality, server, training
 from benchmarks.data import prepare
 from benchmarks.runs import Settings
 from benchmarks.systems import SYSTEMS
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = {
+    "training": training.run,
     "quality": quality.run,
     "latency": latency.run,
     "start": server.start,
