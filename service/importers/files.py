@@ -34,10 +34,14 @@ class ModelFile:
 
 
 class ModelFiles:
-    """What a user names as a model: a directory, or a file. Every file read is counted into `sha256`."""
+    """What a user names as a model: a directory, or a file.
+
+    Every file read is counted into `sha256` and `n_bytes`.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.n_bytes = 0
         self._digest = hashlib.sha256()
 
     @property
@@ -57,15 +61,16 @@ class ModelFiles:
         """
         path = self.path / name if name else self.path
         try:
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait
+                raise BadModel(f"{path}: expected a regular file, found another kind")
+            if bytes_max is not None and status.st_size > bytes_max:
+                raise BadModel(f"{path}: expected at most {bytes_max} bytes, found {status.st_size}")
             with path.open("rb") as file:
-                status = path.stat()
-                if not stat.S_ISREG(status.st_mode):
-                    raise BadModel(f"{path}: expected a regular file, found another kind")
-                if bytes_max is not None and status.st_size > bytes_max:
-                    raise BadModel(f"{path}: expected at most {bytes_max} bytes, found {status.st_size}")
                 data = file.read(status.st_size)
         except OSError as error:
             raise BadModel(f"{path}: expected a file to read, found: {error.strerror}") from error
+        self.n_bytes += len(data)
         self._digest.update(data)
         return ModelFile(path, data)
 

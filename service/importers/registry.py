@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from model_store.bits import n_groups
 from model_store.build import build_ensemble
 from model_store.identifiers import check_model
 from model_store.manifest import DataInfo, Manifest, TrainerInfo
@@ -30,6 +31,16 @@ IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
 """By the library's name, what reads its models; raises BadModel."""
 
 
+GROWTH_MAX = 64
+"""A model may take so many times the bytes of its files in tables of its labels and features ..."""
+
+MODEL_BYTES_LEAST = 1 << 24
+"""... or so many bytes, however small its files."""
+
+_LABEL_BYTES = 32
+"""What a label takes in the tables of a tree, at most."""
+
+
 def import_model(
     store: Store, system: str, path: Path, label_names: Path | None = None, model: str | None = None
 ) -> Manifest:
@@ -49,6 +60,7 @@ def import_model(
         found = IMPORTERS[system](files)
     except (MemoryError, RecursionError) as error:
         raise BadModel(f"{path}: expected a model that fits the memory, found a larger one") from error
+    _check_size(found, files)
     labels = _label_table(found, path, label_names)
     draft = Draft(
         kind="label-tree",
@@ -64,6 +76,18 @@ def import_model(
         labels=labels,
     )
     return store.publish(name, draft)
+
+
+def _check_size(found: Imported, files: ModelFiles) -> None:
+    """Raise BadModel when the ids in small files would make a large model: each costs what it counts to."""
+    n_chunks = sum(chunk is not None for tree in found.trees for chunk in tree.chunks)
+    n_bytes = 8 * n_chunks * n_groups(found.n_features) + _LABEL_BYTES * len(found.trees) * found.n_labels
+    limit = max(MODEL_BYTES_LEAST, GROWTH_MAX * files.n_bytes)
+    if n_bytes > limit:
+        raise BadModel(
+            f"{files.path}: expected ids that fit {files.n_bytes} bytes of files, "
+            f"found {found.n_labels} labels and {found.n_features} features in {n_chunks} nodes"
+        )
 
 
 def _label_table(found: Imported, path: Path, label_names: Path | None) -> NameTable:

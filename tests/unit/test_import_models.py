@@ -1,0 +1,211 @@
+"""Small models of every library: the scores are those of the definition, damage is refused with its place."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model_store.errors import InvalidName
+from model_store.manifest import Manifest
+from model_store.names import name_of
+from model_store.store import Store
+from service.errors import BadData, BadModel, BadParameter
+from service.features import load_featurizer
+from service.importers import IMPORTERS, import_model
+from service.importers.files import ModelFiles
+from service.inference.predictor import PredictOptions, Predictor
+from tests import foreign_models as foreign
+
+CASES: dict[str, tuple[str, Callable[[Path], None], Callable[[Any], Any], bool]] = {
+    "pecos l3": ("pecos", foreign.save_pecos, foreign.hinge(3), False),
+    "pecos l2": ("pecos", lambda path: foreign.save_pecos(path, "l2-hinge"), foreign.hinge(2), False),
+    "pecos sigmoid": ("pecos", lambda path: foreign.save_pecos(path, "sigmoid"), foreign.logistic, False),
+    "omikuji hinge": ("omikuji", foreign.save_omikuji, foreign.hinge(2), True),
+    "omikuji log": ("omikuji", lambda path: foreign.save_omikuji(path, "Log"), foreign.logistic, True),
+    "napkinxc log": ("napkinxc", foreign.save_napkinxc, foreign.logistic, True),
+    "napkinxc l2": ("napkinxc", lambda path: foreign.save_napkinxc(path, loss=1), foreign.hinge(2), True),
+    "libmultilabel": (
+        "libmultilabel",
+        foreign.save_libmultilabel,
+        lambda margin: foreign.logistic(3 * margin),
+        False,
+    ),
+}
+
+
+def answers(store: Store, manifest: Manifest) -> np.ndarray:
+    """The scores of all labels for the rows of the small model."""
+    model = store.open(manifest.model)
+    featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
+    rows = featurizer.transform_csr(foreign.ROWS.indptr, foreign.ROWS.indices, foreign.ROWS.data)
+    found = Predictor(model).predict(rows, PredictOptions(top_r=5, exact=True))
+    scores = np.zeros((rows.n_rows, 5))
+    scores[np.repeat(np.arange(rows.n_rows), np.diff(found.ptr)), found.labels] = found.scores
+    return scores
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_scores_are_those_of_the_definition(tmp_path: Path, case: str) -> None:
+    library, save, link, norm = CASES[case]
+    save(tmp_path / "foreign")
+    manifest = import_model(Store(tmp_path / "store"), library, tmp_path / "foreign", model="m")
+    assert (manifest.n_features, manifest.n_labels) == (foreign.N_FEATURES, 5)
+    assert manifest.trainer.name == f"import-{library}"
+    found = answers(Store(tmp_path / "store"), manifest)
+    np.testing.assert_allclose(found, foreign.scores(link, norm), atol=2e-6)
+
+
+def test_a_root_that_is_unsure_multiplies_every_score(tmp_path: Path) -> None:
+    root = struct.pack("<iiiQQQQBif", 2, 1, 0, 2, 1, 2, 1, 1, 1, 0.75) + b"\0"
+    foreign.save_napkinxc(tmp_path / "foreign", root=root)
+    store = Store(tmp_path / "store")
+    manifest = import_model(store, "napkinxc", tmp_path / "foreign", model="m")
+    expected = foreign.scores(foreign.logistic, True) * foreign.logistic(0.75)
+    np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
+
+
+def test_an_ensemble_of_libmultilabel_averages(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.pickle"
+    file.write_bytes(foreign.libmultilabel_pickle(n_trees=2))
+    store = Store(tmp_path / "store")
+    manifest = import_model(store, "libmultilabel", file)
+    assert (manifest.model, manifest.n_trees) == ("pipeline.pickle", 2)
+    expected = foreign.scores(lambda margin: foreign.logistic(3 * margin))
+    np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
+
+
+def test_labels_are_named_by_a_file(tmp_path: Path) -> None:
+    for library, save in foreign.SAVERS.items():
+        save(tmp_path / library)
+    names = tmp_path / "names.txt"
+    names.write_text("a\nb\nc\nd\né\n")
+    store = Store(tmp_path / "store")
+    import_model(store, "pecos", tmp_path / "pecos", names)
+    assert [name_of(store.open("pecos").labels, i) for i in (0, 4)] == ["a", "é"]
+    names.write_text("a\nb\nc\nd\n")
+    for library in IMPORTERS:
+        with pytest.raises(BadData, match=r"names\.txt: expected (at least )?5 names"):
+            import_model(store, library, tmp_path / library, names)
+    names.write_text("a\nb\nc\nd\ne\nf\n")
+    with pytest.raises(BadData, match="expected 5 names"):
+        import_model(store, "libmultilabel", tmp_path / "libmultilabel", names)
+    # a label without training rows is in no tree of omikuji's
+    assert import_model(store, "omikuji", tmp_path / "omikuji", names).n_labels == 6
+
+
+def test_what_is_asked_for_is_checked_first(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    with pytest.raises(BadParameter, match=r"expected one of pecos, .*'xgboost'"):
+        import_model(store, "xgboost", tmp_path)
+    with pytest.raises(InvalidName):
+        import_model(store, "pecos", tmp_path / "No Name")
+    assert store.models() == []
+
+
+@pytest.mark.parametrize("library", IMPORTERS)
+def test_paths_that_hold_no_model(tmp_path: Path, library: str) -> None:
+    for path in (tmp_path / "none", tmp_path, Path("/dev/zero")):
+        with pytest.raises(BadModel, match=f"^{path}"):
+            IMPORTERS[library](ModelFiles(path))
+    os.mkfifo(tmp_path / "linear_pipeline.pickle")
+    os.mkfifo(tmp_path / "args.bin")
+    with pytest.raises(BadModel):
+        IMPORTERS[library](ModelFiles(tmp_path))
+
+
+def model_files(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file())
+
+
+@pytest.mark.parametrize("library", IMPORTERS)
+def test_cuts_are_refused_by_the_files_name(tmp_path: Path, library: str) -> None:
+    foreign.SAVERS[library](tmp_path / "m")
+    for file in model_files(tmp_path / "m"):
+        whole = file.read_bytes()
+        for length in range(0, len(whole), 5):
+            file.write_bytes(whole[:length])
+            with pytest.raises(BadModel) as refusal:
+                IMPORTERS[library](ModelFiles(tmp_path / "m"))
+            assert str(refusal.value).startswith(f"{file}: expected "), (file.name, length)
+        file.write_bytes(whole + b"\0")
+        if file.suffix != ".npz":  # a zip archive may have a comment
+            with pytest.raises(BadModel):
+                IMPORTERS[library](ModelFiles(tmp_path / "m"))
+        file.unlink()
+        if file.name != "tree1.cbor":  # without its last tree an ensemble of omikuji is a smaller one
+            with pytest.raises(BadModel):
+                IMPORTERS[library](ModelFiles(tmp_path / "m"))
+        file.write_bytes(whole)
+    IMPORTERS[library](ModelFiles(tmp_path / "m"))
+
+
+@pytest.mark.parametrize("library", IMPORTERS)
+def test_flipped_bits_give_a_model_or_a_refusal(tmp_path: Path, library: str) -> None:
+    foreign.SAVERS[library](tmp_path / "m")
+    rng = random.Random(3)
+    refused = 0
+    files = model_files(tmp_path / "m")
+    for _ in range(400):
+        file = rng.choice(files)
+        whole = file.read_bytes()
+        mutated = bytearray(whole)
+        for _ in range(rng.choice((1, 1, 3))):
+            mutated[rng.randrange(len(whole))] ^= 1 << rng.randrange(8)
+        file.write_bytes(mutated)
+        try:
+            found = IMPORTERS[library](ModelFiles(tmp_path / "m"))
+            assert len(found.trees) > 0
+        except BadModel as refusal:
+            refused += 1
+            assert str(refusal).startswith(str(tmp_path / "m"))
+        file.write_bytes(whole)
+    assert refused > 100
+
+
+def test_huge_ids_in_small_files_are_refused(tmp_path: Path) -> None:
+    """A label's id costs memory in the tables of labels, a feature's in those of every node."""
+    tree = foreign.omikuji_tree()
+    tree["Branch"]["children"][1]["Leaf"]["labels"][0] = (1 << 31) - 9
+    foreign.save_omikuji(tmp_path / "labels")
+    (tmp_path / "labels" / "tree0.cbor").write_bytes(foreign.to_cbor(tree))
+    foreign.save_napkinxc(tmp_path / "features")
+    scorer = struct.pack("<iiiQQQQBif", 2, 1, 0, 1 << 30, 1, 1 << 30, 1, 1, (1 << 30) - 1, 0.75) + b"\0"
+    (tmp_path / "features" / "weights.bin").write_bytes(struct.pack("<i", 8) + scorer * 8)
+    store = Store(tmp_path / "store")
+    for library, name in (("omikuji", "labels"), ("napkinxc", "features")):
+        with pytest.raises(BadModel, match=r"expected ids that fit \d+ bytes of files"):
+            import_model(store, library, tmp_path / name)
+
+
+def test_declared_sizes_are_held_against_the_file(tmp_path: Path) -> None:
+    """Sizes of gigabytes in small files cost nothing."""
+    for library, save in foreign.SAVERS.items():
+        save(tmp_path / library)
+    huge = struct.pack("<Q", 1 << 36)
+    weights = tmp_path / "napkinxc" / "weights.bin"
+    cuts = {
+        ("omikuji", "tree0.cbor"): b"\x9b" + struct.pack(">Q", 1 << 36) + b"\0" * 9,
+        ("napkinxc", "args.bin"): huge,
+        ("napkinxc", "tree.bin"): struct.pack("<ii", 5, (1 << 31) - 3),
+        ("napkinxc", "weights.bin"): weights.read_bytes()[:28] + struct.pack("<Q", 1 << 30) * 4 + b"\1",
+        ("libmultilabel", "linear_pipeline.pickle"): b"\x80\x05\x96" + huge + b"\0" * 9,
+    }
+    for (library, name), data in cuts.items():
+        file = tmp_path / library / name
+        whole = file.read_bytes()
+        file.write_bytes(data)
+        tracemalloc.start()
+        with pytest.raises(BadModel, match=name):
+            IMPORTERS[library](ModelFiles(tmp_path / library))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 1 << 21, (library, name)
+        file.write_bytes(whole)
