@@ -25,6 +25,11 @@ def say(trees: int, figure: str, value: float) -> None:
     print(json.dumps({"peer": f"xylem-{trees}", "figure": figure, "value": value}), flush=True)
 
 
+def store_of(work: Path, trees: int) -> Path:
+    """Return the store of the model with so many trees, alone in it."""
+    return work / f"store-{trees}"
+
+
 def train(work: Path, trees: int, threads: int, parameters: list[str]) -> None:
     request = TrainRequest(
         trainer="label-tree",
@@ -32,7 +37,7 @@ def train(work: Path, trees: int, threads: int, parameters: list[str]) -> None:
         parameters=(f"trees={trees}", *parameters),
         threads=threads,
     )
-    report = train_and_publish(Store(work / "store"), f"trees-{trees}", request)
+    report = train_and_publish(Store(store_of(work, trees)), "model", request)
     say(trees, "train_seconds", report.train_seconds)
     say(trees, "peak_memory_bytes", report.peak_memory_bytes)
     say(trees, "model_bytes", report.model_bytes)
@@ -42,7 +47,7 @@ def predict(work: Path, trees: int, options: PredictOptions, repeats: int, calls
     matrix = sp.load_npz(work / "test.rows.npz").tocsr()
     matrix.sort_indices()
     start = time.perf_counter()
-    predictor = Predictor(Store(work / "store").open(f"trees-{trees}"))
+    predictor = Predictor(Store(store_of(work, trees)).open("model"))
     say(trees, "load_seconds", time.perf_counter() - start)
     predictor.warm_up()
     rows = SparseRows(

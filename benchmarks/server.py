@@ -14,6 +14,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from benchmarks.data import Prepared
+from benchmarks.ours import store_of
 from benchmarks.runs import Settings, show, spread, trained
 from benchmarks.systems import OURS
 
@@ -50,11 +51,11 @@ def start(settings: Settings) -> None:
     rows = []
     for data in settings.data:
         model_bytes = trained(OURS, data, settings.threads)["model_bytes"]
-        with served(data.work / "store", 1):
+        with served(store_of(data.work, 1), 1):
             pass  # whatever was not in the kernel cache is now
         seconds = []
         for _ in range(settings.repeats):
-            with served(data.work / "store", 1) as (_, took):
+            with served(store_of(data.work, 1), 1) as (_, took):
                 seconds.append(took)
         rows.append((data.name, f"{model_bytes / 1e6:,.1f}", spread(seconds, 2)))
     show(settings, "xylem serve: start to ready, warm kernel cache", ("", "model, MB", "seconds"), rows)
@@ -88,7 +89,7 @@ def family(pid: int) -> list[int]:
 
 def memory_of(data: Prepared, workers: int) -> tuple[int, int]:
     """Return the PSS of all processes of a server with so many workers: in all, and of the model's files."""
-    store = data.work / "store"
+    store = store_of(data.work, 1)
     with served(store, workers) as (pid, _):
         deadline = time.monotonic() + READY_SECONDS_MAX
         while time.monotonic() < deadline:
