@@ -212,7 +212,7 @@ def test_a_rolling_restart_under_load_fails_no_request(cluster: tuple[int, int, 
 def test_the_death_of_a_replica_breaks_no_more_than_what_is_in_flight(
     cluster: tuple[int, int, list[Replica]],
 ) -> None:
-    """R18: nginx retries what it has no answer to; an answer that had begun breaks off, and is asked again."""
+    """R18: nginx retries what has no answer; an answer that had begun breaks off, and is asked again."""
     port, _, replicas = cluster
     with load(port) as counts:
         wait_until(lambda: counts[200] > 50)
