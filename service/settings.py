@@ -52,6 +52,7 @@ class Limits(BaseSettings):
     top_r_max: Count = _count(1000, "labels asked for, `top_r`")
     beam_width_max: Count = _count(1000, "`beam_width`")
     answer_labels_max: Count = _count(100_000, "labels of an answer: instances times `top_r`")
+    explained_labels_max: Count = _count(100, "labels explained by an answer: instances times `top_r`")
     label_list_max: Count = _count(10_000, "labels in `allow_labels` or `deny_labels`")
     head_bytes_max: Count = _count(64 << 10, "bytes of a request's target and headers; more is answered 400")
     line_bytes_max: Count = _count(1 << 20, "bytes of a batch's line")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 
-from model_store.names import NameTable
-from service.api.wire import NamedLabel, Prediction
+from model_store.names import NameTable, name_of
+from service.api.served import Served
+from service.api.wire import ExplainedTree, LabelExplanation, NamedLabel, Prediction
+from service.inference.explain import PathNode
 from service.inference.predictor import Predictions
+from service.rows import SparseRows
 
 _PROCESS = os.urandom(8).hex()
 _SERIAL = itertools.count(1)
@@ -31,3 +34,31 @@ def name_labels(found: Predictions, names: NameTable) -> list[Prediction]:
         {"labels": labels[start:end], "prediction_id": new_prediction_id(), "exact": found.exact}
         for start, end in itertools.pairwise(found.ptr.tolist())
     ]
+
+
+def explain_labels(predictions: list[Prediction], rows: SparseRows, served: Served) -> None:
+    """Add to each label of the predictions, one a row of `rows`, its explanation."""
+    for row, prediction in enumerate(predictions):
+        for label in prediction["labels"]:
+            trees = served.predictor.explain(rows, row, label["id"]).trees
+            label["explanation"] = LabelExplanation(trees=[_tree(path, served.features) for path in trees])
+
+
+def _tree(path: list[PathNode], names: NameTable | None) -> ExplainedTree:
+    return {
+        "path": [
+            {
+                "node": node.node,
+                "probability": node.probability,
+                "score": node.score,
+                "features": [
+                    {
+                        "feature": str(share.feature) if names is None else name_of(names, share.feature),
+                        "contribution": share.contribution,
+                    }
+                    for share in node.features
+                ],
+            }
+            for node in path
+        ]
+    }

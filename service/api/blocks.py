@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
 
-from service.api.answers import name_labels
+from service.api.answers import explain_labels, name_labels
 from service.api.lines import Block
 from service.api.parse import Instance, Line, parse_line
 from service.api.problems import describe_error
@@ -28,12 +28,17 @@ class Answered(NamedTuple):
     n_bad: int
 
 
-def answer_block(block: Block, served: Served, options: PredictOptions, limits: Limits) -> Answered:
-    """Return an answer line for each line of a block: a prediction, or the error that the line is."""
+def answer_block(
+    block: Block, served: Served, options: PredictOptions, limits: Limits, *, explain: bool = False
+) -> Answered:
+    """Return an answer line for each line of a block: a prediction, explained or not, or the line's error."""
     lines = [_parse(line, limits) for line in block.lines]
     rows, faults = _to_rows([line.instance for line in lines if isinstance(line, Line)], served.featurizer)
     found = served.predictor.predict_batch(rows, options, 1)
-    predictions = iter(name_labels(found, served.labels))
+    named = name_labels(found, served.labels)
+    if explain:
+        explain_labels(named, rows, served)
+    predictions = iter(named)
     next_fault = iter(faults)
     answers = []
     for number, line in zip(count(block.first), lines, strict=False):

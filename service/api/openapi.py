@@ -10,6 +10,7 @@ from typing import Any
 
 from model_store.version import code_version
 from service.api.problems import PROBLEMS
+from service.inference.explain import FEATURES_MAX
 from service.settings import Limits
 
 Json = dict[str, Any]
@@ -251,6 +252,12 @@ def _option_schemas(limits: Limits) -> Json:
             "default": None,
             "description": "labels that may not be predicted",
         },
+        "explain": {
+            "type": "boolean",
+            "default": False,
+            "description": "whether each label gets the nodes on its paths and the features that counted; "
+            f"for instances times top_r of at most {limits.explained_labels_max}",
+        },
     }
 
 
@@ -264,7 +271,6 @@ def _request_schemas(limits: Limits) -> Json:
             {
                 "instances": _array(_ref("Instance"), minItems=1, maxItems=limits.instances_max),
                 **options,
-                "explain": {"enum": [False, None], "description": "not in this release"},
                 "deadline_ms": {"type": "null", "description": "not in this release"},
             },
         ),
@@ -312,7 +318,11 @@ def _answer_schemas() -> Json:
     fault = _object(["path", "detail"], {"path": text, "detail": text})
     summary = {"name": text, "versions": _array(integer), "aliases": _map(integer)}
     return {
-        "NamedLabel": _object(["label", "id", "score"], {"label": text, "id": integer, "score": number}),
+        "NamedLabel": _object(
+            ["label", "id", "score"],
+            {"label": text, "id": integer, "score": number, "explanation": _ref("LabelExplanation")},
+        ),
+        **_explanation_schemas(),
         "Prediction": _object(list(prediction), prediction, example=_EXAMPLE_PREDICTION),
         "PredictAnswer": _object(
             ["model", "version", "threshold_epoch", "predictions"],
@@ -355,6 +365,32 @@ def _answer_schemas() -> Json:
         "VersionSummary": _version_schema(),
         "Alive": _object(["status"], {"status": {"const": "alive"}}),
         "Readiness": _readiness_schema(),
+    }
+
+
+def _explanation_schemas() -> Json:
+    number = {"type": "number"}
+    share = {"feature": {"type": "string", "description": "name, or id if nameless"}, "contribution": number}
+    node: Json = {
+        "node": {"type": "integer"},
+        "probability": {**number, "description": "of the node given its parent"},
+        "score": {**number, "description": "the product of the probabilities down to here"},
+        "features": _array(
+            _ref("FeatureContribution"),
+            maxItems=FEATURES_MAX,
+            description="what added most to the node's margin, or took most away: value times weight",
+        ),
+    }
+    tree = {
+        "path": _array(
+            _ref("ExplainedNode"), description="from below the root; empty if the tree lacks the label"
+        )
+    }
+    return {
+        "LabelExplanation": _object(["trees"], {"trees": _array(_ref("ExplainedTree"))}),
+        "ExplainedTree": _object(["path"], tree),
+        "ExplainedNode": _object(list(node), node),
+        "FeatureContribution": _object(list(share), share),
     }
 
 

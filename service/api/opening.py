@@ -10,7 +10,7 @@ from service.api.parse import NamedInstance, Options, PredictQuery, RawInstance,
 from service.api.predict import answer_query
 from service.api.served import Served
 from service.errors import BadInstance
-from service.features import load_featurizer
+from service.features import feature_names, load_featurizer
 from service.inference.predictor import Predictor
 
 
@@ -20,15 +20,17 @@ def serve_model(model: Model) -> Served:
     predictor = Predictor(model)
     predictor.warm_up()
     featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
-    served = Served(manifest.model, manifest.version, predictor, featurizer, model.labels)
+    features = feature_names(manifest.features, model.arrays)
+    served = Served(manifest.model, manifest.version, predictor, featurizer, model.labels, features)
     _warm_up(served)
     return served
 
 
 def _warm_up(served: Served) -> None:
-    """Answer one instance of each kind that the model takes, with and without a list of labels."""
+    """Answer one instance of each kind that the model takes: plain, with lists of labels, explained."""
     label = name_of(served.labels, 0)
+    ways = Options(), Options(allow_labels=[label]), Options(deny_labels=[label]), Options(explain=True)
     for instance in (TextInstance("warm up"), RawInstance([0], [1.0]), NamedInstance({"warm": 1.0})):
-        for options in (Options(), Options(allow_labels=[label]), Options(deny_labels=[label])):
+        for options in ways:
             with contextlib.suppress(BadInstance):
                 answer_query(PredictQuery([instance], options), served)

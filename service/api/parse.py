@@ -55,6 +55,7 @@ class Options(NamedTuple):
     exact: bool = False
     allow_labels: list[str] | None = None
     deny_labels: list[str] | None = None
+    explain: bool = False
 
 
 class PredictQuery(NamedTuple):
@@ -71,7 +72,7 @@ class Line(NamedTuple):
     identity: str | int | None
 
 
-_OPTION_KEYS = frozenset({*Options._fields, "explain", "deadline_ms"})
+_OPTION_KEYS = frozenset({*Options._fields, "deadline_ms"})
 _PREDICT_KEYS = _OPTION_KEYS | {"instances"}
 _LISTS = ("allow_labels", "deny_labels")
 
@@ -93,6 +94,9 @@ def parse_predict(body: bytes, limits: Limits) -> PredictQuery:
     options = _options(fields, limits)
     n_labels = len(instances) * options.top_r
     _check_limit(n_labels, "labels asked for", limits.answer_labels_max, "answer_labels_max", "top_r")
+    if options.explain:
+        most = limits.explained_labels_max
+        _check_limit(n_labels, "labels to explain", most, "explained_labels_max", "explain")
     return PredictQuery(instances, options)
 
 
@@ -128,7 +132,10 @@ def parse_options(query_string: bytes, limits: Limits) -> Options:
         else:
             fields[key] = _query_value(text)
     _refuse_unknown(fields, _OPTION_KEYS, "")
-    return _options(fields, limits)
+    options = _options(fields, limits)
+    if options.explain:
+        raise UnsupportedOption("explain: a batch does not have it; ask predict").at("explain")
+    return options
 
 
 def parse_json(body: bytes) -> Any:
@@ -148,9 +155,8 @@ def _query_value(text: str) -> Any:
 
 def _options(fields: dict[str, Any], limits: Limits) -> Options:
     """Return the options among `fields`, whose keys are known."""
-    for key, none in (("explain", (None, False)), ("deadline_ms", (None,))):
-        if not any(fields.get(key) is value for value in none):
-            raise UnsupportedOption(f"{key}: this release does not have it yet; leave it out or null").at(key)
+    if fields.get("deadline_ms") is not None:
+        raise UnsupportedOption("this release does not have it yet; leave it out or null").at("deadline_ms")
     default = Options()
     return Options(
         top_r=_count(fields.get("top_r", default.top_r), "top_r", limits.top_r_max),
@@ -159,6 +165,7 @@ def _options(fields: dict[str, Any], limits: Limits) -> Options:
         exact=_boolean(fields.get("exact", default.exact), "exact"),
         allow_labels=_names(fields.get("allow_labels"), "allow_labels", limits),
         deny_labels=_names(fields.get("deny_labels"), "deny_labels", limits),
+        explain=_boolean(fields.get("explain", default.explain), "explain"),
     )
 
 

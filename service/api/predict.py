@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.api.admission import read_body
-from service.api.answers import name_labels
+from service.api.answers import explain_labels, name_labels
 from service.api.metrics import Metrics
 from service.api.parse import Instance, PredictQuery, RawInstance, TextInstance, parse_predict
 from service.api.routing import RawRoute
@@ -63,6 +63,8 @@ def answer_query(query: PredictQuery, served: Served) -> PredictAnswer:
     options = to_options(query.options, served)
     found = served.predictor.predict(rows, options)
     predictions = name_labels(found, served.labels)
+    if query.options.explain:
+        explain_labels(predictions, rows, served)
     return {
         "model": served.name,
         "version": served.version,
@@ -74,7 +76,7 @@ def answer_query(query: PredictQuery, served: Served) -> PredictAnswer:
 def is_short(query: PredictQuery, served: Served) -> bool:
     """Return whether a request is answered so fast that a thread would only delay it."""
     options = query.options
-    if options.exact or options.threshold is not None:
+    if options.exact or options.threshold is not None or options.explain:
         return False
     if len(query.instances) * options.beam_width > SHORT_BEAMS:
         return False

@@ -17,13 +17,14 @@ DEFAULT_ALIAS = "latest"
 
 
 class Served(NamedTuple):
-    """One version of a model, ready to answer."""
+    """One version of a model, ready to answer; `features` are their names, if they have any."""
 
     name: str
     version: int
     predictor: Predictor
     featurizer: Featurizer
     labels: NameTable
+    features: NameTable | None
 
 
 LiveServed: TypeAlias = LiveModels[Served]

@@ -11,12 +11,46 @@ from starlette.responses import Response
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY
 
 
-class NamedLabel(TypedDict):
+class FeatureContribution(TypedDict):
+    """What a feature added to a node's margin, by the feature's name or, if it has none, its id."""
+
+    feature: str
+    contribution: np.float32
+
+
+class ExplainedNode(TypedDict):
+    """A node of a path: its probability given its parent, and the product of those down to here."""
+
+    node: int
+    probability: np.float32
+    score: np.float32
+    features: list[FeatureContribution]
+
+
+class ExplainedTree(TypedDict):
+    """A tree's path to a label, from below the root to the leaf; empty if the tree lacks the label."""
+
+    path: list[ExplainedNode]
+
+
+class LabelExplanation(TypedDict):
+    """Why a label has its score."""
+
+    trees: list[ExplainedTree]
+
+
+class PlainLabel(TypedDict):
     """A predicted label. A score is a float32, written with as few digits as tell it from its neighbours."""
 
     label: str
     id: int
     score: np.float32
+
+
+class NamedLabel(PlainLabel, total=False):
+    """A predicted label, with its explanation if the request asks for one."""
+
+    explanation: LabelExplanation
 
 
 class Prediction(TypedDict):

@@ -15,9 +15,11 @@ from model_store.names import find_name
 from model_store.version import Model
 from service.errors import Unavailable, UnknownLabel
 from service.inference.buffers import BufferPool, Need
+from service.inference.explain import Explanation, explain_path
 from service.kernels.beam import beam_rows
 from service.kernels.beam_batch import beam_block
 from service.kernels.best_first import best_first_rows
+from service.kernels.explain import depth_of, explain_leaf
 from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend
 from service.kernels.subtrees import least_thresholds, mark_allowed
@@ -104,6 +106,27 @@ class Predictor:
         """Answer rows on `threads` threads; the same bits as `predict`."""
         return self._answer(rows, options, threads=threads)
 
+    def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:
+        """Return how one row of `rows` comes by its score for a label, tree by tree.
+
+        Cost: for each node on the label's paths its chunk, and a look at the weight of each of the features.
+        """
+        first, last = rows.indptr[row], rows.indptr[row + 1]
+        indices, values = (_writeable(array)[first:last] for array in (rows.indices, rows.values))
+        buffers = self._buffers.take(Need(len(indices), 1, 1, is_exact=False, block_rows=0))
+        paths = []
+        for leaf in self._ensemble.label_leaf[:, label].tolist():
+            depth = depth_of(self._ensemble.parent, leaf) if leaf >= 0 else 0
+
+            def walk(leaf: int, *outputs: NDArray[Any]) -> None:
+                explain_leaf(
+                    self._lent, *self._samples, self._link, indices, values, leaf, buffers.lent[0], *outputs
+                )
+
+            paths.append(explain_path(walk, leaf, depth, indices) if depth else [])
+        self._buffers.give(buffers)
+        return Explanation(paths)
+
     def label_mask(
         self, allow: Iterable[str] | None = None, deny: Iterable[str] | None = None
     ) -> NDArray[np.uint8] | None:
@@ -140,6 +163,7 @@ class Predictor:
             PredictOptions(threshold=thresholds),
         ):
             self.predict(row, options)
+        self.explain(row, 0, int(self._ensemble.node_label.max()))
 
     def _label_of(self, name: str, where: str) -> int:
         label = find_name(self._labels, name)

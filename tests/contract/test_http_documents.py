@@ -14,7 +14,15 @@ import service.api.problems as problems
 import service.errors
 from service.api.openapi import openapi_document
 from service.api.parse import _PREDICT_KEYS, Options
-from service.api.wire import NamedLabel, PredictAnswer, Prediction
+from service.api.wire import (
+    ExplainedNode,
+    ExplainedTree,
+    FeatureContribution,
+    LabelExplanation,
+    NamedLabel,
+    PredictAnswer,
+    Prediction,
+)
 from service.app import create_app
 from service.settings import ELSEWHERE, Limits, read_settings, variables
 
@@ -106,9 +114,12 @@ def test_path_parameters_are_declared() -> None:
 def test_schemas_have_the_fields_of_the_code() -> None:
     schemas = openapi_document(Limits())["components"]["schemas"]
     assert schemas["PredictRequest"]["properties"].keys() == _PREDICT_KEYS
-    for shape in (NamedLabel, Prediction, PredictAnswer):
+    shapes = (NamedLabel, Prediction, PredictAnswer)
+    explanations = (LabelExplanation, ExplainedTree, ExplainedNode, FeatureContribution)
+    for shape in (*shapes, *explanations):
         schema = schemas[shape.__name__]
-        assert schema["properties"].keys() == get_type_hints(shape).keys() == set(schema["required"])
+        assert schema["properties"].keys() == get_type_hints(shape).keys()
+        assert set(schema["required"]) == shape.__required_keys__
     for name, value in Options()._asdict().items():
         assert schemas[name]["default"] == value
 

@@ -25,7 +25,7 @@ INSTANCES = {
 OPTIONS = [
     {}, {"exact": True}, {"threshold": 0.1}, {"top_r": 11, "beam_width": 100},
     {"allow_labels": ["label::1", "label::2"]}, {"deny_labels": ["label::3"], "exact": True},
-    {"deny_labels": ["label::3"], "threshold": 0.0},
+    {"deny_labels": ["label::3"], "threshold": 0.0}, {"explain": True},
 ]
 
 class Recorder(event.Listener):
@@ -49,7 +49,7 @@ async def main():
         for model, instances in INSTANCES.items():
             for options in OPTIONS:
                 for chosen in ([i] for i in instances):
-                    for copies in (1, 200):
+                    for copies in (1, 20 if "explain" in options else 200):
                         body = {"instances": chosen * copies, **options}
                         response = await client.post(f"/v1/models/{model}/predict", json=body)
                         assert response.status_code == 200, response.text

@@ -37,7 +37,7 @@ OPTIONS: dict[str, list[Any]] = {
     "exact": [True, False],
     "allow_labels": [None, ["label::1"]],
     "deny_labels": [["label::2"], []],
-    "explain": [False, None],
+    "explain": [False, True],
     "deadline_ms": [None],
 }
 ODD: list[Any] = [

@@ -104,6 +104,46 @@ def test_options_reach_the_engine(
     assert labels_of(response) == in_process_answer(shared_store, "raw", 2, 11, **engine)
 
 
+@pytest.mark.parametrize(
+    ("model", "instance", "names"),
+    [
+        ("raw", RAW, {"1", "5", "33"}),
+        ("named", {"features": {"red": 1.0, "blue": 2}}, {"red", "blue"}),
+        ("hashed", {"text": TEXTS[3]}, {str(i) for i in range(256)}),
+        ("text", {"text": TEXTS[3]}, set(TEXTS[3].split())),
+    ],
+)
+def test_explanations(in_process: Run, model: str, instance: dict[str, Any], names: set[str]) -> None:
+    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
+        body = {"instances": [instance] * 2, "top_r": 3, "exact": True}
+        path = f"/v1/models/{model}/predict"
+        return [await post(path, {**body, **more})(client) for more in ({}, {"explain": True})]
+
+    plain, explained = in_process(call)
+    assert labels_of(explained, 1) == labels_of(plain)
+    assert all("explanation" not in label for label in plain.json()["predictions"][0]["labels"])
+    found = set()
+    for label in explained.json()["predictions"][1]["labels"]:
+        trees = label["explanation"]["trees"]
+        ends = [tree["path"][-1]["score"] for tree in trees]
+        assert label["score"] == pytest.approx(sum(ends) / len(trees), rel=1e-5)
+        for node in (node for tree in trees for node in tree["path"]):
+            assert node.keys() == {"node", "probability", "score", "features"}
+            found |= {share["feature"] for share in node["features"]}
+            assert all(share["contribution"] != 0 for share in node["features"])
+    assert found
+    assert found <= names
+
+
+def test_explained_labels_at_the_limit_and_one_more(in_process: Run) -> None:
+    def ask(n: int) -> httpx.Response:
+        body = {"instances": [RAW] * n, "top_r": 1, "explain": True}
+        return in_process(post("/v1/models/raw/predict", body), explained_labels_max=2)  # type: ignore[no-any-return]
+
+    assert len(ask(2).json()["predictions"]) == 2
+    assert_problem(ask(3), 422, "limit-exceeded")
+
+
 def test_every_kind_of_instance_in_one_request(in_process: Run) -> None:
     async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
         mixed = [{"text": TEXTS[0]}, RAW_SMALL, {"text": TEXTS[1]}, RAW_SMALL]
@@ -183,7 +223,7 @@ def test_a_long_request_gives_the_same_answers_as_short_ones(in_process: Run) ->
         ("/v1/models/raw/predict", b"{", 400, "malformed-json"),
         ("/v1/models/raw/predict", {"instances": [RAW], "top_r": 0}, 422, "bad-request"),
         ("/v1/models/raw/predict", {"instances": [RAW], "top_r": 10**6}, 422, "limit-exceeded"),
-        ("/v1/models/raw/predict", {"instances": [RAW], "explain": True}, 422, "unsupported-option"),
+        ("/v1/models/raw/predict", {"instances": [RAW], "deadline_ms": 5}, 422, "unsupported-option"),
         ("/v1/models/raw/predict", {"instances": [RAW], "threshold": "tuned"}, 409, "thresholds-not-tuned"),
         ("/v1/models/raw/predict", {"instances": [RAW], "deny_labels": ["no"]}, 422, "unknown-label"),
         ("/v1/models/raw/predict", {"instances": [{"text": "a"}]}, 422, "bad-instance"),

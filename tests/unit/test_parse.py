@@ -54,11 +54,11 @@ def test_a_request_with_everything() -> None:
         exact=True,
         allow_labels=["a"],
         deny_labels=[],
-        explain=False,
+        explain=True,
         deadline_ms=None,
     )
     instances = [TextInstance("é"), RawInstance([3, 17], [0.5, 1]), NamedInstance({"w": 0.5, "v": 2})]
-    options = Options(7, "tuned", 3, True, ["a"], [])
+    options = Options(7, "tuned", 3, True, ["a"], [], explain=True)
     assert parse_predict(data, LIMITS) == PredictQuery(instances, options)
 
 
@@ -132,6 +132,8 @@ def test_what_is_not_json(data: bytes) -> None:
         (body(allow_labels="a"), "allow_labels", "an array"),
         (body(allow_labels=["a", 1]), "allow_labels[1]", "a string"),
         (body(deny_labels={}), "deny_labels", "an array"),
+        (body(explain=1), "explain", "true or false, found 1"),
+        (body(explain=None), "explain", "true or false, found null"),
     ],
 )
 def test_a_wrong_field_is_named_by_its_path(data: bytes, path: str, says: str) -> None:
@@ -144,7 +146,6 @@ def test_a_wrong_field_is_named_by_its_path(data: bytes, path: str, says: str) -
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
-        ({"explain": True}, "explain"),
         ({"deadline_ms": 5}, "deadline_ms"),
         ({"deadline_ms": 0}, "deadline_ms"),
     ],
@@ -198,6 +199,22 @@ def test_answers_are_limited_by_instances_times_top_r() -> None:
     limits = limited(answer_labels_max=10)
     parse_predict(body(instances=[{"text": "a"}] * 2, top_r=5), limits)
     assert fault(body(instances=[{"text": "a"}] * 3, top_r=5), limits).path == "top_r"
+
+
+def test_explained_labels_are_limited_by_instances_times_top_r() -> None:
+    limits = limited(explained_labels_max=10)
+    parse_predict(body(instances=[{"text": "a"}] * 2, top_r=5, explain=True), limits)
+    parse_predict(body(instances=[{"text": "a"}] * 11, top_r=1), limits)
+    error = fault(body(instances=[{"text": "a"}] * 11, top_r=1, explain=True), limits)
+    assert isinstance(error, LimitExceeded)
+    assert error.path == "explain"
+    assert "explained_labels_max" in str(error)
+
+
+def test_a_batch_explains_nothing() -> None:
+    with pytest.raises(UnsupportedOption, match="ask predict") as caught:
+        parse_options(b"explain=true", LIMITS)
+    assert caught.value.path == "explain"
 
 
 def test_a_huge_integer_is_still_an_index_here() -> None:
