@@ -152,6 +152,9 @@ def import_model(
     labels: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --from: line i + 1 is the name of label i.")
     ] = None,
+    features: Annotated[
+        int | None, typer.Option(metavar="N", help="With --from: rows have features up to N - 1.")
+    ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -159,8 +162,8 @@ def import_model(
     if library is not None and path is not None and file is None:
         from service.importers import import_model as import_foreign
 
-        manifest = import_foreign(_store(store), library, path, labels, model)
-    elif file is not None and model is not None and (library, path, labels) == (None, None, None):
+        manifest = import_foreign(_store(store), library, path, labels, model, features)
+    elif file is not None and model is not None and (library, path, labels, features) == (None,) * 4:
         if not file.is_file():
             raise BadInput(f"{file}: expected a file that `xylem models export` wrote, found none")
         with file.open("rb") as archive:
