@@ -14,6 +14,13 @@ INSTALLS: dict[str, list[list[str]]] = {
     # libpecos's own dependencies pull in a deep-learning stack of gigabytes that XLinearModel does not use.
     "libpecos": [["numpy<2", "scipy<1.14", "scikit-learn<1.6"], ["--no-deps", "libpecos==1.2.8"]],
     "omikuji": [["numpy", "scipy", "omikuji==0.5.2"]],
+    "napkinxc": [["napkinxc==0.7.2"]],
+    # libmultilabel's own dependencies are those of its neural networks too; these are what linear models use.
+    "libmultilabel": [
+        ["numpy", "scipy", "scikit-learn", "pandas", "tqdm", "psutil"],
+        ["liblinear-multicore", "sparsekmeans"],
+        ["--no-deps", "libmultilabel==0.10.0"],
+    ],
 }
 """The arguments of each `pip install` of a peer, in order."""
 

@@ -14,7 +14,7 @@ from model_store.store import Store
 from model_store.version import Draft
 from service.datasets.label_names import read_label_names
 from service.errors import BadData, BadModel, BadParameter
-from service.features.parameters import RawParameters, as_config
+from service.features.parameters import N_FEATURES_MAX, RawParameters, as_config
 from service.importers.files import ModelFiles
 from service.importers.foreign import Imported
 from service.importers.libmultilabel import read_libmultilabel
@@ -42,14 +42,20 @@ _LABEL_BYTES = 32
 
 
 def import_model(
-    store: Store, system: str, path: Path, label_names: Path | None = None, model: str | None = None
+    store: Store,
+    system: str,
+    path: Path,
+    label_names: Path | None = None,
+    model: str | None = None,
+    n_features: int | None = None,
 ) -> Manifest:
     """Publish the model that a library saved at `path` as a model's next version.
 
     label_names  line i + 1 is the name of label i; without it labels are named by their ids
     model        the model to add a version to; the base name of `path` when None
+    n_features   the features that rows have, where the files know of fewer: those that have a weight
     Raises BadModel for files that are not such a model, BadData for label names that do not fit it,
-    BadParameter for another system, StoreError when it cannot be published.
+    BadParameter for another system or too few features, StoreError when it cannot be published.
     """
     if system not in IMPORTERS:
         raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
@@ -60,6 +66,11 @@ def import_model(
         found = IMPORTERS[system](files)
     except (MemoryError, RecursionError) as error:
         raise BadModel(f"{path}: expected a model that fits the memory, found a larger one") from error
+    if n_features is not None:
+        if not found.n_features <= n_features <= N_FEATURES_MAX:
+            fault = f"expected {found.n_features}, which {path} has, to {N_FEATURES_MAX}"
+            raise BadParameter(f"--features: {fault}, found {n_features}")
+        found = found._replace(n_features=n_features)
     _check_size(found, files)
     labels = _label_table(found, path, label_names)
     draft = Draft(

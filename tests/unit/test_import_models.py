@@ -101,6 +101,17 @@ def test_labels_are_named_by_a_file(tmp_path: Path) -> None:
     assert import_model(store, "omikuji", tmp_path / "omikuji", names).n_labels == 6
 
 
+def test_rows_may_have_features_that_the_files_do_not_know(tmp_path: Path) -> None:
+    foreign.save_napkinxc(tmp_path / "m")
+    store = Store(tmp_path / "store")
+    manifest = import_model(store, "napkinxc", tmp_path / "m", n_features=5000)
+    assert manifest.n_features == 5000
+    expected = foreign.scores(foreign.logistic, True)
+    np.testing.assert_allclose(answers(store, manifest), expected, atol=2e-6)
+    with pytest.raises(BadParameter, match="--features: expected 7, which"):
+        import_model(store, "napkinxc", tmp_path / "m", n_features=6)
+
+
 def test_what_is_asked_for_is_checked_first(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     with pytest.raises(BadParameter, match=r"expected one of pecos, .*'xgboost'"):
