@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 
-.PHONY: help venv demo test lint soak bench lock clean
+.PHONY: help venv demo test lint soak peers bench lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -36,6 +36,9 @@ test: lint          ## the whole test suite (under 8 minutes on 2 cores)
 
 soak: $(VENV)/.dev  ## the reliability runs at full size (hours)
 	$(BIN)/python -m pytest -m soak --timeout=0
+
+peers: $(VENV)/.dev ## install the other libraries, and import the models that they train
+	$(BIN)/python -m pytest -m peers -rs
 
 bench: $(VENV)/.dev ## the benchmarks against the peers; see benchmarks/README.md
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
