@@ -6,6 +6,7 @@ Source: files of libmultilabel 0.10, and its libmultilabel/linear/tree.py. The p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ SLOPE = 3.0
 """libmultilabel's probability of a margin m is 1 / (1 + exp(-SLOPE * m)): its default `prob_A`."""
 
 BIAS_MAX = 1e6
+TREES_MAX = 1000
 
 _MODULE = "libmultilabel.linear"
 _DTYPES = {"i4": "<i4", "i8": "<i8", "f4": "<f4", "f8": "<f8"}
@@ -52,9 +54,10 @@ def read_libmultilabel(files: ModelFiles) -> Imported:
     model = pipeline["model"]
     models = [model]
     if type(model) is Noted and model.name == f"{_MODULE}.tree.EnsembleTreeModel":
-        models = _state(file, model, model.name)["tree_models"]
-        file.expect(type(models) is list and len(models) > 0, "a list of tree models", type(models).__name__)
-    trees, n_features, n_labels = zip(*(_read_tree(file, one) for one in models), strict=True)
+        models = _state(file, model, model.name, ("tree_models",))["tree_models"]
+        fits = type(models) is list and 0 < len(models) <= TREES_MAX
+        file.expect(fits, f"a list of 1 to {TREES_MAX} tree models", type(models).__name__)
+    trees, n_features, n_labels = zip(*_read_trees(file, models), strict=True)
     alike = len(set(n_features)) == 1 and len(set(n_labels)) == 1
     file.expect(alike, "trees of the same features and labels", "others")
     settings: dict[str, Setting] = {"trees": len(trees), "prob_A": SLOPE}
@@ -71,10 +74,24 @@ def _state(file: ModelFile, item: Any, name: str, keys: tuple[str, ...] = ()) ->
     return state
 
 
-def _read_tree(file: ModelFile, item: Any) -> tuple[Tree, int, int]:
-    """Return a tree, its number of features and its number of labels."""
-    model = _state(file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr"))
-    columns, n_features = _read_weights(file, model["flat_model"])
+def _read_trees(file: ModelFile, items: list[Any]) -> Iterator[tuple[Tree, int, int]]:
+    """Yield trees, with their numbers of features and labels.
+
+    Trees that share their arrays, which no library writes, are refused: a small file could hold any number.
+    """
+    n_bytes = 0
+    for item in items:
+        model = _state(file, item, f"{_MODULE}.tree.TreeModel", ("root", "flat_model", "node_ptr"))
+        columns, n_features = _read_weights(file, model["flat_model"])
+        n_bytes += columns.weights.nbytes + columns.bias.nbytes
+        file.expect(n_bytes <= len(file.data), "arrays of its own for each tree", "shared ones")
+        yield _read_tree(file, model, columns, n_features)
+
+
+def _read_tree(
+    file: ModelFile, model: dict[str, Any], columns: Columns, n_features: int
+) -> tuple[Tree, int, int]:
+    """Return the tree of these scorers, its number of features and its number of labels."""
     starts = _array(file, model["node_ptr"], "i").astype(np.int64)
     ascending = len(starts) > 1 and starts[0] == 0 and not bool((starts[1:] < starts[:-1]).any())
     n_columns = len(columns.bias)

@@ -180,6 +180,18 @@ REFUSALS: list[tuple[str, str, Change, str]] = [
     ("libmultilabel", "linear_pipeline.pickle", libmultilabel(node_ptr=np.arange(4)), "node_ptr from 0 to 7"),
     ("libmultilabel", "linear_pipeline.pickle", libmultilabel(node_ptr=[0, 7]), "an array of numpy"),
     ("libmultilabel", "linear_pipeline.pickle", libmultilabel(node_ptr=np.array(["a"])), "an array|numbers"),
+    (
+        "libmultilabel",
+        "linear_pipeline.pickle",
+        libmultilabel(n_trees=1001),
+        "a list of 1 to 1000 tree models",
+    ),
+    (
+        "libmultilabel",
+        "linear_pipeline.pickle",
+        libmultilabel(n_trees=999),
+        "arrays of its own for each tree",
+    ),
     ("libmultilabel", "linear_pipeline.pickle", libmultilabel(root=1), "an instance of libmultilabel"),
     (
         "libmultilabel",
