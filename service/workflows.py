@@ -19,7 +19,7 @@ from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.datasets import Dataset, read_dataset
 from service.errors import BadParameter
-from service.evaluation import PredictedRows, Truth, evaluation_report
+from service.evaluation import PredictedRows, Report, Truth, evaluation_report
 from service.features import (
     Featurizer,
     default_kind,
@@ -142,9 +142,7 @@ def train_and_publish(
     )
 
 
-def evaluate(
-    model: Model, data: Path, threads: int = 1, on_progress: OnProgress = no_progress
-) -> dict[str, float | int | str]:
+def evaluate(model: Model, data: Path, threads: int = 1, on_progress: OnProgress = no_progress) -> Report:
     """Measure an opened version on a labelled file; return the keys of `xylem evaluate --json`.
 
     Rankings are the first TOP_R of the default beam; F-measures are of the labels at `threshold`;
@@ -163,7 +161,7 @@ def _metrics(model: Model, data: Path, threads: int, on_progress: OnProgress) ->
 
 def _measure(
     model: Model, data: Path, threads: int, on_progress: OnProgress
-) -> tuple[dict[str, float | int | str], Predictor, SparseRows]:
+) -> tuple[Report, Predictor, SparseRows]:
     """Return the figures of a version on a labelled file but for its speed, and what to measure that with."""
     manifest = model.manifest
     dataset = read_dataset(
@@ -182,7 +180,7 @@ def _measure(
         PredictedRows(ranked.ptr, ranked.labels),
         _decided(predictor, rows, threads, on_progress),
         Truth(dataset.labels, dataset.unknown_labels),
-        model.arrays["labels/counts"],
+        model.arrays.get("labels/counts"),
         manifest.data.rows,
         us_per_row=0.0,
     )

@@ -30,7 +30,10 @@ def evaluate(
         print_json(report)
         return
     title = f"{name}@{opened.manifest.version} on {data}, {report['rows']:,} rows; percent"
-    rows = [(metric, *(report[f"{metric}@{k}"] for k in _CUTS)) for metric in _RANKINGS]
+    rows = [
+        (metric, *("unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"] for k in _CUTS))
+        for metric in _RANKINGS
+    ]
     print_table(title, ("", *(f"@{k}" for k in _CUTS)), rows)
     at = f"at threshold {report['threshold']}"
     print_facts(

@@ -3,12 +3,13 @@
 from service.evaluation.fmeasure import EmptyConvention, FMeasures, f_measures
 from service.evaluation.propensity import propensities
 from service.evaluation.ranking import ranking_metrics
-from service.evaluation.report import PredictedRows, Truth, evaluation_report
+from service.evaluation.report import PredictedRows, Report, Truth, evaluation_report
 
 __all__ = [
     "EmptyConvention",
     "FMeasures",
     "PredictedRows",
+    "Report",
     "Truth",
     "evaluation_report",
     "f_measures",

@@ -13,6 +13,10 @@ from service.evaluation.ranking import ranking_metrics
 from service.rows import LabelRows
 
 
+Report = dict[str, float | int | str | None]
+"""Figures by name; None for one that cannot be had."""
+
+
 class PredictedRows(NamedTuple):
     """Labels predicted for n rows: int64[n + 1] and int32[..]; a ranking goes from best to worst."""
 
@@ -31,22 +35,26 @@ def evaluation_report(
     ranked: PredictedRows,
     decided: PredictedRows,
     truth: Truth,
-    label_counts: NDArray[np.int64],
+    label_counts: NDArray[np.int64] | None,
     n_training_rows: int,
     us_per_row: float,
     *,
     empty: EmptyConvention = "one",
-) -> dict[str, float | int | str]:
+) -> Report:
     """Return every figure of an evaluation: percentages, `rows`, `empty_label_convention`, `us_per_row`.
 
     ranked        the first labels of each row (five at least, if so many exist)
     decided       the labels of each row at the thresholds that are to be judged
     truth         the true labels
-    label_counts  int64[K], training rows of each label, for the propensities
+    label_counts  int64[K], training rows of each label, for the propensities; None where nobody knows (models
+                  of other libraries): then the propensity-scored figures are None
     us_per_row    microseconds a row took, as the caller measured it
 
     Raises ValueError when the numbers of rows or labels differ.
     """
+    is_known = label_counts is not None and n_training_rows > 0
+    if label_counts is None or not is_known:
+        label_counts, n_training_rows = np.zeros(truth.labels.n_labels, np.int64), 1
     known = propensities(label_counts, n_training_rows)
     ranking = ranking_metrics(
         *ranked,
@@ -55,5 +63,8 @@ def evaluation_report(
         unknown_labels=truth.unknown,
         unknown_propensity=float(propensities(0, n_training_rows)),
     )
+    scored: Report = {
+        name: None if name.startswith("PS") and not is_known else value for name, value in ranking.items()
+    }
     f = f_measures(*decided, truth.labels, empty=empty, unknown_labels=truth.unknown)
-    return {"rows": truth.labels.n_rows, **ranking, **f._asdict(), "us_per_row": us_per_row}
+    return {"rows": truth.labels.n_rows, **scored, **f._asdict(), "us_per_row": us_per_row}

@@ -149,6 +149,19 @@ def test_the_keys_of_a_report() -> None:
     assert report["micro_f"] == pytest.approx(100 * 2 / 6)
 
 
+@pytest.mark.parametrize(("counts", "n_rows"), [(None, 40), (np.arange(K), 0)])
+def test_without_the_training_rows_propensity_scored_figures_are_none(
+    counts: np.ndarray | None, n_rows: int
+) -> None:
+    predicted = PredictedRows(*pointers([[0, 1], [2]]))
+    judged = Truth(truth([[0], [3]]), np.zeros(2, np.int32))
+    report = evaluation_report(predicted, predicted, judged, counts, n_rows, 1.0)
+    assert {name for name, value in report.items() if value is None} == {
+        f"{metric}@{k}" for metric in ("PSP", "PSnDCG") for k in (1, 3, 5)
+    }
+    assert report["P@1"] == 50.0
+
+
 @pytest.mark.parametrize(
     ("predicted", "p", "unknown"),
     [
