@@ -12,7 +12,6 @@ from service.evaluation.propensity import propensities
 from service.evaluation.ranking import ranking_metrics
 from service.rows import LabelRows
 
-
 Report = dict[str, float | int | str | None]
 """Figures by name; None for one that cannot be had."""
 
