@@ -36,6 +36,9 @@ Threshold = Annotated[
 ]
 BeamWidth = Annotated[int, typer.Option(help="Nodes kept a level: wider is slower, closer to exact.")]
 Exact = Annotated[bool, typer.Option("--exact", help="Search until the answer is exact.")]
+Explain = Annotated[
+    bool, typer.Option("--explain", help="Tell each label's path in the trees, and what counted there.")
+]
 
 
 class Source(NamedTuple):
@@ -53,6 +56,7 @@ def predict(
     threshold: Threshold = None,
     beam_width: BeamWidth = 10,
     exact: Exact = False,
+    explain: Explain = False,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -80,7 +84,7 @@ def predict(
     engine_options = to_options(options, served)
 
     def answer(block: Block) -> Answered:
-        return answer_block(block, served, engine_options, limits)
+        return answer_block(block, served, engine_options, limits, explain=explain)
 
     n_rows = n_bad = 0
     with opened(data) as source, progress(json or data == STDIN) as show:

@@ -156,6 +156,17 @@ def test_predict_reads_lines_and_writes_a_line_for_each(store: Path) -> None:
     )
 
 
+def test_predict_explains_a_label_by_the_words_that_counted(store: Path) -> None:
+    text = '{"text": "about music"}\nnot json\n{"text": "about mail"}\n'
+    done = xylem("predict", "topics", "--store", store, "--top-r", 1, "--explain", input=text)
+    music, bad, mail = [json.loads(line) for line in done.stdout.splitlines()]
+    assert "error" in bad
+    for found, word in ((music, "music"), (mail, "mail")):
+        (label,) = found["labels"]
+        for tree in label["explanation"]["trees"]:
+            assert tree["path"][-1]["features"][0]["feature"] == word
+
+
 def test_predict_answers_a_bad_line_in_its_place_and_exits_with_2(
     data: Path, store: Path, tmp_path: Path
 ) -> None:
