@@ -78,6 +78,8 @@ def mebibytes(n_bytes: int) -> str:
 @contextmanager
 def progress(json: bool) -> Iterator[OnProgress]:
     """Show a bar a phase on standard error while the block runs: on a terminal, without `json`."""
+    if not json:
+        _announce_compilation()
     if json or not sys.stderr.isatty():
         yield lambda phase, done, total: None
         return
@@ -91,6 +93,14 @@ def progress(json: bool) -> Iterator[OnProgress]:
             bars.update(tasks[phase], completed=done, total=total or None)
 
         yield show
+
+
+def _announce_compilation() -> None:
+    """Say why the first command takes long."""
+    from model_store.jit import cache_dir
+
+    if not any(cache_dir().rglob("*.nbi")):
+        complain(f"the first run compiles the kernels, about a minute; they are kept in {cache_dir()}")
 
 
 def complain(message: str) -> None:
