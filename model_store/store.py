@@ -168,6 +168,15 @@ class Store:
 
     # --- writing
 
+    def prepare(self) -> None:
+        """Make the store where there is none; raise StoreUnwritable when a version could not be staged in it.
+
+        Before long work whose result is to be published. The directory that holds the store must be there: a
+        path that was mistyped is refused rather than made. A disk may still fill up afterwards.
+        """
+        with self._writing(0), self._stage():
+            pass
+
     def publish(self, name: str, draft: Draft) -> Manifest:
         """Write a draft as the model's next version, move `latest` to it, and return its manifest.
 
@@ -378,11 +387,21 @@ class Store:
     def _stage(self) -> Iterator[Path]:
         """Make the store where there is none, and a directory of our own in it; clear dead ones away."""
         if not self.root.is_dir():
-            make_dirs(self._fs, self.root.parent, self.root.name)
+            self._make_root()
         with contextlib.suppress(OSError):
             staging.collect(self._fs, self.root)
         with staging.stage(self._fs, self.root) as path:
             yield path
+
+    def _make_root(self) -> None:
+        """Make the store's directory, but none above it."""
+        parent = self.root.parent
+        if not parent.is_dir():
+            fault = f"expected {parent} to be a directory, in which the store is made, found none"
+            raise StoreUnwritable(f"{self.root}: {fault}")
+        if self.root.exists() and not self.root.is_dir():
+            raise StoreUnwritable(f"{self.root}: expected a directory, found a file")
+        make_dirs(self._fs, parent, self.root.name)
 
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[None]:

@@ -99,10 +99,12 @@ def train_and_publish(
     """Train on a data file and publish the result as the model's next version.
 
     `train_seconds` are the trainer's alone, without reading the file and making features of it. Raises
-    BadInput for what cannot be trained on, StoreError when it cannot be published; then nothing is.
+    BadInput for what cannot be trained on, StoreError when it cannot be published; then nothing is. A store
+    that cannot be written to is refused before anything is read.
     """
     check_model(model)
     parameters = parse_parameters(request.trainer, _parameters_of_trainer(request.parameters))
+    store.prepare()
     prepared = _prepare(request, on_progress)
     labels = prepared.dataset.labels
     start = time.perf_counter()

@@ -233,9 +233,14 @@ def test_generation_sees_every_change(store: Store) -> None:
 
 def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for root in (tmp_path / "file", tmp_path / "file" / "store", tmp_path / "no" / "parent"):
-        with pytest.raises(StoreUnwritable, match="expected to write"):
-            Store(root).publish("m", DRAFT)
+    for root, fault in (
+        (tmp_path / "file", "expected a directory, found a file"),
+        (tmp_path / "file" / "store", "expected .* to be a directory, in which the store is made"),
+        (tmp_path / "no" / "parent", "expected .* to be a directory, in which the store is made"),
+    ):
+        for call in (Store(root).prepare, lambda root=root: Store(root).publish("m", DRAFT)):
+            with pytest.raises(StoreUnwritable, match=fault):
+                call()
         assert Store(root).models() == []
 
 
