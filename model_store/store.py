@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -40,6 +41,7 @@ from model_store.identifiers import (
     parse_ref,
 )
 from model_store.manifest import Manifest
+from model_store.verified import Verified
 from model_store.version import (
     Draft,
     Model,
@@ -77,7 +79,7 @@ class Store:
     def __init__(self, root: Path, *, fs: FileSystem | None = None) -> None:
         self.root = Path(root)
         self._fs = fs or FileSystem()
-        self._verified: set[tuple[object, ...]] = set()
+        self._verified = Verified()
 
     # --- reading
 
@@ -293,8 +295,9 @@ class Store:
         manifest = self.manifest(name, version)
         with self._reading_version(name, version):
             model, maps = map_version(self._fs, self._version_path(name, version), manifest)
-            key = (repr(manifest), *(mapped.identity for mapped in maps.values()))
-            if again or (verify and key not in self._verified):
+            digest = hashlib.sha256(repr(manifest).encode()).digest()
+            key = (name, version, digest, *(mapped.identity for mapped in maps.values()))
+            if again or (verify and not self._verified.knows(key)):
                 verify_version(model, maps)
                 self._verified.add(key)
         return model
@@ -388,8 +391,8 @@ class Store:
         """Make the store where there is none, and a directory of our own in it; clear dead ones away."""
         if not self.root.is_dir():
             self._make_root()
-        with contextlib.suppress(OSError):
-            staging.collect(self._fs, self.root)
+        with contextlib.suppress(StoreUnwritable):
+            self.collect()
         with staging.stage(self._fs, self.root) as path:
             yield path
 
