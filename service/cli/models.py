@@ -43,7 +43,12 @@ def list_models(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 
 
 def _listed(info: ModelInfo) -> dict[str, object]:
-    return {"name": info.name, "versions": list(info.versions), "aliases": dict(info.aliases)}
+    return {
+        "name": info.name,
+        "versions": list(info.versions),
+        "aliases": dict(info.aliases),
+        "broken_aliases": list(info.broken_aliases),
+    }
 
 
 def _row(info: ModelInfo) -> tuple[str, str, str]:
@@ -121,6 +126,14 @@ def delete(model: Version, store: StoreDir = DEFAULT_STORE, json: Json = False) 
     version = opened.resolve(name, reference)
     opened.delete(name, version)
     _report(json, f"{name}@{version} deleted", model=name, version=version, deleted=True)
+
+
+@app.command()
+def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Remove what writers that died left behind; no version is touched, nor what living writers prepare."""
+    removed = [str(path) for path in _store(store).collect()]
+    line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
+    _report(json, line, removed=removed)
 
 
 @app.command("export")

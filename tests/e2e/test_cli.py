@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from model_store import staging
+from model_store.fs import FileSystem
 from model_store.store import Store
 from service import cli
 
@@ -230,7 +232,7 @@ def test_models_commands_change_the_store_and_say_so(run_here: Run, store: Path,
     assert models("export", "topics", "--file", file)["bytes"] == file.stat().st_size
     assert models("import", "--file", file, "--model", "topics") == {"model": "topics", "version": 2}
     listed = models("list")["models"]
-    assert listed == [{"name": "topics", "versions": [1, 2], "aliases": {"latest": 2}}]
+    assert listed == [{"name": "topics", "versions": [1, 2], "aliases": {"latest": 2}, "broken_aliases": []}]
     assert models("rollback", "topics")["version"] == 1
     assert models("promote", "topics@2", "--alias", "canary")["version"] == 2
     assert models("verify", "topics@canary") == {"model": "topics", "version": 2, "verified": True}
@@ -239,6 +241,35 @@ def test_models_commands_change_the_store_and_say_so(run_here: Run, store: Path,
     shown = models("show", "topics")
     assert (shown["version"], shown["trainer"]["name"], shown["data"]["rows"]) == (1, "label-tree", 240)
     assert sorted(tmp_path.iterdir()) == [store, file]
+
+
+def test_models_list_tells_of_aliases_that_cannot_be_read(run_here: Run, store: Path) -> None:
+    Store(store).promote("topics", 1, "canary")
+    (store / "models" / "topics" / "aliases" / "canary").write_text("damage")
+    (listed,) = answer(run_here("models", "list", "--json", store=store))["models"]
+    assert (listed["aliases"], listed["broken_aliases"]) == ({"latest": 1}, ["canary"])
+    assert "canary (unreadable)" in run_here("models", "list", store=store).stdout
+
+
+def test_models_collect_removes_what_dead_writers_left(run_here: Run, store: Path) -> None:
+    dead = store / "staging" / "dead"
+    (dead / "version").mkdir(parents=True)
+    with staging.stage(FileSystem(), store) as living:
+        assert answer(run_here("models", "collect", "--json", store=store)) == {"removed": [str(dead)]}
+        assert list(dead.parent.iterdir()) == [living]
+    done = run_here("models", "collect", store=store)
+    assert (done.returncode, done.stdout) == (0, f"0 unfinished writes removed from {store}\n")
+    assert Store(store).resolve("topics") == 1
+
+
+def test_a_store_that_cannot_be_written_to_is_refused_before_training(
+    run_here: Run, data: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "store").write_text("a file")
+    for root in (tmp_path / "mistyped" / "store", tmp_path / "store"):
+        arguments = ("--data", data / "missing.jsonl", "--model", "m")  # is not looked at
+        done = run_here("train", "label-tree", *arguments, store=root)
+        assert_refused(done, f"xylem: {root}: expected ", status=1)
 
 
 @pytest.mark.parametrize(
