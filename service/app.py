@@ -93,13 +93,18 @@ def _settle() -> None:
 
 @contextlib.contextmanager
 def _on_hangup(look: Callable[[], None]) -> Iterator[None]:
-    """Call `look` at SIGHUP, where the event loop may listen to signals."""
+    """Call `look` at SIGHUP, also at one that was blocked until now, where the loop may listen to signals."""
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = signal.getsignal(signal.SIGHUP)
     loop.add_signal_handler(signal.SIGHUP, look)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # for a moment, removal sets the default
         loop.remove_signal_handler(signal.SIGHUP)
+        signal.signal(signal.SIGHUP, before or signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

@@ -140,8 +140,17 @@ class _Supervisor:
         self._stop()
 
     def _start(self) -> BaseProcess:
+        """Return a new worker, from which SIGHUP is kept until its event loop listens to it.
+
+        A handler does not outlive the worker's exec, which would leave the signal's default: to end it. A
+        blocked signal stays blocked, and waits.
+        """
         worker = self._spawn.Process(target=_work, args=(self._settings, self._listener, os.getpid()))
-        worker.start()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        try:
+            worker.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         log(logging.INFO, "worker_started", pid=worker.pid)
         return worker
 
@@ -175,8 +184,8 @@ def _leave_to_the_loop(number: int, frame: FrameType | None) -> None:
 
 
 def _work(settings: Settings, listener: socket.socket, parent: int) -> None:
-    """Serve in a worker process."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop listens to it
+    """Serve in a worker process, started with SIGHUP blocked."""
+    signal.signal(signal.SIGHUP, _leave_to_the_loop)  # to ignore it would forget one that waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure(settings.log_level)
     _Server(settings, parent).run([listener])
