@@ -1,4 +1,4 @@
-"""The server's HTTP/1.1 protocol, with the bounds on a request's head that uvicorn's does not have."""
+"""The server's HTTP/1.1 protocol, with bounds that uvicorn's lacks on what is not a body."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ class BoundedProtocol(HttpToolsProtocol):
     """Answers 400 to a request whose head is too long, and closes a connection on which it takes too long.
 
     The bytes that count are those of the target and of the headers' names and values. A head that never ends
-    is cut off when it has come to the limit and one more read of the socket.
+    is cut off when it has come to the limit and one more read of the socket; so are other bytes that bring no
+    body: trailers (which are not kept), what frames chunks, and empty lines between requests. After its
+    answer a request may go on for as many bytes as a body may have, and for as long; then its connection is
+    closed.
     """
 
     limits = Limits()
@@ -23,6 +26,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Start to wait for the first request."""
         super().connection_made(transport)
         self._late: asyncio.TimerHandle | None = None
+        self._in_head = True
+        self._unwanted_bytes = 0
         self._begin_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -31,18 +36,25 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Hand received bytes to the parser, unless they are too many without the end of a head."""
-        if self._late is not None and self._received_bytes > self.limits.head_bytes_max:
-            self._refuse_head()
+        """Hand received bytes to the parser, unless too many came without the end of a head or any body."""
+        if self._bare_bytes > self.limits.head_bytes_max:
+            self._refuse()
             return
-        self._received_bytes += len(data)
+        self._bare_bytes += len(data)
         super().data_received(data)
 
     def on_message_begin(self) -> None:
         """Start to wait for the rest of a head."""
         super().on_message_begin()
+        self._in_head = True
+        self._unwanted_bytes = 0
         if self._late is None:
             self._begin_head()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; of a trailer nothing."""
+        if self._in_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Stop waiting: the head is there. Raises ValueError, for the parser, when it is too long."""
@@ -51,16 +63,42 @@ class BoundedProtocol(HttpToolsProtocol):
         if n_bytes > self.limits.head_bytes_max:
             raise ValueError(n_bytes)
         super().on_headers_complete()
+        self._in_head = False
 
-    def _refuse_head(self) -> None:
+    def on_body(self, body: bytes) -> None:
+        """Hand on a part of a body; after the answer, count it, and close the connection beyond the limit."""
+        self._bare_bytes = 0
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._unwanted_bytes += len(body)
+            if self._late is None:
+                self._close_later()
+            if self._unwanted_bytes > self.limits.body_bytes_max:
+                self.transport.close()
+
+    def on_message_complete(self) -> None:
+        """Stop waiting: the request is there."""
         self._end_head()
-        self.send_400_response("Invalid HTTP request received.")
+        super().on_message_complete()
+
+    def _refuse(self) -> None:
+        """End the connection, with an answer unless another one may be on its way."""
+        if self._late is not None and self._in_head:
+            self._end_head()
+            self.send_400_response("Invalid HTTP request received.")
+        else:
+            self._end_head()
+            self.transport.close()
 
     def _begin_head(self) -> None:
-        self._received_bytes = 0
+        self._bare_bytes = 0
+        self._close_later()
+
+    def _close_later(self) -> None:
         self._late = self.loop.call_later(self.limits.body_seconds_max, self.transport.close)
 
     def _end_head(self) -> None:
+        self._bare_bytes = 0
         if self._late is not None:
             self._late.cancel()
             self._late = None

@@ -211,6 +211,22 @@ def test_workers_share_a_socket_reload_and_are_replaced(own_store: Store) -> Non
                 os.kill(event["pid"], 0)
 
 
+def test_hangup_does_not_end_a_worker_that_starts(own_store: Store) -> None:
+    process = ServerProcess(own_store.root, workers=2, store_poll_seconds=3600, drain_seconds=0.1)
+    wait_for(lambda: len(process.events("worker_started")) == 2)
+    deadline = time.monotonic() + START_SECONDS
+    while len(process.events("models_opened")) < 2 and not process.events("worker_died"):
+        assert time.monotonic() < deadline
+        process.process.send_signal(signal.SIGHUP)
+        time.sleep(0.02)
+    with process as server:
+        assert not server.events("worker_died")
+        publish_model(own_store, "raw", "raw", seed=5)
+        server.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(server.events("model_swapped")) == 2)
+        assert server.terminate() == 0, server.log()
+
+
 def test_workers_end_with_their_parent(shared_store: Path) -> None:
     with ServerProcess(shared_store, workers=2, drain_seconds=0.1) as server:
         wait_for(lambda: len(server.events("models_opened")) == 2)
@@ -283,6 +299,42 @@ def test_a_head_that_never_ends_is_cut_off(server: ServerProcess) -> None:
             while sent < 100 << 20:
                 sent += connection.send(b"x" * 65536)
         assert sent < 10 << 20
+
+
+CHUNKED = request_bytes(b"2\r\n{}\r\n", b"transfer-encoding: chunked")
+
+
+@pytest.mark.parametrize(
+    ("begin", "part"),
+    [
+        (CHUNKED + b"0\r\n", b"a: b\r\n" * 10_000),
+        (CHUNKED + b"0\r\na: ", b"x" * 65536),
+        (CHUNKED + b"5;", b"x" * 65536),
+        (b"", b"\r\n" * 32768),
+        (
+            b"GET /livez HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n",
+            b"10000\r\n" + b"x" * 65536 + b"\r\n",
+        ),
+    ],
+    ids=["trailers", "trailer", "extension", "empty", "unwanted"],
+)
+def test_what_is_no_body_and_never_ends_is_cut_off(server: ServerProcess, begin: bytes, part: bytes) -> None:
+    before = server.memory_bytes()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(begin)
+        sent = 0
+        with pytest.raises(OSError):
+            while sent < 100 << 20:
+                sent += connection.send(part)
+        assert sent < 10 << 20
+    assert server.memory_bytes() - before < 20 << 20
+
+
+def test_trailers_are_taken_and_forgotten(server: ServerProcess) -> None:
+    data = json.dumps(BODY).encode()
+    chunked = b"%x\r\n%s\r\n0\r\nx-request-id: trailed\r\n\r\n" % (len(data), data)
+    received = server.raw(request_bytes(chunked, b"transfer-encoding: chunked", b"connection: close"))
+    assert (status_of(received), b"trailed" in received) == (200, False)
 
 
 @pytest.mark.parametrize("data", [b"", b"GET", b"GET /livez HTTP/1.1\r\nhost: x\r\n"])
