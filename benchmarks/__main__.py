@@ -5,19 +5,25 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import latency, quality, server, training
+from benchmarks import growth, http, latency, quality, server, threads, training
 from benchmarks.data import prepare
 from benchmarks.runs import Settings
-from benchmarks.systems import SYSTEMS
+from benchmarks.systems import SYSTEMS, installed
+from model_store.build import CHILDREN_MAX
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = {
     "training": training.run,
     "quality": quality.run,
     "latency": latency.run,
+    "threads": threads.run,
+    "http": http.run,
+    "growth": growth.run,
     "start": server.start,
     "memory": server.memory,
 }
+WITH_PEERS = {"training", "quality", "latency", "threads"}
+WITHOUT_DATA = {"growth"}
 
 
 def main() -> None:
@@ -28,14 +34,20 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--without-peers", action="store_true")
+    parser.add_argument("--labels", nargs="+", type=int, default=growth.SIZES, help="sizes of `growth`")
+    parser.add_argument("--weights", choices=CHILDREN_MAX, default="float32", help="weights of `growth`")
     given = parser.parse_args()
     unknown = [table for table in given.tables if table not in TABLES]
     if unknown:
         parser.error(f"expected tables of {', '.join(TABLES)}, found {', '.join(unknown)}")
+    tables = given.tables or list(TABLES)
     systems = [system for system in SYSTEMS if not given.without_peers or system.name.startswith("Xylem")]
-    data = [prepare(directory, given.out) for directory in given.data]
-    settings = Settings(data, given.threads, given.repeats, systems)
-    for table in given.tables or TABLES:
+    if WITH_PEERS.intersection(tables):
+        systems = installed(systems)
+    data = [] if WITHOUT_DATA.issuperset(tables) else [prepare(path, given.out) for path in given.data]
+    given.out.mkdir(parents=True, exist_ok=True)
+    settings = Settings(data, given.out, given.threads, given.repeats, systems, given.labels, given.weights)
+    for table in tables:
         TABLES[table](settings)
 
 

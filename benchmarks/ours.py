@@ -2,6 +2,7 @@
 
 python -m benchmarks.ours train WORK --threads N --trees T
 python -m benchmarks.ours predict WORK --trees T --top-r 10 --beam-width 10
+python -m benchmarks.ours threads WORK --trees T --threads N
 """
 
 from __future__ import annotations
@@ -50,12 +51,7 @@ def predict(work: Path, trees: int, options: PredictOptions, repeats: int, calls
     predictor = Predictor(Store(store_of(work, trees)).open("model"))
     say(trees, "load_seconds", time.perf_counter() - start)
     predictor.warm_up()
-    rows = SparseRows(
-        matrix.indptr.astype(np.int64),
-        matrix.indices.astype(np.int32),
-        matrix.data.astype(np.float32),
-        matrix.shape[1],
-    )
+    rows = rows_of(matrix)
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -76,6 +72,32 @@ def predict(work: Path, trees: int, options: PredictOptions, repeats: int, calls
     )
 
 
+def threads(work: Path, trees: int, options: PredictOptions, threads_max: int, repeats: int) -> None:
+    """Say the rows a second of a batch on 1 to threads_max threads, taking turns."""
+    matrix = sp.load_npz(work / "test.rows.npz").tocsr()
+    matrix.sort_indices()
+    rows = rows_of(matrix)
+    predictor = Predictor(Store(store_of(work, trees)).open("model"))
+    seconds: dict[int, list[float]] = {n: [] for n in range(1, threads_max + 1)}
+    for repeat in range(repeats + 1):
+        for n, found in seconds.items():
+            start = time.perf_counter()
+            predictor.predict_batch(rows, options, n)
+            if repeat:
+                found.append(time.perf_counter() - start)
+    for n, found in seconds.items():
+        say(trees, f"rows_per_second_{n}", rows.n_rows / median(found))
+
+
+def rows_of(matrix: sp.csr_matrix) -> SparseRows:
+    return SparseRows(
+        matrix.indptr.astype(np.int64),
+        matrix.indices.astype(np.int32),
+        matrix.data.astype(np.float32),
+        matrix.shape[1],
+    )
+
+
 def one_row(rows: SparseRows, i: int) -> SparseRows:
     cut = slice(int(rows.indptr[i]), int(rows.indptr[i + 1]))
     indptr = np.array([0, cut.stop - cut.start], np.int64)
@@ -84,7 +106,7 @@ def one_row(rows: SparseRows, i: int) -> SparseRows:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["train", "predict"])
+    parser.add_argument("command", choices=["train", "predict", "threads"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--trees", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
@@ -96,8 +118,11 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "train":
         train(given.work, given.trees, given.threads, given.parameters)
+        return
+    options = PredictOptions(top_r=given.top_r, beam_width=given.beam_width)
+    if given.command == "threads":
+        threads(given.work, given.trees, options, given.threads, given.repeats)
     else:
-        options = PredictOptions(top_r=given.top_r, beam_width=given.beam_width)
         predict(given.work, given.trees, options, given.repeats, given.calls)
 
 

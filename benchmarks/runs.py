@@ -15,6 +15,7 @@ from rich.table import Table
 
 from benchmarks.data import Prepared
 from benchmarks.systems import Figures, System
+from model_store.ensemble import Weights
 
 console = Console(width=140, highlight=False)
 
@@ -24,9 +25,12 @@ class Settings:
     """What the command line says."""
 
     data: list[Prepared]
+    out: Path
     threads: int
     repeats: int
     systems: Sequence[System]
+    labels: Sequence[int]
+    weights: Weights
     command: str = field(default_factory=lambda: shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]))
 
 

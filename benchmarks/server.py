@@ -22,12 +22,17 @@ XYLEM = Path(sys.executable).with_name("xylem")
 READY_SECONDS_MAX = 120
 
 
-@contextmanager
-def served(store: Path, workers: int) -> Iterator[tuple[int, float]]:
-    """Run a server; yield its process id and the seconds that it took to be ready."""
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def served(store: Path, workers: int) -> Iterator[tuple[int, float, int]]:
+    """Run a server; yield its process id, the seconds that it took to be ready, and its port."""
+    port = free_port()
     command = [XYLEM, "serve", "--store", store, "--port", str(port), "--workers", str(workers)]
     start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -40,7 +45,7 @@ def served(store: Path, workers: int) -> Iterator[tuple[int, float]]:
                     if process.poll() is not None or time.perf_counter() - start > READY_SECONDS_MAX:
                         raise SystemExit("the server did not become ready") from None
                     time.sleep(0.01)
-            yield process.pid, time.perf_counter() - start
+            yield process.pid, time.perf_counter() - start, port
         finally:
             process.terminate()
             process.wait()
@@ -55,7 +60,7 @@ def start(settings: Settings) -> None:
             pass  # whatever was not in the kernel cache is now
         seconds = []
         for _ in range(settings.repeats):
-            with served(store_of(data.work, 1), 1) as (_, took):
+            with served(store_of(data.work, 1), 1) as (_, took, _):
                 seconds.append(took)
         rows.append((data.name, f"{model_bytes / 1e6:,.1f}", spread(seconds, 2)))
     show(settings, "xylem serve: start to ready, warm kernel cache", ("", "model, MB", "seconds"), rows)
@@ -90,7 +95,7 @@ def family(pid: int) -> list[int]:
 def memory_of(data: Prepared, workers: int) -> tuple[int, int]:
     """Return the PSS of all processes of a server with so many workers: in all, and of the model's files."""
     store = store_of(data.work, 1)
-    with served(store, workers) as (pid, _):
+    with served(store, workers) as (pid, _, _):
         deadline = time.monotonic() + READY_SECONDS_MAX
         while time.monotonic() < deadline:
             members = [member for member in family(pid) if pss(member, store)]

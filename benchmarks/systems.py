@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.peers.environments import HERE, python_of
+from benchmarks.peers.environments import HERE, NotInstalled, python_of
 
 Figures = dict[str, float]
 
@@ -46,5 +46,19 @@ OURS_3 = System("Xylem, 3 trees", _ours, ("--trees", "3"), "xylem-3.found.npz")
 LIBPECOS = System("libpecos 1.2.8", _peer("libpecos"), (), "libpecos.found.npz")
 OMIKUJI = System("omikuji 0.5.2, 1 tree", _peer("omikuji"), ("--trees", "1"), "omikuji-1.found.npz")
 OMIKUJI_3 = System("omikuji 0.5.2, 3 trees", _peer("omikuji"), ("--trees", "3"), "omikuji-3.found.npz")
+NAPKINXC = System("napkinXC 0.7.2", _peer("napkinxc"), (), "napkinxc.found.npz")
+LIBMULTILABEL = System("LibMultiLabel 0.10.0", _peer("libmultilabel"), (), "libmultilabel.found.npz")
 
-SYSTEMS = (OURS, LIBPECOS, OMIKUJI, OURS_3, OMIKUJI_3)
+SYSTEMS = (OURS, LIBPECOS, OMIKUJI, NAPKINXC, LIBMULTILABEL, OURS_3, OMIKUJI_3)
+
+
+def installed(systems: Iterable[System]) -> list[System]:
+    """Return the systems that are installed, now if need be; say which cannot be, and why."""
+    found = []
+    for system in systems:
+        try:
+            system.command()
+            found.append(system)
+        except NotInstalled as reason:
+            print(f"{system.name} is left out, it cannot be installed: {reason}", flush=True)
+    return found

@@ -25,8 +25,12 @@ INSTALLS: dict[str, list[list[str]]] = {
 """The arguments of each `pip install` of a peer, in order."""
 
 
+class NotInstalled(Exception):
+    """A peer cannot be installed here; the message is pip's."""
+
+
 def python_of(peer: str) -> Path:
-    """Return the interpreter of a peer's environment, made now if it is not there yet."""
+    """Return the interpreter of a peer's environment, made now if not there yet. Raises NotInstalled."""
     home = DIRECTORY / peer
     python, ready = home / "bin" / "python", home / "ready"
     if not ready.exists():
@@ -34,6 +38,8 @@ def python_of(peer: str) -> Path:
         venv.create(home, with_pip=True, clear=True)
         for arguments in INSTALLS[peer]:
             command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *arguments]
-            subprocess.run(command, check=True, stdout=sys.stderr)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise NotInstalled((done.stderr.strip().splitlines() or ["pip gave no reason"])[-1])
         ready.touch()
     return python

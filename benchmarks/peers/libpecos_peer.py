@@ -2,6 +2,7 @@
 
 python libpecos_peer.py train WORK --threads N
 python libpecos_peer.py predict WORK --top-r 10 --beam-width 10
+python libpecos_peer.py threads WORK --threads N
 """
 
 from __future__ import annotations
@@ -65,9 +66,25 @@ def predict(work: Path, top_r: int, beam_width: int, repeats: int, calls: int) -
     sp.save_npz(work / "libpecos.found.npz", found.tocsr())
 
 
+def threads(work: Path, top_r: int, beam_width: int, threads_max: int, repeats: int) -> None:
+    """Say the rows a second of a batch on 1 to threads_max threads, taking turns."""
+    rows = smat_util.load_matrix(str(work / "test.rows.npz")).astype(np.float32)
+    rows.sort_indices()
+    model = XLinearModel.load(str(work / "libpecos"), is_predict_only=True, weight_matrix_type="HASH_CHUNKED")
+    seconds: dict[int, list[float]] = {n: [] for n in range(1, threads_max + 1)}
+    for repeat in range(repeats + 1):
+        for n, found in seconds.items():
+            start = time.perf_counter()
+            model.predict(rows, only_topk=top_r, beam_size=beam_width, threads=n)
+            if repeat:
+                found.append(time.perf_counter() - start)
+    for n, found in seconds.items():
+        say(f"rows_per_second_{n}", rows.shape[0] / median(found))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["train", "predict"])
+    parser.add_argument("command", choices=["train", "predict", "threads"])
     parser.add_argument("work", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--top-r", type=int, default=10)
@@ -77,6 +94,8 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "train":
         train(given.work, given.threads)
+    elif given.command == "threads":
+        threads(given.work, given.top_r, given.beam_width, given.threads, given.repeats)
     else:
         predict(given.work, given.top_r, given.beam_width, given.repeats, given.calls)
 

@@ -1,0 +1,252 @@
+"""Cost against the number of labels: generated label trees with the statistics of Amazon-670k, none trained.
+
+python -m benchmarks growth [--labels N ...] [--weights float32|bfloat16|int8]
+
+Each size is published by one fresh process and measured by another, so that neither finds the other's memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.ours import one_row
+from benchmarks.runs import Settings, note, show
+from model_store.build import build_ensemble
+from model_store.ensemble import Chunk, Tree, Weights
+from model_store.manifest import DataInfo, TrainerInfo
+from model_store.names import build_names
+from model_store.store import Store
+from model_store.version import Draft
+from service.inference.predictor import PredictOptions, Predictor
+from service.rows import SparseRows
+
+SIZES = (10_000, 100_000, 1_000_000)
+N_FEATURES = 135_909
+ROW_FEATURES = 75
+LEAF_LABELS = 85
+"""Labels of a leaf's chunk, at most."""
+ARITY = 16
+LABEL_DRAWS = 160
+"""Features drawn for a label's scorer, repeats included."""
+NODE_DRAWS_MAX = 20_000
+
+_OPTIONS = PredictOptions(top_r=10, beam_width=10)
+_SHOWN = {
+    "model_bytes": ("model, MB", 1e-6, 1),
+    "weights_per_label": ("weights a label", 1, 0),
+    "open_seconds": ("open, ms", 1e3, 1),
+    "open_cold_seconds": ("not in memory, ms", 1e3, 1),
+    "read_bytes": ("read for it, MB", 1e-6, 1),
+    "batch_us_per_row": ("batch, us a row", 1, 1),
+    "one_call_us_p50": ("one call p50, us", 1, 1),
+}
+
+Figures = dict[str, float]
+
+
+class _Zipf:
+    """Features whose frequencies follow Zipf's law (exponent 1), their ids in no order of frequency."""
+
+    def __init__(self) -> None:
+        self._feature_of_rank = np.random.default_rng(0).permutation(N_FEATURES).astype(np.int32)
+
+    def draw(self, random: np.random.Generator, n: int) -> NDArray[np.int32]:
+        """Return n features; a rank is an exponential of a uniform number, rounded down."""
+        ranks = np.exp(random.random(n, np.float32) * np.float32(np.log(N_FEATURES + 1))).astype(np.int32)
+        return self._feature_of_rank[np.minimum(ranks, N_FEATURES) - 1]
+
+
+def _groups(n: int, size: int) -> NDArray[np.int64]:
+    """Return the sizes of the fewest groups of at most `size`, as even as can be."""
+    n_groups = -(-n // size)
+    return np.diff(np.arange(n_groups + 1) * n // n_groups)
+
+
+def _chunk(random: np.random.Generator, zipf: _Zipf, n_children: int, n_draws: int) -> Chunk:
+    """Return scorers of n_children children with normal weights at n_draws features each, repeats dropped."""
+    child = np.repeat(np.arange(n_children, dtype=np.int64), n_draws)
+    cells = np.unique(zipf.draw(random, len(child)) * np.int64(n_children) + child)
+    features, counts = np.unique(cells // n_children, return_counts=True)
+    row_ptr = np.concatenate([[0], np.cumsum(counts)])
+    weights = random.standard_normal(len(cells), np.float32)
+    bias = np.full(n_children, -0.5, np.float32)
+    return Chunk(features.astype(np.int32), row_ptr, (cells % n_children).astype(np.int32), weights, bias)
+
+
+def generate(n_labels: int) -> Tree:
+    """Return a balanced tree: chunks of at most LEAF_LABELS labels under nodes of at most ARITY children.
+
+    A scorer over n labels has weights at about LABEL_DRAWS * sqrt(n) features, for a vocabulary grows so.
+    """
+    random, zipf = np.random.default_rng(n_labels), _Zipf()
+    levels = [_groups(n_labels, LEAF_LABELS)]
+    while len(levels[-1]) > 1:
+        levels.append(_groups(len(levels[-1]), ARITY))
+    n_children = np.concatenate([*reversed(levels), np.zeros(n_labels, np.int64)])
+    chunks: list[Chunk | None] = []
+    for sizes in reversed(levels):
+        labels_a_child = n_labels / sizes.sum()
+        n_draws = min(NODE_DRAWS_MAX, int(LABEL_DRAWS * labels_a_child**0.5))
+        chunks += [_chunk(random, zipf, size, n_draws) for size in sizes.tolist()]
+    chunks += [None] * n_labels
+    child_ptr = np.concatenate([[0], np.cumsum(n_children)]) + 1
+    node_label = np.full(len(n_children), -1, np.int32)
+    node_label[-n_labels:] = random.permutation(n_labels)
+    return Tree(child_ptr.astype(np.int32), node_label, chunks)
+
+
+def generate_rows(n_rows: int) -> SparseRows:
+    """Return rows of ROW_FEATURES different features, of length 1."""
+    random, zipf = np.random.default_rng(1), _Zipf()
+    indices = np.empty((n_rows, ROW_FEATURES), np.int32)
+    for row in indices:
+        drawn = zipf.draw(random, 4 * ROW_FEATURES)
+        first = np.sort(np.unique(drawn, return_index=True)[1])[:ROW_FEATURES]
+        row[:] = np.sort(drawn[first])
+    values = random.random(indices.shape, np.float32) + np.float32(0.1)
+    values /= np.sqrt((values**2).sum(axis=1, keepdims=True))
+    indptr = np.arange(n_rows + 1, dtype=np.int64) * ROW_FEATURES
+    return SparseRows(indptr, indices.ravel(), values.ravel(), N_FEATURES)
+
+
+def publish(store: Path, n_labels: int, weights: Weights) -> Figures:
+    """Publish a generated tree as the only model of a store."""
+    tree = generate(n_labels)
+    n_weights = sum(len(chunk.weight) for chunk in tree.chunks if chunk is not None)
+    ensemble = build_ensemble([tree], n_labels, N_FEATURES, weights)
+    del tree
+    draft = Draft(
+        kind="label-tree",
+        link="hinge3",
+        weights=weights,
+        n_features=N_FEATURES,
+        trainer=TrainerInfo("generated", {}),
+        seed=n_labels,
+        data=DataInfo("generated", 0, "0" * 64),
+        metrics={},
+        features={"kind": "raw"},
+        ensemble=ensemble,
+        labels=build_names(f"label {i}" for i in range(n_labels)),
+    )
+    manifest = Store(store).publish("model", draft)
+    model_bytes = sum(info.bytes for info in manifest.arrays.values())
+    return {"model_bytes": model_bytes, "weights_per_label": n_weights / n_labels}
+
+
+def measure(store: Path, n_rows: int = 4096, repeats: int = 5) -> Figures:
+    """Open the model without verification, at first with none of it in memory; predict on one thread."""
+    for file in store.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as opened:
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    before, start = _read_bytes(), time.perf_counter()
+    model = Store(store).open("model", verify=False)
+    figures: Figures = {
+        "open_cold_seconds": time.perf_counter() - start,
+        "read_bytes": _read_bytes() - before,
+    }
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        Store(store).open("model", verify=False)
+        seconds.append(time.perf_counter() - start)
+    figures["open_seconds"] = median(seconds)
+    predictor, rows = Predictor(model), generate_rows(n_rows)
+    predictor.predict_batch(rows, _OPTIONS, 1)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        predictor.predict_batch(rows, _OPTIONS, 1)
+        seconds.append(time.perf_counter() - start)
+    figures["batch_us_per_row"] = median(seconds) / n_rows * 1e6
+    one_call = []
+    for row in [one_row(rows, i) for i in range(n_rows)]:
+        start = time.perf_counter()
+        predictor.predict(row, _OPTIONS)
+        one_call.append(time.perf_counter() - start)
+    figures["one_call_us_p50"] = float(np.quantile(one_call, 0.5)) * 1e6
+    return figures
+
+
+def _read_bytes() -> int:
+    """Return the bytes that this process has had read from the disk."""
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(lines["read_bytes"])
+
+
+def _in_fresh_process(*arguments: str) -> Figures:
+    command = [sys.executable, "-m", "benchmarks.growth", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"growth: {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+    found: Figures = json.loads(done.stdout)
+    return found
+
+
+def run(settings: Settings) -> None:
+    """Print a line for each size, and plot it where matplotlib is installed."""
+    found: dict[int, Figures] = {}
+    for n_labels in settings.labels:
+        note(f"growth: {n_labels:,} labels")
+        with tempfile.TemporaryDirectory(dir=settings.out) as store:
+            figures = _in_fresh_process("publish", store, str(n_labels), settings.weights)
+            found[n_labels] = {**figures, **_in_fresh_process("measure", store)}
+    first = next(iter(found.values()))
+    rows = []
+    for n_labels, figures in found.items():
+        cells = [f"{figures[key] * scale:,.{digits}f}" for key, (_, scale, digits) in _SHOWN.items()]
+        ratios = [f"{figures[key] / first[key]:.2f}" for key in ("batch_us_per_row", "one_call_us_p50")]
+        rows.append((f"{n_labels:,}", *cells, *ratios))
+    columns = ("labels", *(name for name, _, _ in _SHOWN.values()), "batch, ratio", "one call, ratio")
+    title = f"Growth: generated trees, {settings.weights} weights; one thread, top 10, beam 10"
+    show(settings, title, columns, rows)
+    _plot(settings.out / "growth.png", found)
+
+
+def _plot(file: Path, found: dict[int, Figures]) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        print("growth: no plot, matplotlib is not installed\n")
+        return
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot(xscale="log", xlabel="labels", ylabel="microseconds a row, one thread")
+    for key, name in (("batch_us_per_row", "batch"), ("one_call_us_p50", "one call, median")):
+        axes.plot(list(found), [figures[key] for figures in found.values()], marker="o", label=name)
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    figure.savefig(file, dpi=150)
+    print(f"growth: plotted in {file}\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name in ("publish", "measure"):
+        command = commands.add_parser(name)
+        command.add_argument("store", type=Path)
+        if name == "publish":
+            command.add_argument("n_labels", type=int)
+            command.add_argument("weights")
+    given = parser.parse_args()
+    figures = (
+        publish(given.store, given.n_labels, given.weights)
+        if given.command == "publish"
+        else measure(given.store)
+    )
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

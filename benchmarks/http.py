@@ -1,0 +1,140 @@
+"""One worker of `xylem serve` against a bare ASGI echo of the same bodies, and its batches against no HTTP.
+
+Both servers are uvicorn with uvloop and httptools, one process each; the client is the same.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import median
+
+import orjson
+import scipy.sparse as sp
+
+from benchmarks.client import closed_loop, open_loop, post, stream
+from benchmarks.data import Prepared
+from benchmarks.ours import rows_of, store_of
+from benchmarks.runs import Settings, note, show, spread, trained
+from benchmarks.server import READY_SECONDS_MAX, free_port, served
+from benchmarks.systems import OURS
+from model_store.store import Store
+from service.inference.predictor import PredictOptions, Predictor
+from service.rows import SparseRows
+
+TOP_R, BEAM_WIDTH = 10, 10
+SECONDS = 3.0
+"""How long each load is kept up, for each of the repeats."""
+
+BODIES = 512
+BATCH_ROWS = 20_000
+
+
+def run(settings: Settings) -> None:
+    for data in settings.data:
+        trained(OURS, data, settings.threads)
+        instances, rows = _instances(data)
+        with served(store_of(data.work, 1), 1) as (_, _, port):
+            note(f"{data.name}: single requests")
+            _single(settings, data, port, instances)
+            note(f"{data.name}: batches")
+            _batch(settings, data, port, instances, rows)
+
+
+def _instances(data: Prepared) -> tuple[list[dict[str, list[float]]], SparseRows]:
+    """Return the rows of the test file, as instances of requests and as they are."""
+    matrix = sp.load_npz(data.work / "test.rows.npz").tocsr()
+    matrix.sort_indices()
+    ends = matrix.indptr
+    instances = [
+        {
+            "indices": matrix.indices[ends[i] : ends[i + 1]].tolist(),
+            "values": [float(str(value)) for value in matrix.data[ends[i] : ends[i + 1]]],
+        }
+        for i in range(matrix.shape[0])
+    ]
+    return instances, rows_of(matrix)
+
+
+def _single(settings: Settings, data: Prepared, port: int, instances: list[dict[str, list[float]]]) -> None:
+    """Print requests a second, each of one sparse instance, and latencies at half of that."""
+    options = {"top_r": TOP_R, "beam_width": BEAM_WIDTH}
+    bodies = [orjson.dumps({"instances": [instance], **options}) for instance in instances[:BODIES]]
+    requests = [post("/v1/models/model/predict", body) for body in bodies]
+    with _echo() as echo_port:
+        ports = {"bare ASGI echo": echo_port, "xylem serve": port}
+        for number in ports.values():
+            closed_loop(number, requests, 0.5)
+        found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ports}
+        for _ in range(settings.repeats):
+            for name, number in ports.items():
+                rate = closed_loop(number, requests, SECONDS)
+                found[name].append((rate, *open_loop(number, requests, rate / 2, SECONDS)))
+    rows = []
+    bare = [rate for rate, _, _ in found["bare ASGI echo"]]
+    for name, runs in found.items():
+        rates, p50, p99 = zip(*runs, strict=True)
+        share = [100 * rate / of for rate, of in zip(rates, bare, strict=True)]
+        milliseconds = (spread([1e3 * value for value in values], 2) for values in (p50, p99))
+        rows.append((name, spread(rates, 0), spread(share, 0), *milliseconds))
+    mean = sum(map(len, bodies)) / len(bodies)
+    title = f"{data.name}: one worker, one sparse instance a request, bodies of {mean:,.0f} bytes"
+    columns = ("", "requests a second", "% of bare", "p50 at half the load, ms", "p99, ms")
+    show(settings, title, columns, rows)
+
+
+def _batch(
+    settings: Settings, data: Prepared, port: int, instances: list[dict[str, list[float]]], rows: SparseRows
+) -> None:
+    """Print rows a second of the batch endpoint, and of predict_batch without HTTP and JSON."""
+    copies = -(-BATCH_ROWS // rows.n_rows)
+    lines = b"".join(orjson.dumps(instance) + b"\n" for instance in instances) * copies
+    n_rows = copies * rows.n_rows
+    path = f"/v1/models/model/batch?top_r={TOP_R}&beam_width={BEAM_WIDTH}"
+    predictor = Predictor(Store(store_of(data.work, 1)).open("model"))
+    options = PredictOptions(TOP_R, BEAM_WIDTH)
+    predictor.predict_batch(rows, options, 1)
+    speeds: list[list[float]] = [[], []]
+    for _ in range(settings.repeats):
+        start = time.perf_counter()
+        predictor.predict_batch(rows, options, 1)
+        speeds[0].append(rows.n_rows / (time.perf_counter() - start))
+        answer, took = stream(port, path, lines)
+        n_found = answer.count(b'"labels":[')
+        if n_found != n_rows:
+            raise SystemExit(f"expected {n_rows} predictions, found {n_found}: {answer[:500]!r}")
+        speeds[1].append(n_rows / took)
+    share = 100 * median(speeds[1]) / median(speeds[0])
+    shown = [
+        ("predict_batch, in process, 1 thread", spread(speeds[0], 0), "100"),
+        ("batch endpoint, sparse rows as NDJSON, 1 worker", spread(speeds[1], 0), f"{share:.0f}"),
+    ]
+    show(settings, f"{data.name}: batches", ("", "rows a second", "% of in process"), shown)
+
+
+@contextmanager
+def _echo() -> Iterator[int]:
+    """Serve the bare echo; yield its port."""
+    port = free_port()
+    options = ["--http", "httptools", "--loop", "uvloop", "--lifespan", "off", "--ws", "none"]
+    quiet = ["--no-access-log", "--log-level", "warning", "--no-proxy-headers", "--no-server-header"]
+    command = [sys.executable, "-m", "uvicorn", "benchmarks.echo:app", "--port", str(port), *options, *quiet]
+    with subprocess.Popen(command) as process:
+        try:
+            deadline = time.monotonic() + READY_SECONDS_MAX
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port)).close()
+                    break
+                except OSError:
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        raise SystemExit("the echo did not become ready") from None
+                    time.sleep(0.01)
+            yield port
+        finally:
+            process.terminate()
+            process.wait()
