@@ -258,6 +258,15 @@ def _option_schemas(limits: Limits) -> Json:
             "description": "whether each label gets the nodes on its paths and the features that counted; "
             f"for instances times top_r of at most {limits.explained_labels_max}",
         },
+        "deadline_ms": {
+            "oneOf": [
+                {"type": "null"},
+                {"type": "integer", "minimum": 1, "maximum": int(limits.request_seconds_max * 1000)},
+            ],
+            "default": None,
+            "description": "milliseconds after which the search stops; the answer is then what is sure, with "
+            "exact: false",
+        },
     }
 
 
@@ -271,7 +280,6 @@ def _request_schemas(limits: Limits) -> Json:
             {
                 "instances": _array(_ref("Instance"), minItems=1, maxItems=limits.instances_max),
                 **options,
-                "deadline_ms": {"type": "null", "description": "not in this release"},
             },
         ),
         "Instance": {

@@ -56,6 +56,7 @@ class Options(NamedTuple):
     allow_labels: list[str] | None = None
     deny_labels: list[str] | None = None
     explain: bool = False
+    deadline_ms: int | None = None
 
 
 class PredictQuery(NamedTuple):
@@ -72,7 +73,7 @@ class Line(NamedTuple):
     identity: str | int | None
 
 
-_OPTION_KEYS = frozenset({*Options._fields, "deadline_ms"})
+_OPTION_KEYS = frozenset(Options._fields)
 _PREDICT_KEYS = _OPTION_KEYS | {"instances"}
 _LISTS = ("allow_labels", "deny_labels")
 
@@ -133,8 +134,9 @@ def parse_options(query_string: bytes, limits: Limits) -> Options:
             fields[key] = _query_value(text)
     _refuse_unknown(fields, _OPTION_KEYS, "")
     options = _options(fields, limits)
-    if options.explain:
-        raise UnsupportedOption("explain: a batch does not have it; ask predict").at("explain")
+    for key in ("explain", "deadline_ms"):
+        if getattr(options, key):
+            raise UnsupportedOption(f"{key}: a batch does not have it; ask predict").at(key)
     return options
 
 
@@ -155,8 +157,6 @@ def _query_value(text: str) -> Any:
 
 def _options(fields: dict[str, Any], limits: Limits) -> Options:
     """Return the options among `fields`, whose keys are known."""
-    if fields.get("deadline_ms") is not None:
-        raise UnsupportedOption("this release does not have it yet; leave it out or null").at("deadline_ms")
     default = Options()
     return Options(
         top_r=_count(fields.get("top_r", default.top_r), "top_r", limits.top_r_max),
@@ -166,6 +166,7 @@ def _options(fields: dict[str, Any], limits: Limits) -> Options:
         allow_labels=_names(fields.get("allow_labels"), "allow_labels", limits),
         deny_labels=_names(fields.get("deny_labels"), "deny_labels", limits),
         explain=_boolean(fields.get("explain", default.explain), "explain"),
+        deadline_ms=_deadline(fields.get("deadline_ms"), limits),
     )
 
 
@@ -233,6 +234,18 @@ def _threshold(value: Any) -> float | Literal["tuned"] | None:
             "threshold"
         )
     return float(value)
+
+
+def _deadline(value: Any, limits: Limits) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or value < 1:
+        raise BadRequest(f"expected null or an integer of at least 1, found {_found(value)}").at(
+            "deadline_ms"
+        )
+    most = int(limits.request_seconds_max * 1000)
+    _check_limit(value, "milliseconds", most, "request_seconds_max", "deadline_ms")
+    return value
 
 
 def _count(value: Any, path: str, most: int) -> int:

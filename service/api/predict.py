@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -48,19 +53,34 @@ class PredictRoutes(NamedTuple):
         """Answer a predict request."""
         body = await read_body(request, self.limits)
         query = parse_predict(body, self.limits)
-        served = await find_served(request, self.live)
-        if is_short(query, served):
-            answer = answer_query(query, served)
-        else:
-            answer = await self.work.run(answer_query, query, served)
+        with _stop_after(query.options.deadline_ms) as stop:
+            served = await find_served(request, self.live)
+            if is_short(query, served):
+                answer = answer_query(query, served)
+            else:
+                answer = await self.work.run(answer_query, query, served, stop)
         self.metrics.record_rows(served.name, len(query.instances))
         return json_response(answer)
 
 
-def answer_query(query: PredictQuery, served: Served) -> PredictAnswer:
-    """Return the answer to a request from the version that serves it."""
+@contextlib.contextmanager
+def _stop_after(milliseconds: int | None) -> Iterator[NDArray[np.uint8] | None]:
+    """Yield the flag, uint8[1], that the event loop sets after so long; None without a deadline."""
+    if milliseconds is None:
+        yield None
+        return
+    stop = np.zeros(1, np.uint8)
+    strike = asyncio.get_running_loop().call_later(milliseconds / 1000, stop.fill, 1)
+    try:
+        yield stop
+    finally:
+        strike.cancel()
+
+
+def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | None = None) -> PredictAnswer:
+    """Return the answer to a request from the version that serves it; once `stop` is set, what is sure."""
     rows = to_rows(query.instances, served.featurizer)
-    options = to_options(query.options, served)
+    options = to_options(query.options, served, stop)
     found = served.predictor.predict(rows, options)
     predictions = name_labels(found, served.labels)
     if query.options.explain:
@@ -76,7 +96,7 @@ def answer_query(query: PredictQuery, served: Served) -> PredictAnswer:
 def is_short(query: PredictQuery, served: Served) -> bool:
     """Return whether a request is answered so fast that a thread would only delay it."""
     options = query.options
-    if options.exact or options.threshold is not None or options.explain:
+    if options.exact or options.threshold is not None or options.explain or options.deadline_ms is not None:
         return False
     if len(query.instances) * options.beam_width > SHORT_BEAMS:
         return False

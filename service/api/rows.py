@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.api.parse import Instance, NamedInstance, Options, RawInstance, TextInstance
 from service.api.served import Served
@@ -85,8 +86,11 @@ def _interleaved(rows: Sequence[SparseRows], order: np.ndarray[tuple[int], np.dt
     return SparseRows(indptr, indices, values, rows[0].n_features)
 
 
-def to_options(options: Options, served: Served) -> PredictOptions:
-    """Return the engine's options. Raises UnknownLabel, and NotTuned for thresholds that nobody tuned."""
+def to_options(options: Options, served: Served, stop: NDArray[np.uint8] | None = None) -> PredictOptions:
+    """Return the engine's options; `stop` is the flag that ends a search early.
+
+    Raises UnknownLabel, and NotTuned for thresholds that nobody tuned.
+    """
     if isinstance(options.threshold, str):
         raise NotTuned(
             f"model {served.name} version {served.version}: expected tuned thresholds, found none; tune them "
@@ -98,4 +102,5 @@ def to_options(options: Options, served: Served) -> PredictOptions:
         exact=options.exact,
         threshold=options.threshold,
         mask=served.predictor.label_mask(options.allow_labels, options.deny_labels),
+        stop=stop,
     )

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from model_store.ensemble import TreeEnsemble
 from service.kernels.beam_batch import BLOCK_KINDS, BlockWorkspace, make_block
-from service.kernels.lending import lend
+from service.kernels.lending import lend, relend
 from service.kernels.workspace import WORKSPACE_KINDS, Workspace, make_workspace
+
+_STOP = Workspace._fields.index("stop")
 
 _FEATURES_AT_LEAST = 256
 """Buffers take rows of this many features at least, so that they seldom have to grow."""
@@ -57,6 +59,10 @@ class Buffers(NamedTuple):
                 )
             )
         )
+
+    def watch(self, stop: NDArray[np.uint8]) -> None:
+        """Have kernels look at this flag, uint8[1], from their next call on."""
+        relend(self.lent[0], _STOP, stop)
 
 
 class BufferPool:

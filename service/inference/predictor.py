@@ -53,6 +53,9 @@ class PredictOptions(NamedTuple):
     threshold   labels with at least this probability only, found exactly: a number in [0, 1], or what
                 Predictor.node_thresholds prepared
     mask        what Predictor.label_mask prepared, or None: all labels are allowed
+    stop        uint8[1] or None: once another thread sets it, the answer is what is sure until then. With a
+                threshold: labels that pass; exact: those that are surely the best; a beam: those found. Rows
+                not begun have none.
     """
 
     top_r: int = 5
@@ -60,6 +63,7 @@ class PredictOptions(NamedTuple):
     exact: bool = False
     threshold: float | NodeThresholds | None = None
     mask: NDArray[np.uint8] | None = None
+    stop: NDArray[np.uint8] | None = None
 
 
 class Predictions(NamedTuple):
@@ -68,7 +72,7 @@ class Predictions(NamedTuple):
     ptr     int64[n + 1]
     labels  int32[..]
     scores  float32[..]   probabilities in [0, 1]
-    exact   whether the answers are surely the best labels (a beam may miss some)
+    exact   whether the answers are surely the best labels (a beam may miss some, a stopped search too)
     """
 
     ptr: NDArray[np.int64]
@@ -188,6 +192,8 @@ class Predictor:
 
         def answer(first: int, last: int) -> None:
             buffers = self._buffers.take(need)
+            if options.stop is not None:
+                buffers.watch(options.stop)
             kernel(
                 self._lent,
                 *self._samples,
@@ -204,13 +210,16 @@ class Predictor:
                 labels,
                 scores,
             )
+            if options.stop is not None:
+                buffers.watch(buffers.work.stop)
             self._buffers.give(buffers)
 
         if n_rows > max(block_rows, 1) or (threads > 1 and n_rows > 1):
             _in_parts(answer, n_rows, threads, block_rows)
         else:
             answer(0, n_rows)
-        return _gather(counts, labels, scores, is_exact)
+        was_stopped = options.stop is not None and bool(options.stop[0])
+        return _gather(counts, labels, scores, is_exact and not was_stopped)
 
     def _block_rows(self, options: PredictOptions, n_rows: int, beam_width: int, top_r: int) -> int:
         """Return how many rows to send through the chunks together; 0 where rows go one by one.

@@ -52,6 +52,7 @@ def beam_rows(
     node_mask   uint8[N]: 0 where no label below the node is allowed; or empty: all are
     counts_out  int64[n]: how many labels row i has; labels_out int32[n, top_r], scores_out float32[n, top_r]:
                 the labels, the best first, and their probabilities; of equal scores the smaller label first
+    Stopped, a row has the labels found until then; with several trees the trees not searched count 0.
     Cost: beam_width chunks a level and tree. The answer to a row does not depend on the other rows.
     """
     ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
@@ -97,6 +98,8 @@ def _search_tree(
         n_next = 0
         start_turns(work)
         for k in range(n_beam):
+            if work.stop[0]:
+                return n_best, n_seen
             node, score = work.beam_node[k], work.beam_score[k]
             score_in_turn(ensemble, work.beam_node, work.row, k, n_beam, indptr, indices, values, work)
             next_floor = work.next_score[0] if n_next == beam_width else np.float32(-np.inf)

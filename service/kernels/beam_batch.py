@@ -115,9 +115,11 @@ def beam_block(
         block.entry_node[i] = 0
         block.entry_row[i] = first + i
         block.entry_score[i] = np.float32(0.0)
-    while n_entries > 0:
+    while n_entries > 0 and not work.stop[0]:
         start_turns(work)
         for k in range(n_entries):
+            if work.stop[0]:
+                break
             score_in_turn(
                 ensemble, block.entry_node, block.entry_row, k, n_entries, indptr, indices, values, work
             )

@@ -43,8 +43,9 @@ def best_first_rows(
 ) -> None:
     """Answer rows first .. last - 1 exactly; parameters and outputs as in `beam.beam_rows`.
 
-    The workspace is one made for exact traversals. Cost: at worst every chunk, as a rule few more than the
-    answer's paths. The answer to a row does not depend on the other rows.
+    Stopped, a row has the labels that are surely the first of its answer. The workspace is one made for exact
+    traversals. Cost: at worst every chunk, as a rule few more than the answer's paths. The answer to a row
+    does not depend on the other rows.
     """
     ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
     work = borrow_workspace(lent_work, ())
@@ -75,7 +76,7 @@ def _search(
     floor = np.float32(-np.inf)
     for root in range(n_trees):
         n_front = push_frontier(work.front_score, work.front_node, n_front, np.float32(0.0), root)
-    while n_front > 0 and work.front_score[0] >= floor:
+    while n_front > 0 and work.front_score[0] >= floor and not work.stop[0]:
         node = work.front_node[0]
         n_front = pop_frontier(work.front_score, work.front_node, n_front)
         expand(ensemble, link, node, indices, values, work)
@@ -95,4 +96,15 @@ def _search(
             n_best = keep_best(work.best_score, work.best_label, n_best, top_r, score, label)
             if n_best == top_r:
                 floor = work.best_score[0] if n_trees == 1 else np.log(work.best_score[0])
-    return finish_answer(n_trees == 1, n_best, work)
+    n_best = finish_answer(n_trees == 1, n_best, work)
+    if n_front > 0 and work.front_score[0] >= floor:
+        n_best = _drop_unsure(n_best, np.exp(work.front_score[0]), work)
+    return n_best
+
+
+@inlined
+def _drop_unsure(n_best: int, unseen: np.float32, work: Workspace) -> int:
+    """Return how many of best_* are better than all labels unseen, whose scores are at most `unseen`."""
+    while n_best > 0 and work.best_score[n_best - 1] <= unseen:
+        n_best -= 1
+    return n_best

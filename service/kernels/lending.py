@@ -46,6 +46,11 @@ def lend(arrays: tuple[NDArray[Any], ...], kinds: Kinds) -> NDArray[np.int64]:
     return handle.reshape(-1)
 
 
+def relend(handle: NDArray[np.int64], place: int, array: NDArray[Any]) -> None:
+    """Have a handle lend another array of the same kind and shape in one of its places."""
+    handle[place * _PLACES] = array.ctypes.data
+
+
 def borrower(cls: Any, kinds: Kinds) -> Any:
     """Return what makes a `cls` of a handle in a kernel: borrow(handle, tuple of samples)."""
     if tuple(kinds) != cls._fields:

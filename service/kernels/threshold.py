@@ -46,6 +46,7 @@ def threshold_rows(
 
     log_threshold  float32[N]: the logarithm of each node's threshold, at a leaf its label's, elsewhere the
                    least of the children's; or float32[1]: one for all. Probability >= threshold passes.
+    Stopped, a row has the labels found until then, all of which pass.
     Cost: the chunks of the nodes that pass. The answer to a row does not depend on the other rows.
     """
     ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
@@ -58,6 +59,8 @@ def threshold_rows(
             ensemble, link, indptr, indices, values, top_r, log_threshold, node_mask, work
         )
         for i in range(n_seen):
+            if work.stop[0]:
+                break
             leaf = work.leaf_seen[i]
             label = ensemble.node_label[leaf]
             mean = label_probability(ensemble, link, label, row_indices, row_values, work)
@@ -93,7 +96,7 @@ def _search(
         work.front_node[n_front] = root
         n_front += 1
     k = 0
-    while k < n_front:
+    while k < n_front and not work.stop[0]:
         node = work.front_node[k]
         score_in_turn(ensemble, work.front_node, work.row, k, n_front, indptr, indices, values, work)
         record_children(ensemble, link, node, work)

@@ -42,6 +42,7 @@ class Workspace(NamedTuple):
     leaf_seen       int32[K or 0]    a leaf of each label found so far, in order of discovery
     label_stamp     int64[K or 0]    the row for which a label was last found
     stamp           int64[1]         counts rows, so that stamps need no clearing
+    stop            uint8[1]         not 0: end with what is sure so far; traversals look once a chunk
     """
 
     block_at: NDArray[np.int64]
@@ -70,6 +71,7 @@ class Workspace(NamedTuple):
     leaf_seen: NDArray[np.int32]
     label_stamp: NDArray[np.int64]
     stamp: NDArray[np.int64]
+    stop: NDArray[np.uint8]
 
 
 WORKSPACE_KINDS: Kinds = {
@@ -99,6 +101,7 @@ WORKSPACE_KINDS: Kinds = {
     "leaf_seen": (np.int32, 1),
     "label_stamp": (np.int64, 1),
     "stamp": (np.int64, 1),
+    "stop": (np.uint8, 1),
 }
 
 borrow_workspace = borrower(Workspace, WORKSPACE_KINDS)
@@ -144,6 +147,7 @@ def make_workspace(
         leaf_seen=np.empty(n_labels, np.int32),
         label_stamp=np.zeros(n_labels, np.int64),
         stamp=np.zeros(1, np.int64),
+        stop=np.zeros(1, np.uint8),
     )
 
 

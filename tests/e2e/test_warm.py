@@ -26,6 +26,7 @@ OPTIONS = [
     {}, {"exact": True}, {"threshold": 0.1}, {"top_r": 11, "beam_width": 100},
     {"allow_labels": ["label::1", "label::2"]}, {"deny_labels": ["label::3"], "exact": True},
     {"deny_labels": ["label::3"], "threshold": 0.0}, {"explain": True},
+    {"deadline_ms": 1000},
 ]
 
 class Recorder(event.Listener):

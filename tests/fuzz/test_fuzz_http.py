@@ -38,7 +38,7 @@ OPTIONS: dict[str, list[Any]] = {
     "allow_labels": [None, ["label::1"]],
     "deny_labels": [["label::2"], []],
     "explain": [False, True],
-    "deadline_ms": [None],
+    "deadline_ms": [None, 1000],
 }
 ODD: list[Any] = [
     None, True, False, 0, -1, 1, 2**31, 2**31 - 1, -(2**31), 2**63, 2**64, 10**30, 0.5, -0.0, 1e-320, 1e39,

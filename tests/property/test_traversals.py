@@ -15,7 +15,7 @@ from service.kernels.beam import beam_rows
 from service.kernels.beam_batch import BLOCK_KINDS, beam_block, make_block
 from service.kernels.best_first import best_first_rows
 from service.kernels.forest import ENSEMBLE_KINDS
-from service.kernels.lending import lend
+from service.kernels.lending import lend, relend
 from service.kernels.subtrees import mark_allowed
 from service.kernels.threshold import threshold_rows
 from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
@@ -35,12 +35,20 @@ forests = st.fixed_dictionaries(
 )
 
 
-def run(kernel, ensemble, link, rows, top_r, *, beam_width=10, extra=(), mask=ALL, block=()):
-    """Return one {label: score} a row, in the order answered."""
+def run(kernel, ensemble, link, rows, top_r, *, beam_width=10, extra=(), mask=ALL, block=(), stop=None):
+    """Return one {label: score} a row, in the order answered.
+
+    stop  chooses from the workspace the array whose first byte is looked at as the flag: one that the
+          traversal itself writes to stops it at a known point.
+    """
     indptr, indices, _ = rows
     work = make_workspace(
         ensemble, n_features=max(1, len(indices)), beam_width=beam_width, top_r=top_r, exact=True
     )
+    work.best_label[:] = 0
+    lent_work = lend(work, WORKSPACE_KINDS)
+    if stop is not None:
+        relend(lent_work, work._fields.index("stop"), stop(work))
     n_rows = len(indptr) - 1
     counts = np.full(n_rows, -1, np.int64)
     labels = np.full((n_rows, top_r), -1, np.int32)
@@ -55,7 +63,7 @@ def run(kernel, ensemble, link, rows, top_r, *, beam_width=10, extra=(), mask=AL
         n_rows,
         *extra,
         mask,
-        lend(work, WORKSPACE_KINDS),
+        lent_work,
         *block,
         counts,
         labels,
@@ -238,3 +246,93 @@ def test_equal_scores_come_in_the_order_of_labels():
     n = len(expected)
     assert list(run(best_first_rows, ensemble, "hinge2", rows, n, extra=(n,))[0]) == expected
     assert list(run(beam_rows, ensemble, "hinge2", rows, n, beam_width=99, extra=(99, n))[0]) == expected
+
+
+def first_row(forest):
+    indptr, indices, values = random_rows(forest["seed"], 1, forest["n_features"])
+    return indptr, indices, values
+
+
+def stopped_at(node):
+    """Stop an exact or thresholded traversal once the node has a score."""
+    return lambda work: work.node_stamp[node:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(forests, st.integers(1, 60), st.floats(0, 1), st.sampled_from(list(LINK_CODES)))
+def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(forest, top_r, where, link):
+    _, ensemble = random_forest(**forest)
+    rows = first_row(forest)
+    whole = list(run(best_first_rows, ensemble, link, rows, top_r, extra=(top_r,))[0].items())
+    node = forest["n_trees"] + int(where * (len(ensemble.parent) - forest["n_trees"] - 1))
+    part = list(
+        run(best_first_rows, ensemble, link, rows, top_r, extra=(top_r,), stop=stopped_at(node))[0].items()
+    )
+    assert part == whole[: len(part)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(forests, st.floats(0.001, 0.5), st.floats(0, 1), st.sampled_from(list(LINK_CODES)))
+def test_a_stopped_threshold_search_gives_labels_of_its_answer(forest, threshold, where, link):
+    _, ensemble = random_forest(**forest)
+    rows, n_labels = first_row(forest), forest["n_labels"]
+    extra = (n_labels, np.log(np.full(1, threshold, np.float32)))
+    whole = run(threshold_rows, ensemble, link, rows, n_labels, extra=extra)[0]
+    node = forest["n_trees"] + int(where * (len(ensemble.parent) - forest["n_trees"] - 1))
+    part = run(threshold_rows, ensemble, link, rows, n_labels, extra=extra, stop=stopped_at(node))[0]
+    assert part.items() <= whole.items()
+
+
+def test_searches_that_stop_half_way_have_part_of_their_answer():
+    found = {"exact": [], "threshold": []}
+    for seed in range(40):
+        forest = {"seed": seed, "n_trees": 1, "n_labels": 60, "n_features": 70, "arity": 5}
+        _, ensemble = random_forest(**forest)
+        whole = len(run(best_first_rows, ensemble, "hinge2", first_row(forest), 60, extra=(60,))[0])
+        ways = {
+            "exact": (best_first_rows, (60,)),
+            "threshold": (threshold_rows, (60, np.full(1, -np.inf, np.float32))),
+        }
+        for way, (kernel, extra) in ways.items():
+            middle = stopped_at(len(ensemble.parent) // 2)
+            part = run(kernel, ensemble, "hinge2", first_row(forest), 60, extra=extra, stop=middle)[0]
+            found[way].append(0 < len(part) < whole)
+    assert any(found["exact"])
+    assert any(found["threshold"])
+
+
+@pytest.mark.parametrize("n_trees", [1, 3])
+def test_a_stopped_beam_gives_what_it_has_found(n_trees):
+    partial = 0
+    for seed in range(30):
+        forest = {"seed": seed, "n_trees": n_trees, "n_labels": 60, "n_features": 70, "arity": 9}
+        _, ensemble = random_forest(**forest)
+        options = {"beam_width": 50, "extra": (50, 60)}
+        whole = run(beam_rows, ensemble, "hinge2", first_row(forest), 60, **options)[0]
+        # The list of nodes has its first entry behind it: each level ends after one chunk.
+        part = run(beam_rows, ensemble, "hinge2", first_row(forest), 60, **options, stop=lambda w: w.turns)[0]
+        assert part.keys() <= whole.keys()
+        assert all(score <= whole[label] for label, score in part.items())
+        partial += 0 < len(part) < len(whole)
+    assert partial > 0
+
+
+@pytest.mark.parametrize("way", ["beam", "block", "exact", "threshold"])
+def test_a_search_stopped_before_it_begins_finds_nothing(way):
+    forest = {"seed": 3, "n_trees": 1, "n_labels": 30, "n_features": 20, "arity": 4}
+    _, ensemble = random_forest(**forest)
+    rows = random_rows(1, N_ROWS, 20)
+    block = make_block(ensemble, n_rows=N_ROWS, beam_width=10, top_r=5)
+    kernel, extra, blocks = {
+        "beam": (beam_rows, (10, 5), ()),
+        "block": (beam_block, (10, 5), (lend(block, BLOCK_KINDS),)),
+        "exact": (best_first_rows, (5,), ()),
+        "threshold": (threshold_rows, (5, np.full(1, -np.inf, np.float32)), ()),
+    }[way]
+    flag = np.ones(1, np.uint8)
+    assert (
+        run(kernel, ensemble, "hinge2", rows, 5, extra=extra, block=blocks, stop=lambda _: flag)
+        == [{}] * N_ROWS
+    )
+    flag[0] = 0
+    assert all(run(kernel, ensemble, "hinge2", rows, 5, extra=extra, block=blocks, stop=lambda _: flag))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from model_store.store import Store
 from service.api.parse import Options, PredictQuery, RawInstance
 from service.api.predict import SHORT_BEAMS, is_short
+from service.api.rows import to_rows
 from service.features import load_featurizer
 from service.inference.predictor import PredictOptions, Predictor
 from tests.conftest import serving, settings_of
@@ -144,6 +146,27 @@ def test_explained_labels_at_the_limit_and_one_more(in_process: Run) -> None:
     assert_problem(ask(3), 422, "limit-exceeded")
 
 
+@pytest.mark.parametrize("options", [{}, {"exact": True}, {"threshold": 0.01}])
+def test_a_deadline_that_does_not_strike_changes_nothing(in_process: Run, options: dict[str, Any]) -> None:
+    body = {"instances": [RAW] * 2, "top_r": 5, **options}
+    plain, timed = (
+        in_process(post("/v1/models/raw/predict", {**body, **more})) for more in ({}, {"deadline_ms": 30_000})
+    )
+    assert labels_of(timed, 1) == labels_of(plain, 1)
+    assert timed.json()["predictions"][0]["exact"] is plain.json()["predictions"][0]["exact"]
+
+
+def test_a_deadline_that_has_struck_says_so(in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*arguments: Any) -> Any:
+        time.sleep(0.1)
+        return to_rows(*arguments)
+
+    monkeypatch.setattr("service.api.predict.to_rows", late)
+    body = {"instances": [RAW], "exact": True, "deadline_ms": 1}
+    (prediction,) = in_process(post("/v1/models/raw/predict", body)).json()["predictions"]
+    assert (prediction["labels"], prediction["exact"]) == ([], False)
+
+
 def test_every_kind_of_instance_in_one_request(in_process: Run) -> None:
     async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
         mixed = [{"text": TEXTS[0]}, RAW_SMALL, {"text": TEXTS[1]}, RAW_SMALL]
@@ -223,7 +246,7 @@ def test_a_long_request_gives_the_same_answers_as_short_ones(in_process: Run) ->
         ("/v1/models/raw/predict", b"{", 400, "malformed-json"),
         ("/v1/models/raw/predict", {"instances": [RAW], "top_r": 0}, 422, "bad-request"),
         ("/v1/models/raw/predict", {"instances": [RAW], "top_r": 10**6}, 422, "limit-exceeded"),
-        ("/v1/models/raw/predict", {"instances": [RAW], "deadline_ms": 5}, 422, "unsupported-option"),
+        ("/v1/models/raw/predict", {"instances": [RAW], "deadline_ms": 0}, 422, "bad-request"),
         ("/v1/models/raw/predict", {"instances": [RAW], "threshold": "tuned"}, 409, "thresholds-not-tuned"),
         ("/v1/models/raw/predict", {"instances": [RAW], "deny_labels": ["no"]}, 422, "unknown-label"),
         ("/v1/models/raw/predict", {"instances": [{"text": "a"}]}, 422, "bad-instance"),

@@ -55,10 +55,10 @@ def test_a_request_with_everything() -> None:
         allow_labels=["a"],
         deny_labels=[],
         explain=True,
-        deadline_ms=None,
+        deadline_ms=20,
     )
     instances = [TextInstance("é"), RawInstance([3, 17], [0.5, 1]), NamedInstance({"w": 0.5, "v": 2})]
-    options = Options(7, "tuned", 3, True, ["a"], [], explain=True)
+    options = Options(7, "tuned", 3, True, ["a"], [], explain=True, deadline_ms=20)
     assert parse_predict(data, LIMITS) == PredictQuery(instances, options)
 
 
@@ -132,6 +132,11 @@ def test_what_is_not_json(data: bytes) -> None:
         (body(allow_labels="a"), "allow_labels", "an array"),
         (body(allow_labels=["a", 1]), "allow_labels[1]", "a string"),
         (body(deny_labels={}), "deny_labels", "an array"),
+        (body(deadline_ms=0), "deadline_ms", "at least 1, found 0"),
+        (body(deadline_ms=-1), "deadline_ms", "found -1"),
+        (body(deadline_ms=True), "deadline_ms", "found true"),
+        (body(deadline_ms=5.0), "deadline_ms", "found 5.0"),
+        (body(deadline_ms="5"), "deadline_ms", 'found "5"'),
         (body(explain=1), "explain", "true or false, found 1"),
         (body(explain=None), "explain", "true or false, found null"),
     ],
@@ -141,19 +146,6 @@ def test_a_wrong_field_is_named_by_its_path(data: bytes, path: str, says: str) -
     assert isinstance(error, BadRequest)
     assert (error.path or "") == path
     assert says in str(error)
-
-
-@pytest.mark.parametrize(
-    ("fields", "path"),
-    [
-        ({"deadline_ms": 5}, "deadline_ms"),
-        ({"deadline_ms": 0}, "deadline_ms"),
-    ],
-)
-def test_options_of_later_releases(fields: dict[str, Any], path: str) -> None:
-    error = fault(body(**fields))
-    assert isinstance(error, UnsupportedOption)
-    assert error.path == path
 
 
 @pytest.mark.parametrize(
@@ -211,10 +203,20 @@ def test_explained_labels_are_limited_by_instances_times_top_r() -> None:
     assert "explained_labels_max" in str(error)
 
 
-def test_a_batch_explains_nothing() -> None:
+def test_a_deadline_is_at_most_the_limit_of_a_request() -> None:
+    limits = LIMITS.model_copy(update={"request_seconds_max": 2.5})
+    assert parse_predict(body(deadline_ms=2500), limits).options.deadline_ms == 2500
+    error = fault(body(deadline_ms=2501), limits)
+    assert isinstance(error, LimitExceeded)
+    assert error.path == "deadline_ms"
+    assert "request_seconds_max" in str(error)
+
+
+@pytest.mark.parametrize("option", ["explain=true", "deadline_ms=5"])
+def test_what_a_batch_does_not_have(option: str) -> None:
     with pytest.raises(UnsupportedOption, match="ask predict") as caught:
-        parse_options(b"explain=true", LIMITS)
-    assert caught.value.path == "explain"
+        parse_options(option.encode(), LIMITS)
+    assert caught.value.path == option.partition("=")[0]
 
 
 def test_a_huge_integer_is_still_an_index_here() -> None:

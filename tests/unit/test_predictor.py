@@ -145,6 +145,22 @@ def test_a_threshold_for_each_label(predictor):
     assert 0 < kept.sum() < len(kept)
 
 
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("n_rows", [1, 50])
+def test_a_stop_ends_its_own_call_only(model, options, n_rows):
+    predictor = Predictor(model)
+    rows, stop = some_rows(n_rows), np.zeros(1, np.uint8)
+    expected = predictor.predict(rows, options)
+    unstopped = predictor.predict(rows, options._replace(stop=stop))
+    stop[0] = 1
+    stopped = predictor.predict(rows, options._replace(stop=stop))
+    assert len(stopped.labels) == 0
+    assert stopped.exact is False
+    for found in (unstopped, predictor.predict(rows, options)):
+        for a, b in zip(expected, found, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 def test_blocks_of_rows_are_cut_to_bounded_memory(predictor):
     rows = some_rows(200, seed=4)
     options = PredictOptions(top_r=40, beam_width=2000)
