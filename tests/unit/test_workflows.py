@@ -1,70 +1,120 @@
-"""Training for a store that cannot take the result: refused at once, not when the work is done."""
+"""train_and_publish, evaluate and estimate_size on small files, and the warm-up that runs them all."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
-from model_store.errors import StoreUnwritable
+from model_store.manifest import WEIGHTS
 from model_store.store import Store
-from service.errors import BadParameter
-from service.workflows import TrainRequest, train_and_publish
+from service import warm, workflows
+from service.errors import BadData, BadParameter
+from service.trainers import TRAINERS
+from service.workflows import TrainRequest, estimate_size, evaluate, train_and_publish
+
+COLOURS = ("red", "green", "blue", "white")
 
 
-def data(tmp_path: Path) -> Path:
-    file = tmp_path / "train.jsonl"
-    file.write_text("".join(json.dumps({"text": f"word{i}", "labels": [f"l{i}"]}) + "\n" for i in range(4)))
-    return file
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows whose first word is their label; a fifth label is on two rows beside another."""
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    rows = [
+        {"text": f"{COLOURS[i % 4]} thing{i % 7}", "labels": [COLOURS[i % 4], *(["rare"] if i < 2 else [])]}
+        for i in range(80)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
-def missing_parent(tmp_path: Path) -> tuple[Path, str]:
-    return tmp_path / "mistyped" / "store", f"expected {tmp_path / 'mistyped'} to be a directory"
+def test_a_version_says_where_it_came_from(file: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    phases: dict[str, tuple[int, int]] = {}
+    request = TrainRequest(
+        trainer="label-tree",
+        data=file,
+        valid=file,
+        parameters=("leaf_size=2", "features.norm=l1"),
+        seed=3,
+    )
+    report = train_and_publish(
+        store, "colours", request, lambda phase, done, total: phases.update({phase: (done, total)})
+    )
+    manifest = store.manifest("colours", report.version)
+    assert manifest.metrics == report.metrics
+    assert report.metrics["P@1"] == 100
+    assert "us_per_row" not in report.metrics
+    assert (manifest.trainer.parameters["leaf_size"], manifest.features["norm"]) == (2, "l1")
+    assert (manifest.seed, manifest.data.rows, manifest.data.source) == (3, 80, "rows.jsonl")
+    assert report.model_bytes == manifest.model_bytes
+    model = store.open("colours")
+    counts = dict(zip(("blue", "green", "rare", "red", "white"), [20, 20, 2, 20, 20], strict=True))
+    assert sorted(model.arrays["labels/counts"].tolist()) == sorted(counts.values())
+    assert {"read", "features", "classifiers", "publish"} <= phases.keys()
+    assert all(done == total for done, total in phases.values())
 
 
-def a_file(tmp_path: Path) -> tuple[Path, str]:
-    (tmp_path / "file").write_text("x")
-    return tmp_path / "file", "expected a directory, found a file"
+def test_without_a_validation_file_there_are_no_metrics(file: Path, tmp_path: Path) -> None:
+    report = train_and_publish(Store(tmp_path), "colours", TrainRequest("ovr", file))
+    assert report.metrics == {}
 
 
-def below_a_file(tmp_path: Path) -> tuple[Path, str]:
-    a_file(tmp_path)
-    return tmp_path / "file" / "store", "to be a directory, in which the store is made, found none"
+def test_a_validation_file_that_cannot_be_read_publishes_nothing(file: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    with pytest.raises(BadData, match="none"):
+        train_and_publish(store, "colours", TrainRequest("ovr", file, valid=tmp_path / "none.jsonl"))
+    assert store.models() == []
 
 
-def staging_is_a_file(tmp_path: Path) -> tuple[Path, str]:
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "staging").write_text("x")
-    return tmp_path / "store", "expected to write, found [Errno 20] Not a directory"
+@pytest.mark.parametrize(
+    "parameter", ["leaf_size=0", "nothing=1", "features.nothing=1", "features.norm=l9", "x"]
+)
+def test_a_bad_parameter_is_refused_before_the_file_is_read(parameter: str, tmp_path: Path) -> None:
+    request = TrainRequest("label-tree", tmp_path / "none.jsonl", parameters=(parameter,))
+    with pytest.raises((BadParameter, BadData)) as refused:
+        train_and_publish(Store(tmp_path), "colours", request)
+    assert not parameter.startswith("features.") or refused.type is BadData
 
 
-@pytest.mark.parametrize("bad", [missing_parent, a_file, below_a_file, staging_is_a_file])
-def test_a_store_that_cannot_be_written_to_is_refused_before_anything_is_read(
-    bad: object, tmp_path: Path
+def test_an_evaluation_in_parts_equals_one_in_whole(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, fault = bad(tmp_path)  # type: ignore[operator]
-    phases: list[str] = []
-    request = TrainRequest("label-tree", data(tmp_path))
-    with pytest.raises(StoreUnwritable, match=re.escape(fault)) as caught:
-        train_and_publish(Store(root), "m", request, lambda phase, done, total: phases.append(phase))
-    assert str(caught.value).startswith(f"{root}: ")
-    assert phases == []
+    store = Store(tmp_path)
+    train_and_publish(store, "colours", TrainRequest("label-tree", file))
+    model = store.open("colours")
+    whole = evaluate(model, file)
+    monkeypatch.setattr(workflows, "_DECIDED_MAX", 3 * model.manifest.n_labels)
+    parts = evaluate(model, file, threads=2)
+    del whole["us_per_row"], parts["us_per_row"]
+    assert whole == parts
+    assert (whole["threshold"], whole["rows"]) == (workflows.THRESHOLD_UNTUNED, 80)
 
 
-def test_a_store_is_made_in_a_directory_that_is_there(tmp_path: Path) -> None:
-    phases: list[str] = []
-    request = TrainRequest("label-tree", data(tmp_path))
-    store = Store(tmp_path / "new")
-    report = train_and_publish(store, "m", request, lambda phase, done, total: phases.append(phase))
-    assert (report.version, store.resolve("m")) == (1, 1)
-    assert phases[0] == "read" and phases[-1] == "publish"
-    assert not list((store.root / "staging").iterdir())
+def test_a_label_that_the_model_lacks_counts_as_missed(file: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    train_and_publish(store, "colours", TrainRequest("label-tree", file))
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"text": "red thing1", "labels": ["red", "unheard"]}\n')
+    report = evaluate(store.open("colours"), other)
+    assert (report["P@1"], report["R@5"]) == (100, 50)
 
 
-def test_no_store_is_made_for_a_parameter_that_is_wrong(tmp_path: Path) -> None:
-    request = TrainRequest("label-tree", data(tmp_path), parameters=("none=1",))
-    with pytest.raises(BadParameter):
-        train_and_publish(Store(tmp_path / "new"), "m", request)
-    assert not (tmp_path / "new").exists()
+def test_an_estimate_takes_the_parameters_of_training(file: Path) -> None:
+    flat, deep = (
+        estimate_size(TrainRequest("label-tree", file, parameters=p)) for p in ((), ("leaf_size=2",))
+    )
+    assert (len(flat["alpha_per_depth"]), flat["ratio_to_ovr"]) == (0, 1.5)  # 12 bytes a weight, 8 when flat
+    assert len(deep["alpha_per_depth"]) == 1
+
+
+@pytest.mark.timeout(300)  # without cached kernels it compiles them all
+def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path: Path) -> None:
+    warm.warm(tmp_path)
+    store = Store(tmp_path / "store")
+    (info,) = store.models()
+    manifests = [store.manifest("warm", version) for version in info.versions]
+    assert {manifest.trainer.name for manifest in manifests} == TRAINERS.keys()
+    assert {manifest.weights for manifest in manifests} == set(WEIGHTS)
+    assert {manifest.features["kind"] for manifest in manifests} == {"tfidf", "hashing", "named", "raw"}
