@@ -158,7 +158,7 @@ def evaluate(model: Model, data: Path, threads: int = 1, on_progress: OnProgress
 def _metrics(model: Model, data: Path, threads: int, on_progress: OnProgress) -> dict[str, float]:
     """Return what a manifest keeps of the figures on a validation file: all that are in percent."""
     report, _, _ = _measure(model, data, threads, on_progress)
-    return {key: value for key, value in report.items() if type(value) is float and key != "us_per_row"}
+    return {key: value for key, value in report.items() if type(value) is float}
 
 
 def _measure(
@@ -184,7 +184,6 @@ def _measure(
         Truth(dataset.labels, dataset.unknown_labels),
         model.arrays.get("labels/counts"),
         manifest.data.rows,
-        us_per_row=0.0,
     )
     return report, predictor, rows
 

@@ -1,4 +1,4 @@
-"""The figures of one evaluation, under the keys that `xylem evaluate --json` prints; nothing is rendered."""
+"""The figures of one evaluation, under the keys that `xylem evaluate --json` prints; nothing is timed."""
 
 from __future__ import annotations
 
@@ -36,18 +36,16 @@ def evaluation_report(
     truth: Truth,
     label_counts: NDArray[np.int64] | None,
     n_training_rows: int,
-    us_per_row: float,
     *,
     empty: EmptyConvention = "one",
 ) -> Report:
-    """Return every figure of an evaluation: percentages, `rows`, `empty_label_convention`, `us_per_row`.
+    """Return every figure of an evaluation: percentages, `rows`, `empty_label_convention`.
 
     ranked        the first labels of each row (five at least, if so many exist)
     decided       the labels of each row at the thresholds that are to be judged
     truth         the true labels
     label_counts  int64[K], training rows of each label, for the propensities; None where nobody knows (models
                   of other libraries): then the propensity-scored figures are None
-    us_per_row    microseconds a row took, as the caller measured it
 
     Raises ValueError when the numbers of rows or labels differ.
     """
@@ -66,4 +64,4 @@ def evaluation_report(
         name: None if name.startswith("PS") and not is_known else value for name, value in ranking.items()
     }
     f = f_measures(*decided, truth.labels, empty=empty, unknown_labels=truth.unknown)
-    return {"rows": truth.labels.n_rows, **scored, **f._asdict(), "us_per_row": us_per_row}
+    return {"rows": truth.labels.n_rows, **scored, **f._asdict()}

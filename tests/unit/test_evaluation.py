@@ -139,13 +139,13 @@ def test_propensities_of_one_and_two_rows_are_one() -> None:
 def test_the_keys_of_a_report() -> None:
     predicted = PredictedRows(*pointers([[0, 1], [2]]))
     report = evaluation_report(
-        predicted, predicted, Truth(truth([[0], [3]]), np.array([0, 1], np.int32)), np.arange(K), 40, 12.5
+        predicted, predicted, Truth(truth([[0], [3]]), np.array([0, 1], np.int32)), np.arange(K), 40
     )
     names = [f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)]
-    other = ["R@5", "macro_f", "micro_f", "instance_f", "empty_label_convention", "us_per_row"]
+    other = ["R@5", "macro_f", "micro_f", "instance_f", "empty_label_convention"]
     assert list(report) == ["rows", *names, *other]
     assert report["rows"] == 2 and report["P@1"] == 50.0 and report["R@5"] == 50.0
-    assert report["us_per_row"] == 12.5 and report["empty_label_convention"] == "one"
+    assert report["empty_label_convention"] == "one"
     assert report["micro_f"] == pytest.approx(100 * 2 / 6)
 
 
@@ -155,7 +155,7 @@ def test_without_the_training_rows_propensity_scored_figures_are_none(
 ) -> None:
     predicted = PredictedRows(*pointers([[0, 1], [2]]))
     judged = Truth(truth([[0], [3]]), np.zeros(2, np.int32))
-    report = evaluation_report(predicted, predicted, judged, counts, n_rows, 1.0)
+    report = evaluation_report(predicted, predicted, judged, counts, n_rows)
     assert {name for name, value in report.items() if value is None} == {
         f"{metric}@{k}" for metric in ("PSP", "PSnDCG") for k in (1, 3, 5)
     }
