@@ -148,13 +148,13 @@ class LiveModels(Generic[T]):
         state = self._state
         if state is None:
             raise Unavailable("the models are being opened")
+        if model not in state.models:
+            raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
         if is_version(ref):
             return int(ref)
         version = state.pointers.get((model, ref))
         if version is not None:
             return version
-        if model not in state.models:
-            raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
 
     async def find(self, model: str, ref: str) -> T:
@@ -194,7 +194,7 @@ class LiveModels(Generic[T]):
                 for key, failure in self._failures.copy().items():
                     self._failures[key] = failure._replace(retry_at=0.0)
             await loop.run_in_executor(self._looker, self.look)
-            self._forget_deleted()
+            self._forget_asked()
 
     def wake(self) -> None:
         """Look at the store at once, and try again what failed. Event loop only."""
@@ -254,6 +254,10 @@ class LiveModels(Generic[T]):
             return wanted
         if key in known:
             resident[key] = known[key]
+            return wanted
+        asked = self._asked.get(key)
+        if asked is not None:
+            resident[key] = asked
             return wanted
         if len(resident) >= self._models_max:
             return wanted
@@ -317,12 +321,13 @@ class LiveModels(Generic[T]):
         finally:
             del self._opening[key]
 
-    def _forget_deleted(self) -> None:
-        """Let go of versions that requests named and that the store no longer has."""
+    def _forget_asked(self) -> None:
+        """Let go of versions that requests named and that an alias keeps now, or the store no longer has."""
         models = self.models
+        resident = {} if self._state is None else self._state.resident
         for key in list(self._asked):
             info = models.get(key[0])
-            if info is None or key[1] not in info.versions:
+            if key in resident or info is None or key[1] not in info.versions:
                 del self._asked[key]
 
     def _drop_old_failures(self, infos: list[ModelInfo]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -236,6 +237,56 @@ def test_a_version_is_opened_once_for_many_requests(own_store: Store) -> None:
     assert opened == ["raw@2"]
 
 
+def test_a_version_asked_for_and_then_promoted_is_not_opened_again(own_store: Store) -> None:
+    opened: list[str] = []
+
+    def prepare(model: Model) -> str:
+        opened.append(name_of(model))
+        return name_of(model)
+
+    publish_model(own_store, "raw", "raw", seed=3)
+    live = live_over(own_store, prepare)
+
+    async def main() -> None:
+        first = asyncio.Event()
+        following = asyncio.create_task(live.follow(0.01, first.set))
+        await first.wait()
+        opened.clear()
+        assert await live.find("raw", "2") == "raw@2"
+        own_store.promote("raw", 2)
+        async with asyncio.timeout(10):
+            while live.pointers["raw", "latest"] != 2 or live._asked:
+                await asyncio.sleep(0.01)
+        assert await live.find("raw", "latest") == "raw@2"
+        following.cancel()
+
+    run(main)
+    assert opened == ["raw@2"]
+
+
+def test_an_unknown_model_does_not_wait_for_one_that_is_being_opened(own_store: Store) -> None:
+    gate = threading.Event()
+
+    def prepare(model: Model) -> str:
+        if model.manifest.version == 2:
+            gate.wait(10)
+        return name_of(model)
+
+    own_store.promote("raw", 1)
+    live = live_over(own_store, prepare)
+    live.look()
+
+    async def ask() -> None:
+        opening = asyncio.create_task(live.find("raw", "2"))
+        await asyncio.sleep(0.01)
+        with pytest.raises(ModelNotFound):
+            await asyncio.wait_for(live.find("none", "1"), 5)
+        gate.set()
+        await opening
+
+    run(ask)
+
+
 @pytest.mark.parametrize(("limit", "resident"), [(5, 5), (4, 4), (1, 1)])
 def test_models_beyond_the_limit_are_opened_when_asked_for(
     own_store: Store, limit: int, resident: int
@@ -255,8 +306,6 @@ def test_models_beyond_the_limit_are_opened_when_asked_for(
 
 
 def test_a_request_does_not_wait_for_ever(own_store: Store) -> None:
-    import threading
-
     gate = threading.Event()
 
     def prepare(model: Model) -> str:
