@@ -40,7 +40,7 @@ def _seconds(default: float, says: str) -> float:
 
 
 class Limits(BaseSettings):
-    """How much one request, and all of them together, may ask for. A value is the most that is accepted."""
+    """How much one request, and all of them together, may ask for: the most, or the least."""
 
     model_config = _CONFIG
 
@@ -59,10 +59,15 @@ class Limits(BaseSettings):
     block_rows_max: Count = _count(512, "lines of a batch that are predicted together")
     block_bytes_max: Count = _count(1 << 20, "bytes of a batch's lines that are predicted together")
     batches_max: Count = _count(8, "batches answered at a time; one more is answered 503")
+    batch_bytes_min: Count = _count(
+        1024, "bytes that a batch brings, at least, in each `XYLEM_BODY_SECONDS_MAX` that it is waited for"
+    )
     requests_max: Count = _count(1024, "requests in flight; one more is answered 503")
-    threads_max: Count = _count(os.cpu_count() or 1, "threads for predictions too long for the event loop")
+    threads_max: Count = _count(
+        len(os.sched_getaffinity(0)), "threads for predictions too long for the event loop"
+    )
     queue_max: Count = _count(64, "predictions that wait for a thread; one more is answered 503")
-    body_seconds_max: Seconds = _seconds(30.0, "seconds to receive headers, a body, or a batch's next bytes")
+    body_seconds_max: Seconds = _seconds(30.0, "seconds to receive headers, a body, or a batch's least bytes")
     request_seconds_max: Seconds = _seconds(30.0, "seconds to answer a predict request once it is received")
     models_max: Count = _count(1000, "model versions that aliases keep open")
     versions_max: Count = _count(16, "further model versions kept open because requests named them")

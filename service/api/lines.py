@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect
@@ -46,20 +47,29 @@ class LineReader:
         """What ended the body before its end."""
 
     async def read(self) -> None:
-        """Read the body to its end. Raises ClientDisconnect; a body that stalls ends with a `fault`."""
+        """Read the body to its end.
+
+        Raises ClientDisconnect. A body that brings too little in the time that it is waited for, which is not
+        all the time, ends with a `fault`.
+        """
         more = True
+        n_bytes, seconds = 0, 0.0
         while more:
+            started = time.monotonic()
             try:
-                async with asyncio.timeout(self._limits.body_seconds_max):
+                async with asyncio.timeout(self._limits.body_seconds_max - seconds):
                     message = await self._receive()
             except TimeoutError:
-                seconds = self._limits.body_seconds_max
-                self.fault = BodyTimeout(f"expected more of the body within {seconds:g} seconds, found none")
+                self.fault = self._too_slow(n_bytes)
                 break
             if message["type"] == "http.disconnect":
                 raise ClientDisconnect
             more = message.get("more_body", False)
-            self._split(message.get("body", b""))
+            chunk = message.get("body", b"")
+            n_bytes, seconds = n_bytes + len(chunk), seconds + time.monotonic() - started
+            if n_bytes >= self._limits.batch_bytes_min:
+                n_bytes, seconds = 0, 0.0
+            self._split(chunk)
             if not more and (self._rest or self._skipping):
                 self._end_line()
             async with self._changed:
@@ -80,6 +90,13 @@ class LineReader:
         block = Block(self._taken + 1, lines)
         self._taken += len(lines)
         return block
+
+    def _too_slow(self, n_bytes: int) -> BodyTimeout:
+        least, seconds = self._limits.batch_bytes_min, self._limits.body_seconds_max
+        return BodyTimeout(
+            f"expected {least} bytes of the body (limit batch_bytes_min), or its end, within {seconds:g} "
+            f"seconds, found {n_bytes}"
+        )
 
     def _has_room(self) -> bool:
         return self._bytes < self._limits.block_bytes_max and len(self._waiting) < self._rows_max

@@ -103,6 +103,46 @@ def test_a_stalled_body_ends_with_a_fault() -> None:
     assert fault.code == "body-timeout"
 
 
+@pytest.mark.parametrize(("least", "cut"), [(10, True), (1, False)])
+def test_a_body_that_trickles_below_the_least_rate_is_cut_off(least: int, cut: bool) -> None:
+    n_sent = 0
+
+    async def receive() -> Any:
+        nonlocal n_sent
+        await asyncio.sleep(0.05)
+        n_sent += 1
+        return {"type": "http.request", "body": b"x", "more_body": n_sent < 8}
+
+    async def main() -> LineReader:
+        reader = LineReader(receive, limited(body_seconds_max=0.2, batch_bytes_min=least), 10)
+        await reader.read()
+        return reader
+
+    fault = asyncio.run(main()).fault
+    assert (fault is not None) == cut
+    assert (n_sent < 8) == cut
+
+
+def test_time_in_which_nobody_takes_is_not_the_clients() -> None:
+    n_sent = 0
+
+    async def receive() -> Any:
+        nonlocal n_sent
+        n_sent += 1
+        return {"type": "http.request", "body": b"\n", "more_body": n_sent < 6}
+
+    async def main() -> LineReader:
+        reader = LineReader(receive, limited(body_seconds_max=0.1, batch_bytes_min=1000), 1)
+        task = asyncio.create_task(reader.read())
+        for _ in range(6):
+            await asyncio.sleep(0.05)
+            await reader.take()
+        await task
+        return reader
+
+    assert asyncio.run(main()).fault is None
+
+
 def test_a_client_that_leaves() -> None:
     async def receive() -> Any:
         return {"type": "http.disconnect"}
