@@ -168,6 +168,9 @@ def import_model(
     features: Annotated[
         int | None, typer.Option(metavar="N", help="With --from: rows have features up to N - 1.")
     ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="With --from: store them as float32 (the default), bfloat16 or int8.")
+    ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -175,8 +178,9 @@ def import_model(
     if library is not None and path is not None and file is None:
         from service.importers import import_model as import_foreign
 
-        manifest = import_foreign(_store(store), library, path, labels, model, features)
-    elif file is not None and model is not None and (library, path, labels, features) == (None,) * 4:
+        stored = weights or "float32"
+        manifest = import_foreign(_store(store), library, path, labels, model, features, stored)
+    elif file is not None and model is not None and (library, path, labels, features, weights) == (None,) * 5:
         if not file.is_file():
             raise BadInput(f"{file}: expected a file that `xylem models export` wrote, found none")
         with file.open("rb") as archive:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from model_store.bits import n_groups
 from model_store.build import build_ensemble
+from model_store.ensemble import TreeEnsemble, Weights
 from model_store.identifiers import check_model
-from model_store.manifest import DataInfo, Manifest, TrainerInfo
+from model_store.manifest import WEIGHTS, DataInfo, Manifest, TrainerInfo
 from model_store.names import NameTable, build_names
 from model_store.store import Store
 from model_store.version import Draft
@@ -48,17 +49,21 @@ def import_model(
     label_names: Path | None = None,
     model: str | None = None,
     n_features: int | None = None,
+    weights: str = "float32",
 ) -> Manifest:
     """Publish the model that a library saved at `path` as a model's next version.
 
     label_names  line i + 1 is the name of label i; without it labels are named by their ids
     model        the model to add a version to; the base name of `path` when None
     n_features   the features that rows have, where the files know of fewer: those that have a weight
+    weights      the type that weights are stored in, one of WEIGHTS; they are rounded to it
     Raises BadModel for files that are not such a model, BadData for label names that do not fit it,
-    BadParameter for another system or too few features, StoreError when it cannot be published.
+    BadParameter for another system, too few features, or weights that cannot be stored in that type,
+    StoreError when it cannot be published.
     """
     if system not in IMPORTERS:
         raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
+    stored = _weights(weights)
     name = path.resolve().name if model is None else model
     check_model(name)
     files = ModelFiles(path)
@@ -76,17 +81,33 @@ def import_model(
     draft = Draft(
         kind="label-tree",
         link=found.link,
-        weights="float32",
+        weights=stored,
         n_features=found.n_features,
         trainer=TrainerInfo(f"import-{system}", found.settings),
         seed=0,
         data=DataInfo(path.resolve().name, 0, files.sha256),
         metrics={},
         features=as_config(RawParameters(found.norm)),
-        ensemble=build_ensemble(found.trees, labels.n_names, found.n_features),
+        ensemble=_ensemble(found, labels.n_names, stored),
         labels=labels,
     )
     return store.publish(name, draft)
+
+
+def _weights(name: str) -> Weights:
+    """Return the type of weights that has this name. Raises BadParameter."""
+    for weights in WEIGHTS:
+        if name == weights:
+            return weights
+    raise BadParameter(f"--weights: expected one of {', '.join(WEIGHTS)}, found {name!r}")
+
+
+def _ensemble(found: Imported, n_labels: int, weights: Weights) -> TreeEnsemble:
+    """Return the ensemble of these trees. Raises BadParameter where a node has too many children for it."""
+    try:
+        return build_ensemble(found.trees, n_labels, found.n_features, weights)
+    except ValueError as error:
+        raise BadParameter(f"--weights {weights}: {error}") from error
 
 
 def _check_size(found: Imported, files: ModelFiles) -> None:

@@ -23,6 +23,7 @@ from model_store import staging
 from model_store.fs import FileSystem
 from model_store.store import Store
 from service import cli
+from tests import foreign_models as foreign
 
 XYLEM = Path(sys.executable).with_name("xylem")
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -260,6 +261,21 @@ def test_models_collect_removes_what_dead_writers_left(run_here: Run, store: Pat
     done = run_here("models", "collect", store=store)
     assert (done.returncode, done.stdout) == (0, f"0 unfinished writes removed from {store}\n")
     assert Store(store).resolve("topics") == 1
+
+
+def test_models_import_stores_weights_as_asked(run_here: Run, tmp_path: Path) -> None:
+    foreign.save_pecos(tmp_path / "m")
+    store = tmp_path / "store"
+    for arguments, weights in ((), "float32"), (("--weights", "int8"), "int8"):
+        answer(
+            run_here("models", "import", "--from", "pecos", tmp_path / "m", *arguments, "--json", store=store)
+        )
+        assert answer(run_here("models", "show", "m", "--json", store=store))["weights"] == weights
+    for wrong in (
+        ("--from", "pecos", tmp_path / "m", "--weights", "x"),
+        ("--file", "f", "--weights", "int8"),
+    ):
+        assert_refused(run_here("models", "import", *wrong, "--model", "m", store=store), "expected")
 
 
 def test_a_store_that_cannot_be_written_to_is_refused_before_training(

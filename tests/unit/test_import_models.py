@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model_store import build
 from model_store.errors import InvalidName
 from model_store.manifest import Manifest
 from model_store.names import name_of
@@ -61,6 +62,31 @@ def test_scores_are_those_of_the_definition(tmp_path: Path, case: str) -> None:
     assert manifest.trainer.name == f"import-{library}"
     found = answers(Store(tmp_path / "store"), manifest)
     np.testing.assert_allclose(found, foreign.scores(link, norm), atol=2e-6)
+
+
+@pytest.mark.parametrize(("weights", "most"), [("float32", 2e-6), ("bfloat16", 0.02), ("int8", 0.02)])
+def test_weights_are_stored_as_asked(weights: str, most: float, tmp_path: Path) -> None:
+    foreign.save_omikuji(tmp_path / "foreign", "Log")
+    store = Store(tmp_path / "store")
+    manifest = import_model(store, "omikuji", tmp_path / "foreign", model="m", weights=weights)
+    assert (manifest.weights, store.open("m").manifest.weights) == (weights, weights)
+    error = np.abs(answers(store, manifest) - foreign.scores(foreign.logistic, True)).max()
+    assert error <= most
+    with pytest.raises(BadParameter, match="--weights: expected one of float32, bfloat16, int8, found 'f'"):
+        import_model(store, "omikuji", tmp_path / "foreign", weights="f")
+
+
+def test_a_node_with_too_many_children_for_int8_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign.save_pecos(tmp_path / "foreign")
+    monkeypatch.setitem(build.CHILDREN_MAX, "int8", 2)
+    store = Store(tmp_path / "store")
+    fault = r"--weights int8: node \d+: expected at most 2 children for int8, found 3"
+    with pytest.raises(BadParameter, match=fault):
+        import_model(store, "pecos", tmp_path / "foreign", model="m", weights="int8")
+    assert store.models() == []
+    assert import_model(store, "pecos", tmp_path / "foreign", model="m").version == 1
 
 
 def test_a_root_that_is_unsure_multiplies_every_score(tmp_path: Path) -> None:
