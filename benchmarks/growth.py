@@ -64,7 +64,8 @@ class _Zipf:
     def draw(self, random: np.random.Generator, n: int) -> NDArray[np.int32]:
         """Return n features; a rank is an exponential of a uniform number, rounded down."""
         ranks = np.exp(random.random(n, np.float32) * np.float32(np.log(N_FEATURES + 1))).astype(np.int32)
-        return self._feature_of_rank[np.minimum(ranks, N_FEATURES) - 1]
+        features: NDArray[np.int32] = self._feature_of_rank[np.minimum(ranks, N_FEATURES) - 1]
+        return features
 
 
 def _groups(n: int, size: int) -> NDArray[np.int64]:

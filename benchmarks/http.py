@@ -5,12 +5,14 @@ Both servers are uvicorn with uvloop and httptools, one process each; the client
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 
 import orjson
@@ -38,9 +40,9 @@ def run(settings: Settings) -> None:
     for data in settings.data:
         trained(OURS, data, settings.threads)
         instances, rows = _instances(data)
-        with served(store_of(data.work, 1), 1) as (_, _, port):
+        with served(store_of(data.work, 1), 1) as (pid, _, port):
             note(f"{data.name}: single requests")
-            _single(settings, data, port, instances)
+            _single(settings, data, (pid, port), instances)
             note(f"{data.name}: batches")
             _batch(settings, data, port, instances, rows)
 
@@ -60,30 +62,40 @@ def _instances(data: Prepared) -> tuple[list[dict[str, list[float]]], SparseRows
     return instances, rows_of(matrix)
 
 
-def _single(settings: Settings, data: Prepared, port: int, instances: list[dict[str, list[float]]]) -> None:
-    """Print requests a second, each of one sparse instance, and latencies at half of that."""
+def _single(
+    settings: Settings, data: Prepared, ours: tuple[int, int], instances: list[dict[str, list[float]]]
+) -> None:
+    """Print requests a second, each of one sparse instance, what they cost, and latencies at half of them.
+
+    `ours` is the process and the port of Xylem. Where others use the machine too, the seconds of processor
+    that a request costs say more than requests a second.
+    """
     options = {"top_r": TOP_R, "beam_width": BEAM_WIDTH}
     bodies = [orjson.dumps({"instances": [instance], **options}) for instance in instances[:BODIES]]
     requests = [post("/v1/models/model/predict", body) for body in bodies]
-    with _echo() as echo_port:
-        ports = {"bare ASGI echo": echo_port, "xylem serve": port}
-        for number in ports.values():
-            closed_loop(number, requests, 0.5)
-        found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ports}
+    with _echo() as bare:
+        servers = {"bare ASGI echo": bare, "xylem serve": ours}
+        for _, port in servers.values():
+            closed_loop(port, requests, 0.5)
+        found: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in servers}
         for _ in range(settings.repeats):
-            for name, number in ports.items():
-                rate = closed_loop(number, requests, SECONDS)
-                found[name].append((rate, *open_loop(number, requests, rate / 2, SECONDS)))
+            for name, (pid, port) in servers.items():
+                before = _cpu_seconds(pid)
+                rate = closed_loop(port, requests, SECONDS)
+                cost = (_cpu_seconds(pid) - before) / (rate * SECONDS)
+                found[name].append((rate, cost, *open_loop(port, requests, rate / 2, SECONDS)))
     rows = []
-    bare = [rate for rate, _, _ in found["bare ASGI echo"]]
+    bare_rates, bare_costs, _, _ = zip(*found["bare ASGI echo"], strict=True)
     for name, runs in found.items():
-        rates, p50, p99 = zip(*runs, strict=True)
-        share = [100 * rate / of for rate, of in zip(rates, bare, strict=True)]
-        milliseconds = (spread([1e3 * value for value in values], 2) for values in (p50, p99))
-        rows.append((name, spread(rates, 0), spread(share, 0), *milliseconds))
+        rates, costs, p50, p99 = zip(*runs, strict=True)
+        share = [100 * rate / of for rate, of in zip(rates, bare_rates, strict=True)]
+        cost_share = [100 * of / cost for cost, of in zip(costs, bare_costs, strict=True)]
+        cells = [spread(rates, 0), spread(share, 0), spread([1e6 * cost for cost in costs], 0)]
+        milliseconds = [spread([1e3 * value for value in values], 2) for values in (p50, p99)]
+        rows.append((name, *cells, spread(cost_share, 0), *milliseconds))
     mean = sum(map(len, bodies)) / len(bodies)
     title = f"{data.name}: one worker, one sparse instance a request, bodies of {mean:,.0f} bytes"
-    columns = ("", "requests a second", "% of bare", "p50 at half the load, ms", "p99, ms")
+    columns = ("", "requests/s", "% of bare", "CPU, us", "bare/own, %", "p50 at half the load, ms", "p99, ms")
     show(settings, title, columns, rows)
 
 
@@ -116,9 +128,15 @@ def _batch(
     show(settings, f"{data.name}: batches", ("", "rows a second", "% of in process"), shown)
 
 
+def _cpu_seconds(pid: int) -> float:
+    """Return the processor's seconds that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def _echo() -> Iterator[int]:
-    """Serve the bare echo; yield its port."""
+def _echo() -> Iterator[tuple[int, int]]:
+    """Serve the bare echo; yield its process and its port."""
     port = free_port()
     options = ["--http", "httptools", "--loop", "uvloop", "--lifespan", "off", "--ws", "none"]
     quiet = ["--no-access-log", "--log-level", "warning", "--no-proxy-headers", "--no-server-header"]
@@ -134,7 +152,7 @@ def _echo() -> Iterator[int]:
                     if process.poll() is not None or time.monotonic() > deadline:
                         raise SystemExit("the echo did not become ready") from None
                     time.sleep(0.01)
-            yield port
+            yield process.pid, port
         finally:
             process.terminate()
             process.wait()
