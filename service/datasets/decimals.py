@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.jit import inlined, kernel
+from model_store.jit import inlined
 
 EXACT, HARD, MALFORMED, NON_FINITE = 0, 1, 2, 3
 """What `parse_decimal` says: read; well formed, but for the caller to read; no number; not finite."""
@@ -121,9 +121,3 @@ def parse_decimal(data: NDArray[np.uint8], i: int) -> tuple[np.float32, int, int
     if code == EXACT and np.isinf(value):
         code = NON_FINITE
     return (-value if negative else value), i, code
-
-
-@kernel
-def parse_number(data: NDArray[np.uint8]) -> tuple[np.float32, int, int]:
-    """Read the number at the start of `data` as `parse_decimal` does."""
-    return parse_decimal(data, 0)

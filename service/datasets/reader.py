@@ -24,7 +24,6 @@ def read_dataset(
     *,
     labels: NameTable | None = None,
     label_names_file: Path | None = None,
-    n_labels: int | None = None,
     n_features: int | None = None,
     on_progress: Progress | None = None,
 ) -> Dataset:
@@ -33,7 +32,7 @@ def read_dataset(
     labels  the names of an existing model: label ids of the result are the model's; a name that it does not
       know is counted for its row (`Dataset.unknown_labels`). Numeric data without names has the model's ids.
     label_names_file  numeric formats only: line i + 1 is the name of label i
-    n_labels, n_features  numeric formats only: sizes of an existing model, which the data may not exceed
+    n_features  numeric formats only: the features of an existing model, which the data may not exceed
     on_progress  called with (bytes read, bytes of the file)
 
     Raises BadData, its message beginning with `file:line:`, for a file that cannot be used; BadParameter for
@@ -52,6 +51,7 @@ def read_dataset(
             )
         return _read_jsonl(DataFile(path, on_progress), labels)
     names = read_label_names(label_names_file) if label_names_file is not None else None
+    n_labels = None
     if names is not None:
         n_labels = len(names)
     elif labels is not None:

@@ -46,13 +46,6 @@ class NamedFeaturizer(Featurizer):
         indptr = np.concatenate([[0], np.cumsum(known)])[indptr]
         return self._normalised(tidied(indptr, ids[known], values[known], self.n_features))
 
-    def count_unknown(self, instances: Sequence[dict[str, float]]) -> NDArray[np.int64]:
-        """Return how many names of each instance training did not have, int64[n]."""
-        sizes = [len(instance) for instance in instances]
-        unknown = np.concatenate([[0], np.cumsum(self._find(instances) < 0)])
-        counts: NDArray[np.int64] = np.diff(unknown[np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])])
-        return counts
-
     def _find(self, instances: Sequence[dict[str, float]]) -> NDArray[np.int32]:
         # a lone surrogate becomes bytes that no name has
         names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]

@@ -19,7 +19,6 @@ NESTED_MAX = 300
 """How deep arrays and maps may stand in each other."""
 
 _UINT, _TEXT, _ARRAY, _MAP, _FLOAT = 0, 3, 4, 5, 7
-_FLOAT16 = 0xF9
 
 
 @kernel

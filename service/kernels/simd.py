@@ -28,7 +28,6 @@ _V16F = ir.VectorType(_F32, 16)
 _V16H = ir.VectorType(_I16, 16)
 _V16B8 = ir.VectorType(ir.IntType(8), 16)
 _V16I = ir.VectorType(_I32, 16)
-_V16B = ir.VectorType(ir.IntType(1), 16)
 _LANES = 16
 
 

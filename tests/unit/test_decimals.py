@@ -7,13 +7,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from service.datasets.decimals import EXACT, HARD, MALFORMED, NON_FINITE, parse_number
+from model_store.jit import kernel
+from service.datasets.decimals import EXACT, HARD, MALFORMED, NON_FINITE, parse_decimal
 
 GRAMMAR = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 
+@kernel
+def parse_first(data: np.ndarray) -> tuple[np.float32, int, int]:
+    return parse_decimal(data, 0)
+
+
 def parse(text: str) -> tuple[np.float32, int, int]:
-    return parse_number(np.frombuffer(text.encode() + b"\n", np.uint8))
+    return parse_first(np.frombuffer(text.encode() + b"\n", np.uint8))
 
 
 def check(text: str) -> int:

@@ -78,7 +78,7 @@ def test_sizes_and_names_of_a_model(tmp_path: Path) -> None:
     dataset = read_dataset(path, labels=build_names(["a", "b", "c", "d"]), n_features=9)
     assert dataset.rows is not None and (dataset.rows.n_features, dataset.labels.n_labels) == (9, 4)
     with pytest.raises(BadData, match="expected at most the 2 columns of the model or names file, found 3"):
-        read_dataset(path, n_labels=2)
+        read_dataset(path, labels=build_names(["a", "b"]))
 
 
 @pytest.mark.parametrize(

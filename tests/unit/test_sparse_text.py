@@ -9,12 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model_store.names import build_names
+from model_store.names import NameTable, build_names
 from service.datasets import read_dataset, stream
 from service.errors import BadData, BadInput, BadParameter
 from tests.datasets_helpers import as_rows, check_dataset
 
 GOOD = b"3 4 5\n0,2 0:1 3:0.5\n 1:2\n4 \n"
+
+
+def ids(n: int) -> NameTable:
+    """The labels of a model that are named by their ids."""
+    return build_names(map(str, range(n)))
 
 
 def write(folder: Path, name: str, data: bytes) -> Path:
@@ -153,7 +158,7 @@ def test_libsvm(tmp_path: Path) -> None:
         ([2], {}),
     ]
     assert (dataset.rows.n_features, dataset.labels.n_labels) == (4, 4)
-    sized = read_dataset(tmp_path / "a.svm", n_labels=9, n_features=8)
+    sized = read_dataset(tmp_path / "a.svm", labels=ids(9), n_features=8)
     assert sized.rows is not None and (sized.rows.n_features, sized.labels.n_labels) == (8, 9)
 
 
@@ -178,12 +183,12 @@ def test_bad_libsvm(tmp_path: Path, data: bytes, line: int, fault: str) -> None:
 
 def test_sizes_of_a_model_hold(tmp_path: Path) -> None:
     txt, svm = write(tmp_path, "a.txt", GOOD), write(tmp_path, "a.svm", b"1,3 2:0.5\n")
-    dataset = read_dataset(txt, n_labels=7, n_features=6)
+    dataset = read_dataset(txt, labels=ids(7), n_features=6)
     assert dataset.rows is not None and (dataset.rows.n_features, dataset.labels.n_labels) == (6, 7)
     for path, sizes, fault in [
-        (txt, {"n_labels": 4}, ":1: expected at most 4 labels as in the model or names file, found 5"),
+        (txt, {"labels": ids(4)}, ":1: expected at most 4 labels as in the model or names file, found 5"),
         (txt, {"n_features": 3}, ":1: expected at most 3 features as in the model or names file, found 4"),
-        (svm, {"n_labels": 3}, ":1: expected a label id below 3, found '3'"),
+        (svm, {"labels": ids(3)}, ":1: expected a label id below 3, found '3'"),
         (svm, {"n_features": 2}, ":1: expected a feature id below 2, found '2:0.5'"),
     ]:
         with pytest.raises(BadData, match=fault):
