@@ -93,8 +93,8 @@ def to_options(options: Options, served: Served, stop: NDArray[np.uint8] | None 
     """
     if isinstance(options.threshold, str):
         raise NotTuned(
-            f"model {served.name} version {served.version}: expected tuned thresholds, found none; tune them "
-            f"with: xylem thresholds {served.name} --method sto --data VALID"
+            f"model {served.name} version {served.version}: expected tuned thresholds, found none: this "
+            "release does not tune any; ask for a number"
         ).at("threshold")
     return PredictOptions(
         top_r=options.top_r,
