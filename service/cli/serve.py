@@ -28,7 +28,8 @@ def serve(
 ) -> None:
     """Serve the models of a store over HTTP until SIGTERM or Ctrl-C; all else is set by XYLEM_ variables.
 
-    The log is JSON lines on standard output; with --json the last one says that the server has stopped.
+    The log is JSON lines on standard error; with --json a line on standard output says at the end that the
+    server has stopped.
     """
     from service.serve import run
     from service.settings import read_settings
