@@ -72,9 +72,9 @@ def predict(
     from service.api.opening import serve_model
     from service.api.parse import parse_options
     from service.api.rows import to_options
-    from service.settings import Limits
+    from service.settings import read_settings
 
-    limits = Limits()
+    limits = read_settings().limits
     given = {"top_r": top_r, "beam_width": beam_width, "exact": str(exact).lower()}
     if threshold is not None:
         given["threshold"] = threshold

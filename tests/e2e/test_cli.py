@@ -170,6 +170,12 @@ def test_predict_explains_a_label_by_the_words_that_counted(store: Path) -> None
             assert tree["path"][-1]["features"][0]["feature"] == word
 
 
+def test_predict_refuses_a_bad_setting_in_one_line(store: Path) -> None:
+    environment = {**os.environ, "XYLEM_TOP_R_MAX": "abc"}
+    done = xylem("predict", "topics", "--store", store, input="", env=environment)
+    assert_refused(done, "XYLEM_TOP_R_MAX", "'abc'")
+
+
 def test_predict_answers_a_bad_line_in_its_place_and_exits_with_2(
     data: Path, store: Path, tmp_path: Path
 ) -> None:
