@@ -51,12 +51,12 @@ class Admission:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if self._in_flight >= self._limits.requests_max and scope["path"] not in ALWAYS:
-            found = f"expected at most {self._limits.requests_max} requests at a time, found more"
-            await error_response(scope, Overloaded(found))(scope, receive, send)
-            return
         unlimited = self._streams.fullmatch(scope["path"]) is not None
         body = _Body(scope, receive, send, None if unlimited else self._limits.body_bytes_max)
+        if self._in_flight >= self._limits.requests_max and scope["path"] not in ALWAYS:
+            found = f"expected at most {self._limits.requests_max} requests at a time, found more"
+            await error_response(scope, Overloaded(found))(scope, body.receive, body.send)
+            return
         self._in_flight += 1
         try:
             if body.declared_too_large:

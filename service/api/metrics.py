@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -69,14 +69,14 @@ class Metrics:
 
 
 class _LiveCollector(Collector):
-    """The state of the live models as gauges."""
+    """The state of the live models."""
 
     def __init__(self, status: Callable[[], LiveStatus], ready: Callable[[], bool]) -> None:
         self._status = status
         self._ready = ready
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the gauges."""
+        """Yield the figures."""
         status = self._status()
         yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=self._ready())
         aliases = GaugeMetricFamily(
@@ -91,7 +91,7 @@ class _LiveCollector(Collector):
         for failure in status.failures:
             failed.add_metric((failure.model, failure.ref), 1)
         yield failed
-        yield GaugeMetricFamily("xylem_model_swaps", "Aliases moved since the start.", value=status.swaps)
+        yield CounterMetricFamily("xylem_model_swaps", "Aliases moved since the start.", value=status.swaps)
         yield GaugeMetricFamily(
             "xylem_store_failed", "Whether the last look at the store failed.", value=bool(status.store_error)
         )

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, TypedDict
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from model_store.errors import ModelNotFound
+from model_store.errors import ModelNotFound, StoreError
 from model_store.manifest import Manifest
 from model_store.store import ModelInfo, Store
+from service.api.problems import describe_error
 from service.api.routing import RawRoute
 from service.api.served import LiveServed
 from service.api.wire import ModelSummary, VersionSummary, json_response
 from service.errors import Unavailable
 
+MANIFESTS_MAX = 1024
+"""Manifests kept in memory: a published version's never changes."""
 
-class ModelRoutes(NamedTuple):
+
+class VersionFault(TypedDict):
+    """A version whose manifest cannot be read, and why."""
+
+    version: int
+    error: dict[str, Any]
+
+
+class ModelRoutes:
     """The routes, and what they work with."""
 
-    live: LiveServed
-    store: Store
+    def __init__(self, live: LiveServed, store: Store) -> None:
+        self._live = live
+        self._manifest: Callable[[str, int], Manifest] = lru_cache(MANIFESTS_MAX)(store.manifest)
 
     def routes(self) -> list[RawRoute]:
         """Return the routes."""
@@ -33,32 +47,45 @@ class ModelRoutes(NamedTuple):
     async def list_models(self, request: Request) -> Response:
         """Answer with every model of the store."""
         self._refuse_before_first_look()
-        return json_response({"models": [self._summary(info) for info in self.live.models.values()]})
+        pointers = self._live.pointers
+        return json_response({"models": [_summary(info, pointers) for info in self._live.models.values()]})
 
     async def show_model(self, request: Request) -> Response:
         """Answer with one model and its versions, newest first."""
         self._refuse_before_first_look()
         name = request.path_params["model"]
-        info = self.live.models.get(name)
+        info = self._live.models.get(name)
         if info is None:
             raise ModelNotFound(f"model: expected one of the store, found {name[:80]!r}")
+        summary = _summary(info, self._live.pointers)  # before the wait, in which another look may end
         versions = await asyncio.to_thread(self._describe_versions, info)
-        return json_response({**self._summary(info), "version_details": versions})
+        return json_response({**summary, "version_details": versions})
 
     def _refuse_before_first_look(self) -> None:
-        if not self.live.looked:
+        if not self._live.looked:
             raise Unavailable("the models are being opened")
 
-    def _summary(self, info: ModelInfo) -> ModelSummary:
-        """Return what a model has, its aliases as they serve now."""
-        pointers = self.live.pointers
-        aliases = {alias: pointers[info.name, alias] for alias in sorted(info.aliases)}
-        return {"name": info.name, "versions": sorted(info.versions), "aliases": aliases}
+    def _describe_versions(self, info: ModelInfo) -> list[VersionSummary | VersionFault]:
+        """Return each version's description, newest first. Reads the disk."""
+        return [self._describe(info.name, version) for version in sorted(info.versions, reverse=True)]
 
-    def _describe_versions(self, info: ModelInfo) -> list[VersionSummary]:
-        """Return each version's description. Reads the disk."""
-        versions = sorted(info.versions, reverse=True)
-        return [_describe(self.store.manifest(info.name, version)) for version in versions]
+    def _describe(self, name: str, version: int) -> VersionSummary | VersionFault:
+        try:
+            return _describe(self._manifest(name, version))
+        except StoreError as error:
+            return {"version": version, "error": describe_error(error)}
+
+
+def _summary(info: ModelInfo, pointers: Mapping[tuple[str, str], int]) -> ModelSummary:
+    """Return what a model has, its aliases as they serve by `pointers`.
+
+    The looking thread may put a new state between the two readings: an alias that is new to `pointers` is
+    given as the store has it.
+    """
+    aliases = {
+        alias: pointers.get((info.name, alias), wanted) for alias, wanted in sorted(info.aliases.items())
+    }
+    return {"name": info.name, "versions": sorted(info.versions), "aliases": aliases}
 
 
 def _describe(manifest: Manifest) -> VersionSummary:
