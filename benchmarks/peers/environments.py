@@ -25,8 +25,11 @@ INSTALLS: dict[str, list[list[str]]] = {
 """The arguments of each `pip install` of a peer, in order."""
 
 
-class NotInstalled(Exception):
-    """A peer cannot be installed here; the message is pip's."""
+class NotInstalled(subprocess.CalledProcessError):
+    """A peer cannot be installed here; the message is the last line of pip's."""
+
+    def __str__(self) -> str:
+        return (self.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
 
 
 def python_of(peer: str) -> Path:
@@ -40,6 +43,6 @@ def python_of(peer: str) -> Path:
             command = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *arguments]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise NotInstalled((done.stderr.strip().splitlines() or ["pip gave no reason"])[-1])
+                raise NotInstalled(done.returncode, command, stderr=done.stderr)
         ready.touch()
     return python
