@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from service.datasets import Dataset
 from service.errors import BadInstance
 from service.features.parameters import FeatureParameters
-from service.features.raw import rows_of_csr, rows_of_lists
+from service.features.raw import rows_of_csr
 from service.features.weights import normalise
 from service.rows import SparseRows
 
@@ -19,7 +19,7 @@ from service.rows import SparseRows
 class Featurizer(ABC):
     """Turns instances into rows of one model; immutable, so any number of threads may share it.
 
-    Every kind takes ids and values (`transform_raw`, `transform_csr`); texts and named features only where
+    Every kind takes ids and values (`transform_csr`); texts and named features only where
     the kind has a meaning for them, else BadInstance says which instances the model takes. All rows are
     normalised as `parameters.norm` says. Rows may be empty: a text without known words is a row of none.
     """
@@ -50,16 +50,12 @@ class Featurizer(ABC):
         """
         raise self._refuse("named features")
 
-    def transform_raw(self, indices: Sequence[list[int]], values: Sequence[list[float]]) -> SparseRows:
-        """Return a row for each pair of lists, indices[i] and values[i]: feature ids in any order, values.
-
-        Values of a repeated id are summed. Raises BadInstance for lists of different lengths, an id that is
-        no integer or out of range, a value that is no number or not finite.
-        """
-        return self._normalised(rows_of_lists(indices, values, self.n_features))
-
     def transform_csr(self, indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any]) -> SparseRows:
-        """Return rows for compressed sparse rows of ids, checked and copied; raises as transform_raw."""
+        """Return rows for compressed sparse rows of feature ids in any order, checked and copied.
+
+        Values of a repeated id are summed. Raises BadInstance for arrays that are no such rows, an id out of
+        range, a value that is not finite.
+        """
         return self._normalised(rows_of_csr(indptr, indices, values, self.n_features))
 
     def transform_dataset(self, dataset: Dataset) -> SparseRows:

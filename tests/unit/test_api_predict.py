@@ -60,7 +60,8 @@ def in_process_answer(root: Path, model: str, ref: str | int, top_r: int, **opti
     """The labels that the engine gives to RAW, as (name, id, score)."""
     opened = Store(root).open(model, ref)
     featurizer = load_featurizer(opened.manifest.features, opened.arrays, opened.manifest.n_features)
-    rows = featurizer.transform_raw([RAW["indices"]], [RAW["values"]])  # type: ignore[list-item]
+    indices, values = np.array(RAW["indices"]), np.array(RAW["values"])
+    rows = featurizer.transform_csr(np.array([0, len(indices)]), indices, values)
     found = Predictor(opened).predict(rows, PredictOptions(top_r=top_r, **options))
     return [(f"label::{i}", i, s) for i, s in zip(found.labels.tolist(), found.scores, strict=True)]
 
