@@ -72,12 +72,15 @@ def source_digest(path: Path) -> str:
 
 
 class KernelCacheLocator(_CacheLocator):
-    """numba cache locator: one directory for all kernels, stamped with the digest of the sources."""
+    """numba cache locator: a directory for each file of kernels, named and stamped with the sources' digest.
+
+    So two checkouts, or two releases, that share a cache do not overwrite each other's kernels.
+    """
 
     def __init__(self, function: Callable[..., Any], file: Path) -> None:
         self._file = file
         self._line = function.__code__.co_firstlineno
-        self._path = cache_dir() / file.parent.name
+        self._path = cache_dir() / f"{file.stem}-{source_digest(file)[:16]}"
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
