@@ -24,7 +24,7 @@ from model_store.errors import (
     StoreError,
     StoreUnreadable,
 )
-from model_store.identifiers import is_version
+from model_store.identifiers import check_model, is_version
 from model_store.store import ModelInfo, Store
 from model_store.version import Model
 from service.errors import ModelUnavailable, TimedOut, Unavailable
@@ -143,12 +143,15 @@ class LiveModels(Generic[T]):
     def version_of(self, model: str, ref: str) -> int:
         """Return the version that a number or an alias means now.
 
-        Raises Unavailable before the first look at the store, ModelNotFound and AliasNotFound.
+        Raises Unavailable before the first look at the store, ModelNotFound, AliasNotFound and, asked for a
+        number, InvalidName.
         """
         state = self._state
         if state is None:
             raise Unavailable("the models are being opened")
         if model not in state.models:
+            if is_version(ref):
+                check_model(model)
             raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
         if is_version(ref):
             return int(ref)

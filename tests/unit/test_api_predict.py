@@ -278,11 +278,11 @@ def test_an_instance_that_the_model_does_not_take_is_named(
     assert body["errors"][0]["path"].startswith(path)
 
 
-def test_an_unknown_label_is_named_and_untuned_thresholds_say_how_to_tune(in_process: Run) -> None:
+def test_an_unknown_label_is_named_and_untuned_thresholds_say_what_to_do(in_process: Run) -> None:
     body = {"instances": [RAW], "allow_labels": ["label::1", "label::none"]}
     assert "label::none" in in_process(post("/v1/models/raw/predict", body)).json()["detail"]
     body = {"instances": [RAW], "threshold": "tuned"}
-    assert "xylem thresholds raw" in in_process(post("/v1/models/raw/predict", body)).json()["detail"]
+    assert "ask for a number" in in_process(post("/v1/models/raw/predict", body)).json()["detail"]
 
 
 @pytest.mark.parametrize(
