@@ -421,7 +421,9 @@ def _version_schema() -> Json:
         "model_bytes": integer,
         "metrics": _map({"type": "number"}),
     }
-    return _object(list(properties), properties)
+    fault = _object(["code", "detail"], {"code": text, "detail": text})
+    unreadable = _object(["version", "error"], {"version": integer, "error": fault})
+    return {"oneOf": [_object(list(properties), properties), unreadable]}
 
 
 def _readiness_schema() -> Json:
