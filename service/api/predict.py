@@ -26,6 +26,9 @@ from service.settings import Limits
 SHORT_BEAMS = 64
 """Rows times beam width up to which a prediction runs on the event loop: a fraction of a millisecond."""
 
+SHORT_CHILDREN = 8192
+"""Children of nodes, scored on a level of all trees, up to which it does: a flat model has many at once."""
+
 SHORT_ITEMS = 8192
 """Characters, features and names of labels up to which it does."""
 
@@ -98,7 +101,10 @@ def is_short(query: PredictQuery, served: Served) -> bool:
     options = query.options
     if options.exact or options.threshold is not None or options.explain or options.deadline_ms is not None:
         return False
-    if len(query.instances) * options.beam_width > SHORT_BEAMS:
+    n_rows = len(query.instances)
+    if n_rows * options.beam_width > SHORT_BEAMS:
+        return False
+    if n_rows * served.predictor.children_scored(options.beam_width) > SHORT_CHILDREN:
         return False
     n_items = sum(map(_size, query.instances))
     if options.allow_labels is not None or options.deny_labels is not None:

@@ -97,6 +97,7 @@ class Predictor:
         self.n_features = model.manifest.n_features
         self._n_chunks = len(model.ensemble.directory)
         self._n_trees = int(model.ensemble.child_ptr[0])
+        self._widest = int(np.diff(model.ensemble.child_ptr).max())
         self._buffers = BufferPool(model.ensemble)
 
     def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
@@ -130,6 +131,10 @@ class Predictor:
             paths.append(explain_path(walk, leaf, depth, indices) if depth else [])
         self._buffers.give(buffers)
         return Explanation(paths)
+
+    def children_scored(self, beam_width: int) -> int:
+        """Return a bound on the children that a beam search scores a row and level, over all trees."""
+        return self._n_trees * min(beam_width, self._n_chunks) * self._widest
 
     def label_mask(
         self, allow: Iterable[str] | None = None, deny: Iterable[str] | None = None

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import httpx
 import numpy as np
@@ -483,6 +484,10 @@ def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: P
     assert not short(SHORT_BEAMS // 10 + 1)
     assert not short(1, RawInstance([1] * 9000, [1.0] * 9000))
     assert not short(1, beam_width=SHORT_BEAMS + 1)
+    flat = served.predictor.children_scored(10)
+    with mock.patch("service.api.predict.SHORT_CHILDREN", 3 * flat):
+        assert short(3)
+        assert not short(4)
     assert not short(1, exact=True)
     assert not short(1, threshold=0.5)
     assert not short(1, deny_labels=["x"] * 9000)

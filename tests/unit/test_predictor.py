@@ -200,3 +200,10 @@ def test_a_decision_tree_is_refused_until_it_can_be_served(tmp_path):
     store.publish("d", small_draft(kind="decision-tree"))
     with pytest.raises(Unavailable, match="expected a model of kind label-tree, found decision-tree"):
         Predictor(store.open("d"))
+
+
+def test_the_children_scored_are_bounded_by_trees_beam_and_width(model, predictor):
+    n_trees = int(model.ensemble.child_ptr[0])
+    assert predictor.children_scored(1) == 4 * n_trees
+    assert predictor.children_scored(3) == 12 * n_trees
+    assert predictor.children_scored(10**6) == 4 * n_trees * len(model.ensemble.directory)
