@@ -51,8 +51,8 @@ def _read(directory: Path) -> tuple[Dataset, SparseRows, Dataset, SparseRows]:
     train_file, test_file = find(directory, "train"), find(directory, "test")
     train = read_dataset(train_file)
     if train.rows is not None:
-        sizes = {"n_labels": train.labels.n_labels, "n_features": train.rows.n_features}
-        test = read_dataset(test_file, **sizes)
+        names = build_names(map(str, range(train.labels.n_labels)))
+        test = read_dataset(test_file, labels=names, n_features=train.rows.n_features)
         assert test.rows is not None
         return train, train.rows, test, test.rows
     assert train.label_names is not None
