@@ -30,7 +30,7 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint          ## the whole test suite (under 8 minutes on 2 cores)
+test: lint          ## the test suite (5 minutes on 2 cores, 8 to 9 the first time)
 	$(BIN)/python -m service.warm
 	$(BIN)/python -m pytest
 
