@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.importers": {"service.features", "service.datasets", "model_store"},
     "service.inference": {"service.kernels", "service.features", "model_store"},
     "service.trainers": {"service.kernels", "model_store"},
-    "service.thresholds": {"service.kernels", "model_store"},
+    "service.thresholds": {"service.kernels", "service.evaluation", "model_store"},
     "service.evaluation": {"service.kernels", "model_store"},
     "service.features": {"service.kernels", "service.datasets", "model_store"},
     "service.datasets": {"service.kernels", "model_store"},

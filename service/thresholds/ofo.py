@@ -1,0 +1,146 @@
+"""OFO: thresholds that follow the counts of hits and marks, one event at a time.
+
+Source: plt-fmeasure.txt section 4.3, algorithm 2, and equation (5) for the lower bound. Deviations:
+* The counters hold what events added, as integers; the start values a and b are parameters beside them. So
+  counters of several replicas add, in any order.
+* No threshold falls below LEAST, however rare the label: one near 0 has the traversal visit most of the tree,
+  for a label whose best F is as near 0.
+* A label is predicted when its probability reaches its threshold (>=, as in the paper's definition (2)), not
+  only when it exceeds it (> in section 4.3): that is what the engine's traversal does everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.jit import inlined, kernel
+from service.errors import BadParameter
+
+LEAST = 1e-4
+"""No threshold is below this: the least of the values that the paper tries (1 / 10,000)."""
+
+
+class Counters(NamedTuple):
+    """What events added up to so far, a number a label; they only grow.
+
+    hits   int64[K]  rows in which the label was true and predicted (the paper's a_j)
+    marks  int64[K]  rows in which it was true, plus rows in which it was predicted (b_j)
+    """
+
+    hits: NDArray[np.int64]
+    marks: NDArray[np.int64]
+
+
+class Start(NamedTuple):
+    """The counts that every label starts with: its first threshold is a / b. 0 < a, 2 a <= b.
+
+    The larger they are, the more events it takes to move a threshold.
+    """
+
+    a: float = 1.0
+    b: float = 4.0
+
+
+def check_start(start: Start) -> Start:
+    """Return start values that are in their range. Raises BadParameter."""
+    if not (0.0 < start.a <= start.b / 2.0 < np.inf):
+        raise BadParameter(
+            f"start values of OFO: expected 0 < a and 2 a <= b, finite, found a = {start.a}, b = {start.b}"
+        )
+    return start
+
+
+def no_counts(n_labels: int) -> Counters:
+    """Return the counters before the first event."""
+    return Counters(np.zeros(n_labels, np.int64), np.zeros(n_labels, np.int64))
+
+
+def lower_bounds(label_counts: NDArray[np.int64] | None, n_rows: int, n_labels: int) -> NDArray[np.float32]:
+    """Return max(LEAST, nu_j), float32[K] in (0, 0.5]; nu_j = pi_j / (pi_j + 1) is equation (5).
+
+    label_counts  int64[K], training rows of each label, none above n_rows; None where nobody counted them
+                  (models of other libraries): then LEAST for all
+    n_rows        training rows
+    """
+    if label_counts is None or n_rows == 0:
+        return np.full(n_labels, LEAST, np.float32)
+    counts = label_counts.astype(np.float64)
+    return np.maximum(counts / (counts + n_rows), LEAST).astype(np.float32)
+
+
+def thresholds_of(counters: Counters, start: Start, lower_bound: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return every label's threshold, float32[K]: max((a + hits) / (b + marks), nu_j), at most 0.5.
+
+    Start values of at most a half, and hits of at most half the marks, keep it at 0.5 or less: the bound of
+    equation (5), F* / 2. The same bits as `apply_event` leaves. O(K).
+    """
+    thresholds = np.empty(len(lower_bound), np.float32)
+    _set_thresholds(counters.hits, counters.marks, start.a, start.b, lower_bound, thresholds)
+    return thresholds
+
+
+@inlined
+def _threshold(hits: int, marks: int, a: float, b: float, lower_bound: np.float32) -> np.float32:
+    return np.float32(max(np.float32((a + hits) / (b + marks)), lower_bound))
+
+
+@kernel
+def _set_thresholds(
+    hits: NDArray[np.int64],
+    marks: NDArray[np.int64],
+    a: float,
+    b: float,
+    lower_bound: NDArray[np.float32],
+    thresholds_out: NDArray[np.float32],
+) -> None:
+    for label in range(len(thresholds_out)):
+        thresholds_out[label] = _threshold(hits[label], marks[label], a, b, lower_bound[label])
+
+
+@kernel
+def apply_event(
+    hits: NDArray[np.int64],
+    marks: NDArray[np.int64],
+    a: float,
+    b: float,
+    lower_bound: NDArray[np.float32],
+    thresholds: NDArray[np.float32],
+    true_labels: NDArray[np.int32],
+    predicted_labels: NDArray[np.int32],
+    touched_out: NDArray[np.int32],
+) -> int:
+    """Count one row (algorithm 2, lines 5 to 8); return how many labels were touched.
+
+    hits, marks       int64[K], changed: the arrays of Counters
+    a, b              the start values
+    lower_bound       float32[K], nu_j
+    thresholds        float32[K], changed: those of the touched labels
+    true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K); predicted under the
+                      thresholds that hold before the event
+    touched_out       int32[at least both lengths together]: their union, ascending
+
+    Cost: O(true + predicted). Deterministic; the counters do not depend on the order of events.
+    """
+    n_touched = 0
+    i, j = 0, 0
+    while i < len(true_labels) or j < len(predicted_labels):
+        is_true = j == len(predicted_labels) or (
+            i < len(true_labels) and true_labels[i] <= predicted_labels[j]
+        )
+        label = true_labels[i] if is_true else predicted_labels[j]
+        is_predicted = j < len(predicted_labels) and predicted_labels[j] == label
+        if is_true:
+            i += 1
+            marks[label] += 1
+        if is_predicted:
+            j += 1
+            marks[label] += 1
+        if is_true and is_predicted:
+            hits[label] += 1
+        thresholds[label] = _threshold(hits[label], marks[label], a, b, lower_bound[label])
+        touched_out[n_touched] = label
+        n_touched += 1
+    return n_touched
