@@ -15,6 +15,7 @@ import numpy as np
 from model_store.identifiers import check_model
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import NameTable, build_names
+from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.datasets import Dataset, read_dataset
@@ -125,7 +126,12 @@ def train_and_publish(
         features=featurizer_config(prepared.featurizer),
         ensemble=trained.ensemble,
         labels=prepared.names,
-        extra={**featurizer_arrays(prepared.featurizer), "labels/counts": counts},
+        extra={
+            **featurizer_arrays(prepared.featurizer),
+            "labels/counts": counts,
+            **trained.extra,
+            **({REPORT: report_array(trained.report)} if trained.report else {}),
+        },
     )
     if request.valid is not None:
         trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())

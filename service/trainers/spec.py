@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ class Trained:
 
     parameters  as the manifest keeps them
     n_nonzeros  weights in all chunks, biases not counted
+    extra       further arrays of the version by "group/name", such as those of model_store.tail
+    report      what the trainer tells of the training, as JSON takes it: the version keeps it (FORMAT.md)
     """
 
     ensemble: TreeEnsemble
@@ -40,6 +42,8 @@ class Trained:
     weights: Weights
     parameters: dict[str, Scalar]
     n_nonzeros: int
+    extra: dict[str, NDArray[Any]] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_store.build import build_ensemble
-from model_store.ensemble import LINK_CODES, Chunk
+from model_store.ensemble import LINK_CODES, LINKS, Chunk
 from service.kernels.beam import beam_rows
 from service.kernels.beam_batch import BLOCK_KINDS, beam_block, make_block
 from service.kernels.best_first import best_first_rows
@@ -100,7 +100,7 @@ def all_labels(trees) -> np.ndarray:
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.sampled_from(list(LINK_CODES)), st.integers(1, 12))
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 12))
 def test_best_first_gives_the_best_labels(forest, link, top_r):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
@@ -111,7 +111,7 @@ def test_best_first_gives_the_best_labels(forest, link, top_r):
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.sampled_from(list(LINK_CODES)), st.integers(1, 12))
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 12))
 def test_a_beam_wider_than_the_tree_is_exact(forest, link, top_r):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
@@ -122,7 +122,7 @@ def test_a_beam_wider_than_the_tree_is_exact(forest, link, top_r):
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.sampled_from(list(LINK_CODES)), st.integers(1, 4))
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 4))
 def test_beam_search_equals_the_oracle(forest, link, beam_width):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
@@ -136,7 +136,7 @@ def test_beam_search_equals_the_oracle(forest, link, beam_width):
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.sampled_from(list(LINK_CODES)), st.floats(0.01, 0.9), st.booleans())
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.floats(0.01, 0.9), st.booleans())
 def test_threshold_gives_every_label_that_reaches_it(forest, link, threshold, per_label):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
@@ -216,7 +216,7 @@ def test_small_weights_are_float32_rounded(weights, rounded, n_trees):
 
 
 @settings(max_examples=40, deadline=None)
-@given(forests, st.sampled_from(list(LINK_CODES)), st.integers(1, 8), st.integers(1, 6), st.booleans())
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 8), st.integers(1, 6), st.booleans())
 def test_a_block_gives_the_bits_of_single_rows(forest, link, top_r, beam_width, masked):
     _, ensemble = random_forest(**{**forest, "n_trees": 1})
     rows = random_rows(forest["seed"], 40, forest["n_features"])
@@ -259,7 +259,7 @@ def stopped_at(node):
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.integers(1, 60), st.floats(0, 1), st.sampled_from(list(LINK_CODES)))
+@given(forests, st.integers(1, 60), st.floats(0, 1), st.sampled_from(LINKS["label-tree"]))
 def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(forest, top_r, where, link):
     _, ensemble = random_forest(**forest)
     rows = first_row(forest)
@@ -272,7 +272,7 @@ def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(forest
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.floats(0.001, 0.5), st.floats(0, 1), st.sampled_from(list(LINK_CODES)))
+@given(forests, st.floats(0.001, 0.5), st.floats(0, 1), st.sampled_from(LINKS["label-tree"]))
 def test_a_stopped_threshold_search_gives_labels_of_its_answer(forest, threshold, where, link):
     _, ensemble = random_forest(**forest)
     rows, n_labels = first_row(forest), forest["n_labels"]

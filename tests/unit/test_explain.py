@@ -39,7 +39,7 @@ def oracle_path(tree, leaf):
 
 
 @pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("link", list(LINK_CODES))
+@pytest.mark.parametrize("link", list(LINKS))
 @pytest.mark.parametrize(("seed", "n_features", "arity"), [(1, 5, 2), (2, 70, 40), (3, 1500, 17)])
 def test_a_path_equals_the_oracle(weights, link, seed, n_features, arity):
     (tree,), ensemble = random_forest(
