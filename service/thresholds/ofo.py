@@ -71,6 +71,15 @@ def lower_bounds(label_counts: NDArray[np.int64] | None, n_rows: int, n_labels: 
     return np.maximum(counts / (counts + n_rows), LEAST).astype(np.float32)
 
 
+@inlined
+def lower_bound_at(label: int, label_counts: NDArray[np.int64], n_rows: int) -> np.float32:
+    """Return what `lower_bounds` has for a label; label_counts is int64[0] where nobody counted."""
+    if len(label_counts) == 0 or n_rows == 0:
+        return np.float32(LEAST)
+    count = np.float64(label_counts[label])
+    return np.float32(max(count / (count + n_rows), LEAST))
+
+
 def thresholds_of(counters: Counters, start: Start, lower_bound: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return every label's threshold, float32[K]: max((a + hits) / (b + marks), nu_j), at most 0.5.
 
@@ -83,7 +92,8 @@ def thresholds_of(counters: Counters, start: Start, lower_bound: NDArray[np.floa
 
 
 @inlined
-def _threshold(hits: int, marks: int, a: float, b: float, lower_bound: np.float32) -> np.float32:
+def threshold_at(hits: int, marks: int, a: float, b: float, lower_bound: np.float32) -> np.float32:
+    """Return the threshold of a label with these counters and start values."""
     return np.float32(max(np.float32((a + hits) / (b + marks)), lower_bound))
 
 
@@ -97,7 +107,7 @@ def _set_thresholds(
     thresholds_out: NDArray[np.float32],
 ) -> None:
     for label in range(len(thresholds_out)):
-        thresholds_out[label] = _threshold(hits[label], marks[label], a, b, lower_bound[label])
+        thresholds_out[label] = threshold_at(hits[label], marks[label], a, b, lower_bound[label])
 
 
 @kernel
@@ -140,7 +150,7 @@ def apply_event(
             marks[label] += 1
         if is_true and is_predicted:
             hits[label] += 1
-        thresholds[label] = _threshold(hits[label], marks[label], a, b, lower_bound[label])
+        thresholds[label] = threshold_at(hits[label], marks[label], a, b, lower_bound[label])
         touched_out[n_touched] = label
         n_touched += 1
     return n_touched
