@@ -24,6 +24,7 @@ from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend
 from service.kernels.subtrees import least_thresholds, mark_allowed
 from service.kernels.threshold import threshold_rows
+from service.kernels.threshold_update import move_thresholds, set_logs
 from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
@@ -158,12 +159,24 @@ class Predictor:
         least_thresholds(self._ensemble, _log(thresholds), log)
         return NodeThresholds(log)
 
+    def move_thresholds(
+        self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
+    ) -> None:
+        """Bring `prepared` up to date in place where thresholds[labels], float32[K] in [0, 1], have changed.
+
+        Predictions may go on meanwhile, see `service.thresholds.live`; two such calls may not. Cost: the
+        labels' paths to the roots.
+        """
+        trees = self._ensemble
+        move_thresholds(trees.child_ptr, trees.parent, trees.label_leaf, labels, thresholds, prepared.log)
+
     def warm_up(self) -> None:
         """Compile or load every kernel that a request can need, by answering empty rows in every way."""
         nothing = np.empty(0, np.int32), np.empty(0, np.float32), self.n_features
         row = SparseRows(np.zeros(2, np.int64), *nothing)
         self.predict(SparseRows(np.zeros(_BLOCK_ROWS_MIN + 1, np.int64), *nothing), PredictOptions())
         thresholds = self.node_thresholds(np.ones(self.n_labels, np.float32))
+        self.move_thresholds(thresholds, np.zeros(1, np.int32), np.ones(self.n_labels, np.float32))
         mask = self.label_mask(deny=())
         for options in (
             PredictOptions(),
@@ -278,8 +291,9 @@ def _gather(
 
 
 def _log(thresholds: NDArray[np.float32]) -> NDArray[np.float32]:
-    with np.errstate(divide="ignore"):
-        return np.log(thresholds, dtype=np.float32)
+    logs = np.empty(len(thresholds), np.float32)
+    set_logs(thresholds, logs)
+    return logs
 
 
 def _writeable(array: NDArray[Any]) -> NDArray[Any]:

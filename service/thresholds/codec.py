@@ -103,3 +103,15 @@ def decode_deltas(data: bytes, n_labels: int) -> Deltas:
         raise DatabaseUnavailable(f"expected what feedback did to {n_labels} labels, found other bytes")
     hits = np.frombuffer(data, "<u2", n, 8 * n).astype(np.int32)
     return Deltas(labels, hits, np.frombuffer(data, "<u2", n, 10 * n).astype(np.int32), thresholds)
+
+
+def sum_deltas(parts: list[Deltas]) -> Deltas:
+    """Return what several blocks, at least one, did one after the other as one."""
+    labels, place = np.unique(np.concatenate([part.labels for part in parts]), return_inverse=True)
+    hits, marks = np.zeros((2, len(labels)), np.int32)
+    np.add.at(hits, place, np.concatenate([part.hits for part in parts]))
+    np.add.at(marks, place, np.concatenate([part.marks for part in parts]))
+    thresholds = np.empty(len(labels), np.float32)
+    for part in parts:
+        thresholds[np.searchsorted(labels, part.labels)] = part.thresholds
+    return Deltas(labels, hits, marks, thresholds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Insert, Row, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, Insert, Row, Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -28,6 +28,10 @@ CHECKPOINTS_MAX = 32
 
 LOGGED_CHECKPOINTS = 3
 """The log reaches back to this checkpoint, counted from the newest: to every epoch since, one can restore."""
+
+
+FORGOTTEN_MAX = 2000
+"""Events that one call forgets, so that no transaction is long."""
 
 
 class Head(NamedTuple):
@@ -172,8 +176,14 @@ def add_events(connection: Connection, keys: list[bytes], day: int) -> set[bytes
 
 
 def forget_events(connection: Connection, before_day: int) -> int:
-    """Forget the events of days before `before_day`; return how many."""
-    return connection.execute(delete(EVENTS).where(EVENTS.c.day < before_day)).rowcount
+    """Forget events of days before `before_day`, at most FORGOTTEN_MAX of them; return how many."""
+    old = select(EVENTS.c.event_key).where(EVENTS.c.day < before_day).limit(FORGOTTEN_MAX)
+    keys = connection.execute(old).scalars().all()
+    if keys:
+        connection.execute(
+            delete(EVENTS).where(EVENTS.c.event_key == bindparam("key")), [{"key": k} for k in keys]
+        )
+    return len(keys)
 
 
 def newest_checkpoint_epoch(connection: Connection, head: Head) -> int:
