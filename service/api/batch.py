@@ -63,10 +63,7 @@ class BatchRoutes:
         engine_options = to_options(options, served)
 
         def answer(block: Block) -> Answered:
-            answered = answer_block(block, served, engine_options, self._limits)
-            self._metrics.record_rows(served.name, answered.n_rows)
-            self._metrics.lines_bad.inc(answered.n_bad)
-            return answered
+            return answer_block(block, served, engine_options, self._limits)
 
         rows_max = max(1, min(self._limits.block_rows_max, self._limits.answer_labels_max // options.top_r))
         headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
@@ -93,8 +90,11 @@ class BatchRoutes:
             async with asyncio.TaskGroup() as group:
                 group.create_task(reader.read())
                 group.create_task(self._dispatch(reader, answer, answers))
-                while (answered := await answers.get()) is not None:
-                    await self._write(send, (await answered).lines)
+                while (answering := await answers.get()) is not None:
+                    answered = await answering
+                    self._metrics.record_rows(headers["xylem-model"], answered.n_rows)
+                    self._metrics.lines_bad += answered.n_bad
+                    await self._write(send, answered.lines)
         except* ClientDisconnect as gone:
             raise gone.exceptions[0]  # noqa: B904
         finally:
