@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Sequence
+
+import orjson
 
 from model_store.names import NameTable, name_of
 from service.api.served import Served
-from service.api.wire import ExplainedTree, LabelExplanation, NamedLabel, Prediction
+from service.api.wire import ExplainedTree, LabelExplanation, Prediction, dump
 from service.inference.explain import PathNode
 from service.inference.predictor import Predictions
 from service.rows import SparseRows
@@ -21,27 +24,38 @@ def new_prediction_id() -> str:
     return f"{_PROCESS}-{next(_SERIAL):x}"
 
 
-def name_labels(found: Predictions, names: NameTable) -> list[Prediction]:
-    """Return a prediction a row of `found`."""
-    ids = found.labels
-    starts, ends = names.offsets[ids].tolist(), names.offsets[ids + 1].tolist()
-    utf8 = names.utf8.data
-    labels: list[NamedLabel] = [
-        {"label": str(utf8[start:end], "utf-8"), "id": label, "score": score}
-        for start, end, label, score in zip(starts, ends, ids.tolist(), found.scores, strict=True)
-    ]
+def name_labels(
+    found: Predictions, served: Served, explanations: Sequence[bytes] | None = None
+) -> list[Prediction]:
+    """Return a prediction a row of `found`; `explanations` has the JSON of each of its labels."""
+    scores = dump(found.scores)[1:-1].split(b",")
+    begun = map(served.label_texts.__getitem__, found.labels.tolist())
+    labels = [begin + score + b"}" for begin, score in zip(begun, scores, strict=False)]
+    if explanations is not None:
+        labels = [
+            b'%b,"explanation":%b}' % (label[:-1], explanation)
+            for label, explanation in zip(labels, explanations, strict=True)
+        ]
     return [
-        {"labels": labels[start:end], "prediction_id": new_prediction_id(), "exact": found.exact}
+        {
+            "labels": orjson.Fragment(b"[%b]" % b",".join(labels[start:end])),
+            "prediction_id": new_prediction_id(),
+            "exact": found.exact,
+        }
         for start, end in itertools.pairwise(found.ptr.tolist())
     ]
 
 
-def explain_labels(predictions: list[Prediction], rows: SparseRows, served: Served) -> None:
-    """Add to each label of the predictions, one a row of `rows`, its explanation."""
-    for row, prediction in enumerate(predictions):
-        for label in prediction["labels"]:
-            trees = served.predictor.explain(rows, row, label["id"]).trees
-            label["explanation"] = LabelExplanation(trees=[_tree(path, served.features) for path in trees])
+def explain_labels(found: Predictions, rows: SparseRows, served: Served) -> list[bytes]:
+    """Return the JSON of the explanation of each label that was found for `rows`."""
+    explanations = []
+    for row, (start, end) in enumerate(itertools.pairwise(found.ptr.tolist())):
+        for label in found.labels[start:end].tolist():
+            trees = served.predictor.explain(rows, row, label).trees
+            explanations.append(
+                dump(LabelExplanation(trees=[_tree(path, served.features) for path in trees]))
+            )
+    return explanations
 
 
 def _tree(path: list[PathNode], names: NameTable | None) -> ExplainedTree:

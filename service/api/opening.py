@@ -6,6 +6,7 @@ import contextlib
 
 from model_store.names import name_of
 from model_store.version import Model
+from service.api.labels import LabelTexts
 from service.api.parse import NamedInstance, Options, PredictQuery, RawInstance, TextInstance
 from service.api.predict import answer_query
 from service.api.served import Served
@@ -21,7 +22,8 @@ def serve_model(model: Model) -> Served:
     predictor.warm_up()
     featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
     features = feature_names(manifest.features, model.arrays)
-    served = Served(manifest.model, manifest.version, predictor, featurizer, model.labels, features)
+    texts = LabelTexts(model.labels)
+    served = Served(manifest.model, manifest.version, predictor, featurizer, model.labels, texts, features)
     _warm_up(served)
     return served
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from model_store.errors import AliasNotFound, VersionNotFound
 from model_store.identifiers import is_alias, is_version
 from model_store.names import NameTable
+from service.api.labels import LabelTexts
 from service.features import Featurizer
 from service.inference.live import LiveModels
 from service.inference.predictor import Predictor
@@ -24,6 +25,7 @@ class Served(NamedTuple):
     predictor: Predictor
     featurizer: Featurizer
     labels: NameTable
+    label_texts: LabelTexts
     features: NameTable | None
 
 

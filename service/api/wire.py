@@ -54,9 +54,9 @@ class NamedLabel(PlainLabel, total=False):
 
 
 class Prediction(TypedDict):
-    """What is predicted for one instance, best label first."""
+    """What is predicted for one instance: `labels` are the JSON of a list of NamedLabel, best label first."""
 
-    labels: list[NamedLabel]
+    labels: orjson.Fragment
     prediction_id: str
     exact: bool
 
