@@ -6,9 +6,9 @@ Readers are traversals that read the prepared array (a float32 for each node) wi
 * Each write is a node's final value: a label's new threshold, or the least of its children's present ones.
   None is made in steps, such as "infinity, then lowered".
 * One label moves at a time, under a lock. So at every moment a node's value is at most the larger of the
-  old and the new threshold of each label below it. A label whose probability reaches both passes every node on its
-  path; one that reaches neither fails at its leaf; one in between may get either answer, as if it were asked
-  just before or just after. Labels that do not move are answered as ever.
+  old and the new threshold of each label below it. A label whose probability reaches both passes every node
+  on its path; one that reaches neither fails at its leaf; one in between may get either answer, as if it were
+  asked just before or just after. Labels that do not move are answered as ever.
 * What replaces all thresholds (tuning, restoring) is prepared aside, then takes the place by one assignment.
 """
 
@@ -158,8 +158,7 @@ class LiveThresholds:
             state.hits,
             state.marks,
             state.thresholds,
-            state.start.a,
-            state.start.b,
+            *state.start,
             self._counts,
             self._n_rows,
             true_labels,

@@ -19,6 +19,7 @@ def count_event(
     thresholds: NDArray[np.float32],
     a: float,
     b: float,
+    power: float,
     label_counts: NDArray[np.int64],
     n_rows: int,
     true_labels: NDArray[np.int32],
@@ -32,7 +33,7 @@ def count_event(
 
     hits, marks             int32[K], changed
     thresholds              float32[K], changed: those of the touched labels
-    a, b                    the start values
+    a, b, power             the fields of ofo.Start
     label_counts, n_rows    as `ofo.lower_bounds` takes them; label_counts is int64[0] where nobody counted.
                             Lower bounds are computed when needed: an array of them would be K floats more
     true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K)
@@ -59,6 +60,6 @@ def count_event(
         hits[label] += hits_out[n_touched]
         marks[label] += marks_out[n_touched]
         bound = lower_bound_at(label, label_counts, n_rows)
-        thresholds[label] = threshold_at(hits[label], marks[label], a, b, bound)
+        thresholds[label] = threshold_at(hits[label], marks[label], a, b, power, bound)
         n_touched += 1
     return n_touched
