@@ -101,8 +101,7 @@ class FeedbackWriter:
         self._n_waiting = 0
         self._checkpoints: dict[tuple[str, int], int] = {}
         self._forget_at = 0.0
-        self._thread = threading.Thread(target=self._run, name="xylem-feedback", daemon=True)
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     def submit(self, live: LiveThresholds, events: Sequence[Event], *, may_wait: bool) -> Future[Outcome]:
         """Hand over a block; its outcome comes when it is committed.
@@ -114,6 +113,9 @@ class FeedbackWriter:
         """
         block = _Block(live, events, Future())
         with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="xylem-feedback", daemon=True)
+                self._thread.start()
             if self._n_waiting + len(events) > self._queue_max and not may_wait:
                 raise Overloaded(f"expected at most {self._queue_max} events of feedback to wait, found more")
             self._n_waiting += len(events)
@@ -126,7 +128,8 @@ class FeedbackWriter:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
         while blocks := self._take():

@@ -26,7 +26,7 @@ from service.rows import SparseRows
 from service.thresholds.codec import Deltas, decode_deltas
 from service.thresholds.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.online import count_event
-from service.thresholds.state import FEEDBACK, Head, changes_since, read_state
+from service.thresholds.state import FEEDBACK, Head, changes_since, find_head, read_state
 from service.thresholds.tuned import Method, Tuned
 
 START = Start()
@@ -140,6 +140,12 @@ class LiveThresholds:
         for change in changes:
             self._apply(decode_deltas(change.payload, self.n_labels))
             self.epoch = change.epoch
+
+    def catch_up(self, connection: Connection) -> None:
+        """Apply what the database has now; without thresholds in it, change nothing."""
+        head = find_head(connection, self.model, self.version)
+        if head is not None and head.epoch:
+            self.refresh(connection, head)
 
     def predict(self, row: SparseRows) -> NDArray[np.int32]:
         """Return the labels that one row is predicted to have under the present thresholds, ascending."""

@@ -6,6 +6,7 @@ order, that of their epochs, and every replica that applies the log in that orde
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from service.db.engine import Database
-from service.db.tables import CHECKPOINTS, EVENTS, LOG, VERSIONS
+from service.db.tables import CHECKPOINTS, EVENTS, LOG, SECRETS, VERSIONS
 from service.errors import BadParameter
 from service.thresholds.codec import Deltas, decode_deltas, decode_state, encode_deltas, encode_state
 from service.thresholds.tuned import Tuned
@@ -184,6 +185,13 @@ def forget_events(connection: Connection, before_day: int) -> int:
             delete(EVENTS).where(EVENTS.c.event_key == bindparam("key")), [{"key": k} for k in keys]
         )
     return len(keys)
+
+
+def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
+    """Return the secret of a name, the same for all replicas: made by the first who asks."""
+    value = os.urandom(n_bytes)
+    connection.execute(_insert_new(connection, SECRETS), {"name": name, "value": value})
+    return bytes(connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one())
 
 
 def newest_checkpoint_epoch(connection: Connection, head: Head) -> int:

@@ -2,7 +2,7 @@
 
 Layout, before base64 (URL-safe, no padding): a head of 29 bytes (format 1, 4 bytes of the model's hash,
 version, epoch, expiry in seconds since 1970, a serial number; little-endian), the labels as int32, and 16 bytes
-of a MAC: BLAKE2b with a key of 32 bytes, which is a MAC by itself (RFC 7693) at a fraction of HMAC's time.
+of a MAC: BLAKE2b with a key of 32 bytes, a MAC by itself (RFC 7693) at a fraction of HMAC's time.
 """
 
 from __future__ import annotations
