@@ -18,12 +18,12 @@ from service.trainers.classifiers import Members, Solving, members_of
 from service.trainers.clustering import balanced_shape, derived_seed
 from service.trainers.label_tree import grow
 from service.trainers.parameters import Parameters, choice, real, whole
-from service.trainers.plt_sgd import Descent, OnPlan, train_trees
+from service.trainers.plt_sgd import Descent, train_trees
 from service.trainers.plt_trees import huffman_shape, random_shape
 from service.trainers.representations import Representations, label_representations
 from service.trainers.shape import Shape
 from service.trainers.size import SizeEstimate, estimate_size
-from service.trainers.source import MemorySource, RowSource
+from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
 from service.trainers.work import Crew, Progress
 
@@ -51,7 +51,7 @@ class PltParameters(Parameters):
     eps: float = real(0.1, 1e-4, 10.0, "batch: a classifier is done when no dual gradient is larger")
     max_epochs: int = whole(100, 1, 100_000, "batch: a classifier is given up after so many passes")
     epochs: int = whole(10, 1, 1000, "sgd: passes over the rows")
-    rate: float = real(2.0, 1e-6, 1e3, "sgd: the first step g; step t of a node is g / (1 + l2 * g * t)")
+    rate: float = real(0.5, 1e-6, 1e3, "sgd: the first step g; step t of a node is g / (1 + l2 * g * t)")
     l2: float = real(1e-5, 0.0, 1e3, "sgd: weight of the penalty, lambda")
     window_rows: int = whole(1 << 16, 1, 1 << 24, "sgd: rows are shuffled within so many; 1: file order")
     memory_mib: int = whole(4096, 1, 1 << 24, "sgd: weights take no more; late features are left out then")
@@ -84,7 +84,7 @@ def train_plt(
     are trained on all rows, also those without labels, so they estimate P(some label under the node | x).
     """
     if parameters.solver == "sgd":
-        return train_plt_stream(MemorySource(data), parameters, seed, crew, progress, lambda plan: None)
+        return train_plt_stream(MemorySource(data), parameters, seed, crew, progress, no_plan)
     trees = []
     vectors = _exact_vectors(data, progress) if parameters.tree == "kmeans" else None
     for tree_seed, shape in _shapes(*_carried(data.labels), parameters, vectors, seed, crew, progress):
@@ -220,4 +220,5 @@ PLT = TrainerSpec(
     parameters=PltParameters,
     train=train_plt,
     estimate=estimate_plt,
+    train_stream=train_plt_stream,
 )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +13,7 @@ from service.kernels.plt_fobos import Shard, Topology, train_shard, used_keys
 from service.trainers.clustering import derived_seed
 from service.trainers.plt_trees import parents_of
 from service.trainers.shape import Shape
-from service.trainers.source import Census, RowSource, windows
+from service.trainers.source import Census, OnPlan, Plan, RowSource, windows
 from service.trainers.spec import TrainingSet
 from service.trainers.work import Crew, Progress
 
@@ -41,30 +39,6 @@ class Descent(NamedTuple):
     epochs: int
     window_rows: int
     prune: float
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a training will take, known before it begins.
-
-    rows, epochs   the file is read so many times
-    weights        an upper bound on the numbers that are trained
-    training_bytes what they and the rows of two windows take; a part of the file that is being read, the
-                   trees and the label names come on top
-    model_bytes    an upper bound on the model; building and writing it takes as much again
-    capped         whether there is no room for all weights: features that a node meets late are left out
-    """
-
-    rows: int
-    epochs: int
-    weights: int
-    training_bytes: int
-    model_bytes: int
-    capped: bool
-
-
-OnPlan = Callable[[Plan], None]
-"""Called once, before the first row is trained on."""
 
 
 class _Room(NamedTuple):

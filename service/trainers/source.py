@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +26,34 @@ class Census(NamedTuple):
     n_nonzeros: int
     label_rows: NDArray[np.int64]
     label_nonzeros: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a training will take, known before it begins.
+
+    rows, epochs   the file is read so many times
+    weights        an upper bound on the numbers that are trained
+    training_bytes what they and the rows of two windows take; a part of the file that is being read, the
+                   trees and the label names come on top
+    model_bytes    an upper bound on the model; building and writing it takes as much again
+    capped         whether there is no room for all weights: features that a node meets late are left out
+    """
+
+    rows: int
+    epochs: int
+    weights: int
+    training_bytes: int
+    model_bytes: int
+    capped: bool
+
+
+OnPlan = Callable[[Plan], None]
+"""Called once, before the first row is trained on."""
+
+
+def no_plan(plan: Plan) -> None:
+    """Say nothing."""
 
 
 class RowSource(Protocol):

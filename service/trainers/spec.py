@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from service.rows import LabelRows, SparseRows
 from service.trainers.parameters import Parameters, Scalar
 from service.trainers.size import SizeEstimate
 from service.trainers.work import Crew, Progress
+
+if TYPE_CHECKING:
+    from service.trainers.source import OnPlan, RowSource
 
 P = TypeVar("P", bound=Parameters)
 
@@ -52,6 +55,8 @@ class TrainerSpec(Generic[P]):
 
     train     the same data, parameters and seed give the same bits, whatever the number of threads
     estimate  the size of the model before its training
+    train_stream  the same on rows that need not fit in memory, saying before what it will take; None for a
+              trainer that cannot
     """
 
     name: str
@@ -59,6 +64,7 @@ class TrainerSpec(Generic[P]):
     parameters: type[P]
     train: Callable[[TrainingSet, P, int, Crew, Progress], Trained]
     estimate: Callable[[TrainingSet, P, int, Crew, Progress], SizeEstimate]
+    train_stream: Callable[[RowSource, P, int, Crew, Progress, OnPlan], Trained] | None = None
 
 
 def check_training_set(data: TrainingSet) -> None:
