@@ -27,7 +27,13 @@ MAY_IMPORT: dict[str, set[str]] = {
         "model_store",
     },
     "service.jobs": {"service.workflows", "model_store"},
+    "service.streaming": {
+        "service.trainers",
+        "service.datasets",
+        "service.features",
+    },
     "service.workflows": {
+        "service.streaming",
         "service.trainers",
         "service.evaluation",
         "service.datasets",
@@ -37,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "service.importers": {"service.features", "service.datasets", "model_store"},
     "service.inference": {"service.kernels", "service.features", "model_store"},
-    "service.trainers": {"service.kernels", "model_store"},
+    "service.trainers": {"service.kernels", "service.evaluation.tree_criteria", "model_store"},
     "service.thresholds": {"service.kernels", "service.db", "service.evaluation", "model_store"},
     "service.evaluation": {"service.kernels", "model_store"},
     "service.features": {"service.kernels", "service.datasets", "model_store"},
