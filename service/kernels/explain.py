@@ -54,7 +54,7 @@ def explain_leaf(
         score_at_once(ensemble, above, indices, values, work)
         score_out[step] = log_link(link, work.margins[node - ensemble.child_ptr[above]])
         for i in range(len(indices)):
-            weight = _weight_at(ensemble, node, indices[i : i + 1], values[i : i + 1], work)
+            weight = weight_at(ensemble, node, indices[i : i + 1], values[i : i + 1], work)
             added_out[step, i] = values[i] * weight
         node = above
     total = np.float32(0.0)
@@ -65,7 +65,7 @@ def explain_leaf(
 
 
 @inlined
-def _weight_at(
+def weight_at(
     ensemble: TreeEnsemble,
     node: int,
     feature: NDArray[np.int32],
