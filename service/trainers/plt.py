@@ -11,7 +11,7 @@ from scipy import sparse
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Tree
-from service.errors import BadParameter
+from service.errors import BadData, BadParameter
 from service.kernels.plt_projection import add_projected
 from service.rows import LabelRows
 from service.trainers.classifiers import Members, Solving, members_of
@@ -103,13 +103,15 @@ def train_plt_stream(
 ) -> Trained:
     """Train by gradient descent on rows that are read for each epoch, and once more for k-means trees.
 
-    Raises BadParameter for another solver than sgd. Memory: `Plan`; the label vectors of k-means trees take 4
+    Raises BadParameter for another solver than sgd, BadData when no row carries a label. Memory: `Plan`; the label vectors of k-means trees take 4
     * PROJECTED bytes a label and are given back before training.
     """
     if parameters.solver != "sgd":
         raise BadParameter(f"solver: expected sgd to train on a stream, found {parameters.solver}")
     census = source.census
     labels = np.flatnonzero(census.label_rows).astype(np.int32)
+    if not len(labels):
+        raise BadData(f"expected rows with labels, found none in {census.n_rows} rows")
     vectors = _projected_vectors(source, progress) if parameters.tree == "kmeans" else None
     shapes = list(_shapes(labels, census.label_rows[labels], parameters, vectors, seed, crew, progress))
     del vectors
