@@ -53,18 +53,17 @@ def f_measures(
         )
     rows, per_label = np.empty((n, 2), np.int64), np.zeros((labels.n_labels, 2), np.int64)
     _count(pred_ptr, pred_labels, labels.indptr, labels.indices, unknown_labels, rows, per_label)
-    value = 1.0 if empty == "one" else 0.0
     return FMeasures(
-        100.0 * float(_f(per_label, value).mean()),
-        100.0 * float(_f(rows.sum(0, keepdims=True), value)[0]),
-        100.0 * float(_f(rows, value).mean()),
+        100.0 * float(f_scores(per_label, empty).mean()),
+        100.0 * float(f_scores(rows.sum(0, keepdims=True), empty)[0]),
+        100.0 * float(f_scores(rows, empty).mean()),
         empty,
     )
 
 
-def _f(counts: NDArray[np.int64], empty: float) -> NDArray[np.float64]:
-    """Return F of each pair (hits, true + predicted)."""
-    f = np.full(len(counts), empty)
+def f_scores(counts: NDArray[np.int64], empty: EmptyConvention) -> NDArray[np.float64]:
+    """Return F in [0, 1] of each pair (hits, true + predicted), int64[n, 2]."""
+    f = np.full(len(counts), 1.0 if empty == "one" else 0.0)
     np.divide(2.0 * counts[:, 0], counts[:, 1], out=f, where=counts[:, 1] > 0)
     return f
 

@@ -28,3 +28,19 @@ def ofo_thresholds(
                 marks[j] += int(truth[i, j]) + int(predicted[j])
                 tau[j] = max((a + hits[j]) / (b + marks[j]), float(bounds[j])) ** (1 / power)
     return tau, hits, marks
+
+
+def f_score(hits: int, marks: int, empty: float) -> float:
+    return 2.0 * hits / marks if marks else empty
+
+
+def label_f(scores: np.ndarray, truth: np.ndarray, threshold: float, empty: float) -> float:
+    """F of one label: scores float[n], truth bool[n]."""
+    predicted = scores >= threshold
+    return f_score(int((predicted & truth).sum()), int(predicted.sum() + truth.sum()), empty)
+
+
+def best_f(scores: np.ndarray, truth: np.ndarray, floor: float, empty: float) -> float:
+    """The best F that any threshold from `floor` to 1 has: every score is tried, and what lies above all."""
+    tried = {floor, 1.0, *(float(s) for s in scores if s >= floor)}
+    return max(label_f(scores, truth, t, empty) for t in tried)

@@ -1,0 +1,57 @@
+"""All labels of many rows that reach their thresholds, part by part, so that memory stays bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.inference.predictor import NodeThresholds, Predictions, PredictOptions
+from service.inference.predictors import AnyPredictor
+from service.rows import SparseRows
+
+PLACES_MAX = 1 << 24
+"""Places for predicted labels at a time: rows of a part times labels of the model."""
+
+
+def predict_parts(
+    predictor: AnyPredictor,
+    rows: SparseRows,
+    threshold_of: Callable[[], float | NodeThresholds],
+    threads: int,
+    on_done: Callable[[int], None],
+) -> Iterator[Predictions]:
+    """Yield the predictions of the rows, one part after the other.
+
+    threshold_of  is asked for the threshold of each part
+    on_done       is told how many rows have been answered
+    """
+    step = max(1, PLACES_MAX // predictor.n_labels)
+    for first in range(0, rows.n_rows, step):
+        on_done(first)
+        options = PredictOptions(top_r=predictor.n_labels, threshold=threshold_of())
+        yield predictor.predict_batch(part_of(rows, first, first + step), options, threads)
+    on_done(rows.n_rows)
+
+
+def predict_all(
+    predictor: AnyPredictor,
+    rows: SparseRows,
+    threshold: float | NodeThresholds,
+    threads: int,
+    on_done: Callable[[int], None],
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return (ptr int64[n + 1], labels int32[..]): all labels of each row that reach the threshold."""
+    ptrs, labels = [np.zeros(1, np.int64)], []
+    for found in predict_parts(predictor, rows, lambda: threshold, threads, on_done):
+        ptrs.append(found.ptr[1:] + ptrs[-1][-1])
+        labels.append(found.labels)
+    return np.concatenate(ptrs), np.concatenate(labels)
+
+
+def part_of(rows: SparseRows, first: int, last: int) -> SparseRows:
+    """Return rows first .. last - 1."""
+    indptr = rows.indptr[first : last + 1]
+    cut = slice(int(indptr[0]), int(indptr[-1]))
+    return SparseRows(indptr - indptr[0], rows.indices[cut], rows.values[cut], rows.n_features)

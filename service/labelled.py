@@ -1,0 +1,44 @@
+"""A labelled file as a version takes it: rows of its features, and true labels by its ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.version import Model
+from service.datasets import read_dataset
+from service.features import load_featurizer
+from service.rows import LabelRows, SparseRows
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with a phase's name, how much of it is done, and how much it is in all."""
+
+
+class Labelled(NamedTuple):
+    """Rows and what is true of them.
+
+    unknown  int32[n], how many more labels each row has that the model lacks
+    """
+
+    rows: SparseRows
+    labels: LabelRows
+    unknown: NDArray[np.int32]
+
+
+def read_labelled(model: Model, data: Path, on_progress: OnProgress) -> Labelled:
+    """Read a labelled file for an opened version. Raises BadInput."""
+    dataset = read_dataset(
+        data,
+        labels=model.labels,
+        n_features=model.manifest.n_features,
+        on_progress=lambda done, total: on_progress("read", done, total),
+    )
+    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
+    on_progress("features", 0, 1)
+    rows = featurizer.transform_dataset(dataset)
+    on_progress("features", 1, 1)
+    return Labelled(rows, dataset.labels, dataset.unknown_labels)

@@ -1,0 +1,211 @@
+"""Tune a version's thresholds on a labelled file: what `xylem thresholds` does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.version import Model
+from service.errors import BadData, BadParameter
+from service.evaluation import EmptyConvention, FMeasures, f_measures
+from service.inference.parts import part_of, predict_all, predict_parts
+from service.inference.predictors import AnyPredictor, make_predictor
+from service.inference.thresholded import Thresholded
+from service.labelled import Labelled, OnProgress, read_labelled
+from service.rows import LabelRows, SparseRows
+from service.thresholds.calibration import fit_power
+from service.thresholds.estimates import ESTIMATES_MAX, EstimateKeeper, Estimates, count_at, mark_hits
+from service.thresholds.fta import fta
+from service.thresholds.ofo import (
+    POWERS,
+    Counters,
+    Start,
+    apply_event,
+    check_start,
+    lower_bounds,
+    no_counts,
+    thresholds_of,
+)
+from service.thresholds.starts import choose_start
+from service.thresholds.sto import sto
+from service.thresholds.tuned import METHODS, Method, Tuned
+
+KAPPA = 0.01
+KAPPA_MIN, KAPPA_MAX = 1e-4, 0.5
+
+_POWER_SHARE = 0.75
+"""Before the power is fitted, estimates are kept as if it were this share of the link's usual one: scores of
+rather too low a probability than of one too high."""
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """What to tune on, and how.
+
+    methods  out of METHODS, one at least
+    valid    the labelled file to tune on: not the one that the version was trained on
+    test     another one, on which what was tuned is only measured
+    empty    the convention of empty labels
+    kappa    estimates of a lower probability are not kept, nor those below a label's lower bound
+    start    the start values of OFO; none: chosen on the validation rows. Its power is not used
+    """
+
+    methods: Sequence[Method]
+    valid: Path
+    test: Path | None = None
+    empty: EmptyConvention = "one"
+    kappa: float = KAPPA
+    start: Start | None = None
+    threads: int = 1
+    estimates_max: int = ESTIMATES_MAX
+
+
+class Outcome(NamedTuple):
+    """What a method found, and how good it is on the rows it was found on and on others."""
+
+    tuned: Tuned
+    validation: FMeasures
+    test: FMeasures | None
+
+
+class _Task(NamedTuple):
+    """All that the methods need."""
+
+    predictor: AnyPredictor
+    valid: Labelled
+    estimates: Estimates
+    bounds: NDArray[np.float32]
+    lower: NDArray[np.float32]
+    power: float
+
+
+def check_request(request: TuneRequest) -> None:
+    """Raise BadParameter for what is unknown or out of its range."""
+    for method in request.methods:
+        if method not in METHODS:
+            raise BadParameter(f"method: expected {', '.join(METHODS)}, found {method!r}")
+    if not request.methods:
+        raise BadParameter(f"method: expected some of {', '.join(METHODS)}, found none")
+    if request.empty not in ("one", "zero"):
+        raise BadParameter(f"empty label convention: expected one or zero, found {request.empty!r}")
+    if not KAPPA_MIN <= request.kappa <= KAPPA_MAX:
+        raise BadParameter(f"kappa: expected a number from {KAPPA_MIN} to {KAPPA_MAX}, found {request.kappa}")
+    if request.start is not None:
+        check_start(request.start)
+
+
+def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[Outcome]:
+    """Tune an opened version by each of the methods; nothing is kept here. Raises BadInput.
+
+    The model is asked once for the estimates of the validation rows, once more by OFO, row by row, as
+    feedback would, and once for the decisions of each method. Deterministic, for any number of threads.
+    """
+    check_request(request)
+    valid = read_labelled(model, request.valid, on_progress)
+    if not len(valid.labels.indices):
+        raise BadData(f"{request.valid}: expected rows with labels of the model, found none")
+    test = None if request.test is None else read_labelled(model, request.test, on_progress)
+    task = _prepare(model, valid, request, on_progress)
+    outcomes = []
+    for method in dict.fromkeys(request.methods):
+        tuned = _tune(task, method, request, on_progress)
+        measured = [
+            None if rows is None else _measure(task.predictor, rows, tuned, request, on_progress)
+            for rows in (valid, test)
+        ]
+        assert measured[0] is not None
+        outcomes.append(Outcome(tuned, measured[0], measured[1]))
+    return outcomes
+
+
+def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: OnProgress) -> _Task:
+    """Ask for the estimates of the validation rows, and learn how to read them."""
+    manifest = model.manifest
+    predictor = make_predictor(model)
+    lower = lower_bounds(model.arrays.get("labels/counts"), manifest.data.rows, manifest.n_labels)
+    kappa = np.maximum(lower, np.float32(request.kappa))
+    usual = POWERS[manifest.link]
+    keeper = EstimateKeeper(kappa ** np.float32(1.0 / (_POWER_SHARE * usual)), request.estimates_max)
+    parts = predict_parts(
+        predictor,
+        valid.rows,
+        lambda: predictor.node_thresholds(keeper.floor),
+        request.threads,
+        lambda done: on_progress("estimates", done, valid.rows.n_rows),
+    )
+    for found in parts:
+        keeper.add(found.ptr, found.labels, found.scores)
+    estimates = keeper.all()
+    power = fit_power(estimates.scores, mark_hits(estimates, valid.labels), usual)
+    bounds = np.maximum(kappa, estimates.floor ** np.float32(power))
+    return _Task(predictor, valid, estimates, bounds, lower, power)
+
+
+def _tune(task: _Task, method: Method, request: TuneRequest, on_progress: OnProgress) -> Tuned:
+    """Find the thresholds of one method."""
+    estimates, truth, empty = task.estimates, task.valid.labels, request.empty
+    if method == "ofo":
+        on_progress("start values", 0, 1)
+        start = request.start or choose_start(estimates, truth, task.bounds, task.power, empty)
+        start = start._replace(power=task.power)
+        on_progress("start values", 1, 1)
+        counters, thresholds = learn(task.predictor, task.valid.rows, truth, start, task.lower, on_progress)
+        return Tuned(method, empty, start, thresholds, counters)
+    on_progress(method, 0, 1)
+    thresholds, one = fta(estimates, truth, task.bounds, task.power, empty)
+    if method == "fta-one":
+        thresholds = one
+    elif method == "sto":
+        floor = task.bounds ** np.float32(1.0 / task.power)
+        thresholds = sto(estimates, truth, floor, np.maximum(one, floor), empty)
+    on_progress(method, 1, 1)
+    start = Start(power=task.power)
+    return Tuned(method, empty, start, thresholds, count_at(estimates, truth, thresholds))
+
+
+def learn(
+    predictor: AnyPredictor,
+    rows: SparseRows,
+    truth: LabelRows,
+    start: Start,
+    lower_bound: NDArray[np.float32],
+    on_progress: OnProgress,
+) -> tuple[Counters, NDArray[np.float32]]:
+    """Run OFO over rows, each predicted under the thresholds that hold then; return counters and thresholds.
+
+    Source: plt-fmeasure.txt, algorithm 2. The same predictions, in the same order, as feedback makes: what is
+    left are the same bits. Cost: a prediction a row, O(predicted + true) labels moved.
+    """
+    counters = no_counts(truth.n_labels)
+    thresholds = thresholds_of(counters, start, lower_bound)
+    traversal = Thresholded(predictor)
+    prepared = traversal.prepare(thresholds)
+    for i in range(rows.n_rows):
+        if i % 100 == 0:
+            on_progress("ofo", i, rows.n_rows)
+        predicted = traversal.predict(prepared, part_of(rows, i, i + 1))
+        true = truth.indices[truth.indptr[i] : truth.indptr[i + 1]]
+        touched = np.empty(len(true) + len(predicted), np.int32)
+        n = apply_event(*counters, *start, lower_bound, thresholds, true, predicted, touched)
+        traversal.move(prepared, touched[:n], thresholds)
+    on_progress("ofo", rows.n_rows, rows.n_rows)
+    return counters, thresholds
+
+
+def _measure(
+    predictor: AnyPredictor, rows: Labelled, tuned: Tuned, request: TuneRequest, on_progress: OnProgress
+) -> FMeasures:
+    """Return the F-measures of the decisions under thresholds."""
+    ptr, labels = predict_all(
+        predictor,
+        rows.rows,
+        predictor.node_thresholds(tuned.thresholds),
+        request.threads,
+        lambda done: on_progress(f"measure {tuned.method}", done, rows.rows.n_rows),
+    )
+    return f_measures(ptr, labels, rows.labels, empty=request.empty, unknown_labels=rows.unknown)

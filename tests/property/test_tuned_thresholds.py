@@ -1,0 +1,169 @@
+"""STO, FTA, and OFO's replay against oracles that try everything, on dense scores."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.rows import LabelRows
+from service.thresholds.calibration import fit_power
+from service.thresholds.estimates import EstimateKeeper, count_at, macro_f, mark_hits
+from service.thresholds.fta import GRID, SUPPORT, fta
+from service.thresholds.ofo import Start
+from service.thresholds.starts import choose_start, replay
+from service.thresholds.sto import sto
+from tests.oracles.thresholds import best_f, label_f, ofo_thresholds
+
+K = 6
+EMPTY = {"one": 1.0, "zero": 0.0}
+
+cases = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 2**31),
+        "n_rows": st.integers(1, 60),
+        "n_values": st.sampled_from([2, 7, 10_000]),
+        "share": st.sampled_from([0.0, 0.05, 0.4]),
+    }
+)
+
+
+def dense(seed, n_rows, n_values, share):
+    """Scores, many of them equal where there are few values, and truth that goes with them."""
+    rng = np.random.default_rng(seed)
+    values = (rng.random(n_values) ** 2).astype(np.float32)
+    scores = rng.choice(values, (n_rows, K))
+    return scores, (rng.random((n_rows, K)) < share) | (rng.random((n_rows, K)) < share * scores)
+
+
+def sparse(scores, truth, floor):
+    keeper = EstimateKeeper(floor)
+    for row in scores:
+        labels = np.flatnonzero(row >= floor).astype(np.int32)
+        keeper.add(np.array([0, len(labels)]), labels, row[labels])
+    rows, labels = np.nonzero(truth)
+    indptr = np.searchsorted(rows, np.arange(len(truth) + 1)).astype(np.int64)
+    return keeper.all(), LabelRows(indptr, labels.astype(np.int32), K)
+
+
+@settings(deadline=None, max_examples=80)
+@given(case=cases, empty=st.sampled_from(["one", "zero"]))
+def test_sto_is_the_best_of_all_cuts(case, empty):
+    scores, truth = dense(**case)
+    floor = np.linspace(0.001, 0.2, K).astype(np.float32)
+    one = np.maximum(floor, np.float32(0.3))
+    estimates, labels = sparse(scores, truth, floor)
+    found = sto(estimates, labels, floor, one, empty)
+    assert np.all((found >= floor) & (found <= 1.0))
+    for j in range(K):
+        best = best_f(scores[:, j], truth[:, j], float(floor[j]), EMPTY[empty])
+        assert label_f(scores[:, j], truth[:, j], found[j], EMPTY[empty]) == pytest.approx(best)
+        if label_f(scores[:, j], truth[:, j], one[j], EMPTY[empty]) == best:
+            assert found[j] == one[j]
+
+
+@settings(deadline=None, max_examples=60)
+@given(case=cases, empty=st.sampled_from(["one", "zero"]), power=st.sampled_from([0.5, 1.0, 2.0]))
+def test_fta_is_the_best_of_the_grid(case, empty, power):
+    scores, truth = dense(**case)
+    bounds = np.linspace(0.01, 0.3, K).astype(np.float32)
+    floor = (bounds.astype(float) ** (1 / power)).astype(np.float32)
+    estimates, labels = sparse(scores, truth, floor)
+    own, one = fta(estimates, labels, bounds, power, empty)
+    grid = np.maximum(np.array(GRID)[:, None], bounds).astype(float) ** (1 / power)
+    grid = grid.astype(np.float32)
+
+    def f(j, t):
+        return label_f(scores[:, j], truth[:, j], t, EMPTY[empty])
+
+    means = [np.mean([f(j, t[j]) for j in range(K)]) for t in grid]
+    assert np.mean([f(j, one[j]) for j in range(K)]) == pytest.approx(max(means))
+    assert any(one.tolist() == t.tolist() for t in grid)
+    for j in range(K):
+        if truth[:, j].sum() < SUPPORT:
+            assert own[j] == one[j]
+        else:
+            assert f(j, own[j]) == pytest.approx(max(f(j, t[j]) for t in grid))
+
+
+@settings(deadline=None, max_examples=40)
+@given(case=cases, power=st.sampled_from([0.5, 1.0]))
+def test_the_replay_is_the_papers_loop(case, power):
+    scores, truth = dense(**case)
+    bounds = np.linspace(0.01, 0.3, K).astype(np.float32)
+    estimates, labels = sparse(scores, truth, (bounds * 0.5) ** np.float32(1 / power))
+    start = Start(2.0, 5.0, power)
+    expected, _, _ = ofo_thresholds(scores, truth, *start, bounds)
+    np.testing.assert_allclose(replay(estimates, labels, bounds, start), expected, rtol=2e-7)
+
+
+def test_start_values_are_those_with_the_best_macro_f():
+    scores, truth = dense(5, 60, 10_000, 0.3)
+    bounds = np.full(K, 0.01, np.float32)
+    estimates, labels = sparse(scores, truth, bounds)
+    chosen = choose_start(estimates, labels, bounds, 1.0, "zero")
+
+    def f(start):
+        return macro_f(count_at(estimates, labels, replay(estimates, labels, bounds, start)), "zero")
+
+    others = [f(Start(a, a * ratio, 1.0)) for a in (1.0, 5.0, 100.0) for ratio in (2.0, 5.0, 100.0)]
+    assert f(chosen) >= max(others) > min(others)
+
+
+def test_counts_are_those_of_every_decision():
+    scores, truth = dense(3, 50, 10_000, 0.3)
+    floor, thresholds = np.full(K, 0.1, np.float32), np.linspace(0.1, 0.9, K).astype(np.float32)
+    estimates, labels = sparse(scores, truth, floor)
+    found = count_at(estimates, labels, thresholds)
+    predicted = scores >= thresholds
+    assert found.hits.tolist() == (predicted & truth).sum(axis=0).tolist()
+    assert found.marks.tolist() == (predicted.sum(axis=0) + truth.sum(axis=0)).tolist()
+    assert found.hits.sum() > 0
+    rows = np.repeat(np.arange(50), np.diff(estimates.ptr))
+    assert mark_hits(estimates, labels).tolist() == truth[rows, estimates.labels].astype(int).tolist()
+
+
+@pytest.mark.parametrize("estimates_max", [1, 40, 139, 140])
+def test_no_more_estimates_are_kept_than_allowed_and_all_above_the_floor(estimates_max):
+    rng = np.random.default_rng(0)
+    scores = rng.permutation(np.arange(1, 141, dtype=np.float32) / 140).reshape(70, 2)
+    keeper = EstimateKeeper(np.zeros(2, np.float32), estimates_max)
+    for first in range(0, 70, 7):
+        part = scores[first : first + 7]
+        kept = part >= keeper.floor
+        ptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+        keeper.add(ptr, np.nonzero(kept)[1].astype(np.int32), part[kept])
+    found = keeper.all()
+    assert len(found.labels) <= estimates_max
+    assert np.diff(found.ptr).tolist() == (scores >= found.floor).sum(axis=1).tolist()
+    assert found.scores.tolist() == scores[scores >= found.floor].tolist()
+    assert (estimates_max == 140) == (found.floor.max() == 0)
+    assert estimates_max == 1 or len(found.labels) > estimates_max / 4
+
+
+def test_equal_scores_that_are_too_many_all_go():
+    keeper = EstimateKeeper(np.zeros(1, np.float32), 3)
+    keeper.add(np.arange(5), np.zeros(4, np.int32), np.full(4, 0.5, np.float32))
+    assert keeper.all().ptr.tolist() == [0] * 5
+    assert keeper.floor[0] > 0.5
+
+
+@pytest.mark.parametrize("power", [0.3, 0.55, 1.0, 2.5])
+def test_the_power_that_scores_were_made_with_is_found(power):
+    rng = np.random.default_rng(1)
+    scores = rng.random(200_000).astype(np.float32)
+    hits = (rng.random(200_000) < scores.astype(float) ** power).astype(np.uint8)
+    assert fit_power(scores, hits, 1.0) == pytest.approx(power, rel=0.02)
+
+
+@pytest.mark.parametrize("hits", [[0, 0], [1, 1], []])
+def test_without_hits_or_misses_the_power_is_the_usual_one(hits):
+    assert fit_power(np.full(len(hits), 0.5, np.float32), np.array(hits, np.uint8), 0.55) == 0.55
+
+
+def test_the_power_stays_in_its_range():
+    certain = np.full(50, 1.0, np.float32), np.array([1] + [0] * 49, np.uint8)
+    never = np.full(50, 1e-30, np.float32), np.array([0] + [1] * 49, np.uint8)
+    assert 0.1 <= fit_power(*never, 1.0) < 0.2
+    assert 9 < fit_power(*certain, 1.0) <= 10.0
