@@ -184,9 +184,10 @@ class Predictor:
         self.predict(SparseRows(np.zeros(_BLOCK_ROWS_MIN + 1, np.int64), *nothing), PredictOptions())
         thresholds = self.node_thresholds(np.ones(self.n_labels, np.float32))
         mask = self.label_mask(deny=())
+        weights = self.node_weights(np.ones(self.n_labels, np.float32))
         for options in (
             PredictOptions(),
-            PredictOptions(exact=True),
+            PredictOptions(exact=True, weights=weights),
             PredictOptions(threshold=1.0, mask=mask),
             PredictOptions(threshold=thresholds),
         ):
@@ -211,21 +212,17 @@ class Predictor:
         labels = np.empty((n_rows, top_r), np.int32)
         scores = np.empty((n_rows, top_r), np.float32)
         costs = np.empty((n_rows, 2), np.int64) if options.costs else _NOT_WANTED
-        lent, (sparse, dense), link = self._lent, self._samples, self._link
         mask = _ALL_ALLOWED if options.mask is None else options.mask
         weight = _ALL_EQUAL if options.weights is None else options.weights.log
-        stop = options.stop
+        search = self._link, beam_width, top_r, mask, weight, *own
+        lent, samples, stop = self._lent, self._samples, options.stop
 
         def answer(first: int, last: int) -> None:
             buffers = self._buffers.take(need)
             if stop is not None:
                 buffers.watch(stop)
-            # fmt: off
-            kernel(
-                lent, sparse, dense, indptr, indices, values, first, last, link, beam_width, top_r, mask, weight,
-                *own, *buffers.lent, counts, labels, scores, costs,
-            )
-            # fmt: on
+            part = lent, *samples, indptr, indices, values, first, last
+            kernel(*part, *search, *buffers.lent, counts, labels, scores, costs)
             if stop is not None:
                 buffers.watch(buffers.work.stop)
             self._buffers.give(buffers)

@@ -152,7 +152,7 @@ def _add_sparse_rows(ensemble: TreeEnsemble, work: Workspace, stage: int) -> np.
 
 
 @inlined
-def _add_dense_rows(ensemble: TreeEnsemble, width: int, work: Workspace, stage: int) -> None:
+def _add_dense_rows(ensemble: TreeEnsemble, width: np.int64, work: Workspace, stage: int) -> None:
     """Add the dense rows found to `margins`, four vectors of children at a time while there are as many.
 
     Of one vector alone every addition would wait for the one before.
