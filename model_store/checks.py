@@ -21,6 +21,9 @@ from model_store.errors import BadNames, Corrupt
 from model_store.jit import inlined, kernel
 from model_store.manifest import Manifest
 from model_store.names import NameTable, check_names
+from model_store.report import read_report
+from model_store.tail import assemble_tail, check_tail, has_tail
+from model_store.taken import at, take
 
 ENSEMBLE = "ensemble"
 LABELS = "labels"
@@ -94,8 +97,11 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
         _check_name_table(group, arrays)
     counts = arrays.get(LABEL_COUNTS)
     if counts is not None and counts.size and counts.min() < 0:
-        raise Corrupt(_at(LABEL_COUNTS, int(counts.argmin())), "a count of rows", counts.min())
+        raise Corrupt(at(LABEL_COUNTS, int(counts.argmin())), "a count of rows", counts.min())
     check_ensemble(manifest, ensemble)
+    if has_tail(arrays):
+        check_tail(assemble_tail(manifest, arrays), manifest.n_features)
+    read_report(arrays)
 
 
 def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[TreeEnsemble, NameTable]:
@@ -127,14 +133,14 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
         "leaf_label": ("int32", (None,)),
         "leaf_value": ("float32", (None,)),
     }
-    ensemble = [_taken(arrays, f"{ENSEMBLE}/{name}", *spec) for name, spec in shapes.items()]
+    ensemble = [take(arrays, f"{ENSEMBLE}/{name}", *spec) for name, spec in shapes.items()]
     labels = NameTable(
-        _taken(arrays, "labels/offsets", "int64", (k + 1,)),
-        _taken(arrays, "labels/utf8", "uint8", (None,)),
-        _taken(arrays, "labels/slots", "int32", (None,)),
+        take(arrays, "labels/offsets", "int64", (k + 1,)),
+        take(arrays, "labels/utf8", "uint8", (None,)),
+        take(arrays, "labels/slots", "int32", (None,)),
     )
     if LABEL_COUNTS in arrays:
-        _taken(arrays, LABEL_COUNTS, "int64", (k,))
+        take(arrays, LABEL_COUNTS, "int64", (k,))
     return TreeEnsemble(*ensemble), labels
 
 
@@ -163,40 +169,18 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble) -> None:
     _refuse(_check_chunks(bits, manifest.n_features))
 
 
-def _taken(
-    arrays: Mapping[str, NDArray[Any]], name: str, dtype: str, shape: tuple[int | None, ...]
-) -> NDArray[Any]:
-    """Return an array as a read-only view, having checked its type and the sizes that are known."""
-    if name not in arrays:
-        raise Corrupt("manifest.json: arrays", f"an array {name}", "none")
-    array = arrays[name]
-    fits = array.ndim == len(shape) and all(
-        size is None or size == found for size, found in zip(shape, array.shape, strict=True)
-    )
-    if array.dtype != dtype or not fits or not array.flags.c_contiguous:
-        sizes = ", ".join("*" if size is None else str(size) for size in shape)
-        raise Corrupt(file_name(name), f"{dtype}[{sizes}]", f"{array.dtype}{list(array.shape)}")
-    view = array.view()
-    view.flags.writeable = False  # one compiled form of every kernel, and nobody writes by mistake
-    return view
-
-
 def _refuse(fault: Fault) -> None:
     number, index, found = fault
     if number:
         name, expected = FAULTS[number]
-        raise Corrupt(_at(f"{ENSEMBLE}/{name}", index), expected, found)
-
-
-def _at(name: str, index: int) -> str:
-    return f"{file_name(name)}[{index}]"
+        raise Corrupt(at(f"{ENSEMBLE}/{name}", index), expected, found)
 
 
 def _check_finite(name: str, array: NDArray[Any]) -> None:
     finite = np.isfinite(array.reshape(-1))
     if not finite.all():
         index = int(finite.argmin())
-        raise Corrupt(_at(name, index), "a finite number", array.reshape(-1)[index])
+        raise Corrupt(at(name, index), "a finite number", array.reshape(-1)[index])
 
 
 def _check_name_table(group: str, arrays: Mapping[str, NDArray[Any]]) -> None:

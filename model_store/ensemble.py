@@ -11,7 +11,9 @@ An inner node owns one *chunk*: (features used at the node) x (its children), on
 The rows of a chunk, one a feature, are found by counting bits (`model_store.bits`) and stored either *sparse*
 (words that each hold a child's position and its weight) or *dense* (one weight a child, padded to LANES).
 
-A leaf of a *label tree* is one label; a leaf of a *decision tree* is a sparse histogram of labels.
+A leaf of a *label tree* is one label; a leaf of a *decision tree* is a sparse histogram of labels. A row that
+goes down a decision tree reaches one leaf or several (LINKS); a label's score is the mean over the trees of
+the mean of its value over the leaves reached that are not empty, 0 for a tree without such a leaf.
 
 Shapes use T trees, N nodes, C chunks, K labels, D features, G = ceil(D / 1024). Indices are int32, offsets
 int64, all arrays C-contiguous and possibly read-only (mapped).
@@ -28,12 +30,23 @@ LANES = 16
 """Dense rows are padded to a multiple of this many children: one vector of the kernels."""
 
 Kind = Literal["label-tree", "decision-tree"]
-Link = Literal["hinge2", "hinge3", "logistic"]
+Link = Literal["hinge2", "hinge3", "logistic", "multiway", "argmax"]
 Weights = Literal["float32", "bfloat16", "int8"]
 
-LINK_CODES: dict[Link, int] = {"hinge2": 0, "hinge3": 1, "logistic": 2}
-"""How a child's margin m becomes its probability given its parent: exp(-max(0, 1 - m)^2),
-exp(-max(0, 1 - m)^3), or 1 / (1 + exp(-m)). The numbers are what the kernels take."""
+LINKS: dict[Kind, tuple[Link, ...]] = {
+    "label-tree": ("hinge2", "hinge3", "logistic"),
+    "decision-tree": ("multiway", "argmax"),
+}
+"""What the margins of a node's children mean, by the kind of the ensemble.
+
+Label trees: how a child's margin m becomes its probability given its parent: exp(-max(0, 1 - m)^2),
+exp(-max(0, 1 - m)^3), or 1 / (1 + exp(-m)). Decision trees: which children a row goes to. *multiway*: every
+child whose margin is > 0, and if there is none, the child of the greatest margin; *argmax*: the child of the
+greatest margin only; of equal margins always the child that comes first. (A binary separator w, b is an
+argmax node whose first child has no weights and bias 0, the second child w and b.)"""
+
+LINK_CODES: dict[Link, int] = {"hinge2": 0, "hinge3": 1, "logistic": 2, "multiway": 3, "argmax": 4}
+"""The numbers that the kernels take."""
 
 
 class TreeEnsemble(NamedTuple):
@@ -70,7 +83,7 @@ class TreeEnsemble(NamedTuple):
                   or uint16      LANES; uint16: bfloat16; padding is zero
                   or int8
     Leaves of decision trees (empty arrays for label trees)
-      leaf_ptr    int64[N + 1] or int64[1]
+      leaf_ptr    int64[N + 1] or int64[1]; a leaf may be empty: it counts in no mean
       leaf_label  int32[..]      ascending within a leaf
       leaf_value  float32[..]    share of the label in the leaf, in [0, 1]
 

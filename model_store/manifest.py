@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 from model_store.arrays import ARRAY_BYTES_MAX, DESCRIPTORS, DIMENSIONS_MAX, HEADER_BYTES_MAX, ArrayInfo
 from model_store.documents import Fields, Scalar, is_scalar, parse, render, seal
-from model_store.ensemble import Kind, Link, Weights
+from model_store.ensemble import LINKS, Kind, Link, Weights
 from model_store.errors import Corrupt, UnsupportedSchema
 from model_store.identifiers import VERSION_MAX
 
@@ -119,13 +119,14 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
     schema_version = fields.integer("schema_version", 1, VERSION_MAX)
     if schema_version != SCHEMA_VERSION:
         raise UnsupportedSchema(f"{MANIFEST}: schema_version", str(SCHEMA_VERSION), schema_version)
+    kind: Kind = fields.choice("kind", get_args(Kind))
     manifest = Manifest(
         schema_version=schema_version,
         model=fields.text("model", r"[a-z0-9][a-z0-9._-]{0,62}"),
         version=fields.integer("version", 1, VERSION_MAX),
         created_at=_time(fields, "created_at"),
-        kind=fields.choice("kind", get_args(Kind)),
-        link=fields.choice("link", get_args(Link)),
+        kind=kind,
+        link=fields.choice("link", LINKS[kind]),
         weights=fields.choice("weights", WEIGHTS),
         n_trees=fields.integer("n_trees", 1, TREES_MAX),
         n_nodes=fields.integer("n_nodes", 1, IDS_MAX),

@@ -12,6 +12,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model_store.store import Store
 from service.api import problems
@@ -25,6 +26,7 @@ from service.api.models import ModelRoutes
 from service.api.openapi import openapi_document
 from service.api.opening import serve_model
 from service.api.predict import PredictRoutes
+from service.api.routing import Direct
 from service.api.work import WorkPool
 from service.inference.live import LiveModels
 from service.logs import log
@@ -66,13 +68,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         work.close()
         batch.close()
 
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
+    app = Service(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.draining = draining
+    app.state.metrics = metrics
     problems.install(app)
-    app.add_middleware(Admission, limits=limits, streams=STREAMS)
-    app.add_middleware(
-        Edge, metrics=metrics, access_log=settings.access_log, draining=draining.is_set
-    )  # the last one added is the outermost
+    routes = []
     for part in (
         PredictRoutes(live, work, metrics, limits),
         batch,
@@ -80,8 +80,26 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         ModelRoutes(live, store),
         DocsRoutes(openapi_document(limits)),
     ):
-        app.router.routes.extend(part.routes())
+        routes += part.routes()
+    app.router.routes += routes
+    admission = Admission(limits, STREAMS)
+    direct = Direct(routes, app.framework)
+    app.edge = Edge(direct, admission, metrics, settings.access_log, draining.is_set)
     return app
+
+
+class Service(FastAPI):
+    """The app. Requests go to its edge, and only those that no route of ours takes come to the framework."""
+
+    edge: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or follow the server's start and stop."""
+        await (self.edge if scope["type"] == "http" else self.framework)(scope, receive, send)
+
+    async def framework(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Do as any FastAPI app does."""
+        await super().__call__(scope, receive, send)
 
 
 def _settle() -> None:

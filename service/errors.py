@@ -15,7 +15,9 @@ XylemError
 └── Unavailable              unavailable: try again later
     ├── Overloaded           overloaded: too much at once
     ├── TimedOut             timed-out: not answered in the time a limit gives
-    └── ModelUnavailable     model-unavailable: the model is in the store, but cannot be served
+    ├── ModelUnavailable     model-unavailable: the model is in the store, but cannot be served
+    └── DatabaseUnavailable  database-unavailable: the database does not answer, or cannot be written
+        └── DatabaseUnsupported  database-unsupported: the database's schema is a newer release's
 """
 
 from __future__ import annotations
@@ -123,3 +125,15 @@ class ModelUnavailable(Unavailable):
     """The model is in the store, but its version cannot be served."""
 
     code = "model-unavailable"
+
+
+class DatabaseUnavailable(Unavailable):
+    """The database does not answer, or cannot be written."""
+
+    code = "database-unavailable"
+
+
+class DatabaseUnsupported(DatabaseUnavailable):
+    """The database has the schema of a newer release."""
+
+    code = "database-unsupported"

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import BadParameter
@@ -69,6 +69,9 @@ class Limits(BaseSettings):
     queue_max: Count = _count(64, "predictions that wait for a thread; one more is answered 503")
     body_seconds_max: Seconds = _seconds(30.0, "seconds to receive headers, a body, or a batch's least bytes")
     request_seconds_max: Seconds = _seconds(30.0, "seconds to answer a predict request once it is received")
+    events_max: Count = _count(1024, "events of a feedback request (a stream has no such limit)")
+    event_id_bytes_max: Count = _count(256, "bytes of an event's id, as UTF-8")
+    event_queue_max: Count = _count(4096, "events that wait to be written; one more is answered 503")
     models_max: Count = _count(1000, "model versions that aliases keep open")
     versions_max: Count = _count(16, "further model versions kept open because requests named them")
 
@@ -85,6 +88,21 @@ class Settings(BaseSettings):
     )
     shutdown_seconds: Seconds = _seconds(30.0, "seconds that requests in flight are given at the end")
     keep_alive_seconds: Seconds = _seconds(75.0, "seconds an idle connection is kept")
+    database_url: str | None = Field(
+        None, description="the database of thresholds and feedback; none: SQLite beside the models"
+    )
+    threshold_refresh_ms: Count = _count(
+        1000, "milliseconds after which a change of thresholds by another process is served here too"
+    )
+    feedback_days_max: Count = _count(
+        30, "days in which feedback to a prediction is taken, and for which event ids are remembered"
+    )
+    token_key: SecretStr | None = Field(
+        None, description="the key that signs prediction ids, or several, separated by commas"
+    )
+    admin_key: SecretStr | None = Field(
+        None, description="the key of `/v1/admin`, or sha256: and its SHA-256 in hex; none: nobody may"
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="the least severe events that are logged"
     )

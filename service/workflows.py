@@ -11,13 +11,16 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_store.identifiers import check_model
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import NameTable, build_names
+from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.datasets import Dataset, read_dataset
+from service.datasets.parts import DataStream
 from service.errors import BadParameter
 from service.evaluation import PredictedRows, Report, Truth, evaluation_report
 from service.features import (
@@ -29,9 +32,13 @@ from service.features import (
     load_featurizer,
     parse_features,
 )
-from service.inference.predictor import PredictOptions, Predictor
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import AnyPredictor, make_predictor
 from service.rows import SparseRows
-from service.trainers import estimate, parse_parameters, train
+from service.streaming import FileSource
+from service.trainers import Trained, estimate, parse_parameters, train, train_stream
+from service.trainers.parameters import Parameters
+from service.trainers.source import OnPlan, no_plan
 
 OnProgress = Callable[[str, int, int], None]
 """Called with a phase's name, how much of it is done, and how much it is in all."""
@@ -61,6 +68,7 @@ class TrainRequest:
 
     parameters  "key=value" each; those that begin with "features." are the features', others the trainer's
     label_names  for numeric data files: line i + 1 is the name of label i
+    stream      read the data again for each pass, and never hold it in memory
     """
 
     trainer: str
@@ -70,6 +78,7 @@ class TrainRequest:
     label_names: Path | None = None
     seed: int = 0
     threads: int = 1
+    stream: bool = False
 
 
 class TrainReport(NamedTuple):
@@ -84,6 +93,17 @@ class TrainReport(NamedTuple):
     metrics: Mapping[str, float]
 
 
+class _Outcome(NamedTuple):
+    """A training's result, and what it was made of; `counts` are the training rows of each label."""
+
+    trained: Trained
+    data: DataInfo
+    names: NameTable
+    featurizer: Featurizer
+    counts: NDArray[np.int64]
+    train_seconds: float
+
+
 class _Prepared(NamedTuple):
     """A training file as the trainer takes it."""
 
@@ -94,38 +114,45 @@ class _Prepared(NamedTuple):
 
 
 def train_and_publish(
-    store: Store, model: str, request: TrainRequest, on_progress: OnProgress = no_progress
+    store: Store,
+    model: str,
+    request: TrainRequest,
+    on_progress: OnProgress = no_progress,
+    on_plan: OnPlan = no_plan,
 ) -> TrainReport:
     """Train on a data file and publish the result as the model's next version.
 
-    `train_seconds` are the trainer's alone, without reading the file and making features of it. Raises
-    BadInput for what cannot be trained on, StoreError when it cannot be published; then nothing is. A store
-    that cannot be written to is refused before anything is read.
+    `train_seconds` are the trainer's alone, without reading the file and making features of it; on a stream
+    they are all but publishing. `on_plan` is told before a training on a stream begins what it will take.
+    Raises BadInput for what cannot be trained on, StoreError when it cannot be published; then nothing is. A
+    store that cannot be written to is refused before anything is read.
     """
     check_model(model)
     parameters = parse_parameters(request.trainer, _parameters_of_trainer(request.parameters))
     store.prepare()
-    prepared = _prepare(request, on_progress)
-    labels = prepared.dataset.labels
-    start = time.perf_counter()
-    trained = train(
-        request.trainer, parameters, prepared.rows, labels, request.seed, request.threads, on_progress
-    )
-    train_seconds = time.perf_counter() - start
-    counts = np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64)
+    if request.stream:
+        outcome = _train_on_stream(request, parameters, on_progress, on_plan)
+    else:
+        outcome = _train_on_all(request, parameters, on_progress)
+    trained = outcome.trained
     draft = Draft(
         kind=trained.kind,
         link=trained.link,
         weights=trained.weights,
-        n_features=prepared.rows.n_features,
+        n_features=outcome.featurizer.n_features,
         trainer=TrainerInfo(request.trainer, trained.parameters),
         seed=request.seed,
-        data=DataInfo(prepared.dataset.source, prepared.dataset.n_rows, prepared.dataset.sha256),
+        data=outcome.data,
         metrics={},
-        features=featurizer_config(prepared.featurizer),
+        features=featurizer_config(outcome.featurizer),
         ensemble=trained.ensemble,
-        labels=prepared.names,
-        extra={**featurizer_arrays(prepared.featurizer), "labels/counts": counts},
+        labels=outcome.names,
+        extra={
+            **featurizer_arrays(outcome.featurizer),
+            "labels/counts": outcome.counts,
+            **trained.extra,
+            **({REPORT: report_array(trained.report)} if trained.report else {}),
+        },
     )
     if request.valid is not None:
         trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
@@ -137,10 +164,50 @@ def train_and_publish(
         model=model,
         version=manifest.version,
         trainer=request.trainer,
-        train_seconds=train_seconds,
+        train_seconds=outcome.train_seconds,
         peak_memory_bytes=peak_memory_bytes(),
         model_bytes=manifest.model_bytes,
         metrics=manifest.metrics,
+    )
+
+
+def _train_on_all(request: TrainRequest, parameters: Parameters, on_progress: OnProgress) -> _Outcome:
+    """Train on a data file read into memory."""
+    prepared = _prepare(request, on_progress)
+    dataset, labels = prepared.dataset, prepared.dataset.labels
+    start = time.perf_counter()
+    trained = train(
+        request.trainer, parameters, prepared.rows, labels, request.seed, request.threads, on_progress
+    )
+    return _Outcome(
+        trained,
+        DataInfo(dataset.source, dataset.n_rows, dataset.sha256),
+        prepared.names,
+        prepared.featurizer,
+        np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
+        time.perf_counter() - start,
+    )
+
+
+def _train_on_stream(
+    request: TrainRequest, parameters: Parameters, on_progress: OnProgress, on_plan: OnPlan
+) -> _Outcome:
+    """Train on a data file that is read again for each pass."""
+    stream = DataStream(request.data, request.label_names)
+    source = FileSource(stream, _parameters_of_features(request.parameters), on_progress)
+    start = time.perf_counter()
+    trained = train_stream(
+        request.trainer, parameters, source, request.seed, request.threads, on_progress, on_plan
+    )
+    census = source.census
+    names = stream.label_names or [str(label) for label in range(len(census.label_rows))]
+    return _Outcome(
+        trained,
+        DataInfo(stream.path.name, census.n_rows, stream.sha256),
+        build_names(names),
+        source.featurizer,
+        census.label_rows,
+        time.perf_counter() - start,
     )
 
 
@@ -163,7 +230,7 @@ def _metrics(model: Model, data: Path, threads: int, on_progress: OnProgress) ->
 
 def _measure(
     model: Model, data: Path, threads: int, on_progress: OnProgress
-) -> tuple[Report, Predictor, SparseRows]:
+) -> tuple[Report, AnyPredictor, SparseRows]:
     """Return the figures of a version on a labelled file but for its speed, and what to measure that with."""
     manifest = model.manifest
     dataset = read_dataset(
@@ -176,7 +243,7 @@ def _measure(
     on_progress("features", 0, 1)
     rows = featurizer.transform_dataset(dataset)
     on_progress("features", 1, 1)
-    predictor = Predictor(model)
+    predictor = make_predictor(model)
     ranked = predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), threads)
     report = evaluation_report(
         PredictedRows(ranked.ptr, ranked.labels),
@@ -188,7 +255,9 @@ def _measure(
     return report, predictor, rows
 
 
-def _decided(predictor: Predictor, rows: SparseRows, threads: int, on_progress: OnProgress) -> PredictedRows:
+def _decided(
+    predictor: AnyPredictor, rows: SparseRows, threads: int, on_progress: OnProgress
+) -> PredictedRows:
     """Return all labels at the threshold, predicted in parts so that memory stays bounded."""
     options = PredictOptions(top_r=predictor.n_labels, threshold=THRESHOLD_UNTUNED)
     step = max(1, _DECIDED_MAX // predictor.n_labels)
@@ -209,7 +278,7 @@ def _part(rows: SparseRows, first: int, last: int) -> SparseRows:
     return SparseRows(indptr - indptr[0], rows.indices[cut], rows.values[cut], rows.n_features)
 
 
-def _us_per_row(predictor: Predictor, rows: SparseRows, on_progress: OnProgress) -> float:
+def _us_per_row(predictor: AnyPredictor, rows: SparseRows, on_progress: OnProgress) -> float:
     """Return the microseconds a row takes in a batch on one thread: the median of a few runs."""
     options = PredictOptions(top_r=TOP_R)
     seconds: list[float] = []

@@ -59,6 +59,20 @@ def _histogram(rng: np.random.Generator, n_labels: int) -> tuple[np.ndarray, np.
     return labels, rng.random(len(labels)).astype(np.float32)
 
 
+def random_tail(seed: int, n_labels: int, n_features: int, gamma: float = 30.0) -> dict[str, np.ndarray]:
+    """Tail arrays with random mean rows; some labels have none."""
+    rng = np.random.default_rng(seed)
+    used = rng.random((n_labels, n_features)) < rng.choice([0.0, 0.2, 0.5], (n_labels, 1))
+    mean = np.where(used, rng.random(used.shape) / np.sqrt(n_features), 0).astype(np.float32)
+    return {
+        "tail/ptr": np.concatenate([[0], np.cumsum(used.sum(axis=1))]).astype(np.int64),
+        "tail/features": np.nonzero(used)[1].astype(np.int32),
+        "tail/values": mean[used],
+        "tail/norm2": (mean * mean).sum(axis=1),
+        "tail/parameters": np.array([0.8, gamma], np.float32),
+    }
+
+
 def small_draft(
     seed: int = 0,
     *,
@@ -78,7 +92,7 @@ def small_draft(
     ]
     fields: dict[str, Any] = {
         "kind": kind,
-        "link": "hinge2",
+        "link": "hinge2" if kind == "label-tree" else "multiway",
         "weights": weights,
         "n_features": n_features,
         "trainer": TrainerInfo("label-tree", {"leaf_size": 100, "epsilon": 0.1, "weights": weights}),

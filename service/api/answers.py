@@ -3,45 +3,76 @@
 from __future__ import annotations
 
 import itertools
-import os
+from collections.abc import Sequence
+
+import orjson
 
 from model_store.names import NameTable, name_of
 from service.api.served import Served
-from service.api.wire import ExplainedTree, LabelExplanation, NamedLabel, Prediction
-from service.inference.explain import PathNode
+from service.api.wire import (
+    ExplainedLeaf,
+    ExplainedTree,
+    FeatureContribution,
+    LabelExplanation,
+    Prediction,
+    RoutedLabelExplanation,
+    RoutedNode,
+    dump,
+)
+from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, RoutedExplanation
 from service.inference.predictor import Predictions
 from service.rows import SparseRows
 
-_PROCESS = os.urandom(8).hex()
-_SERIAL = itertools.count(1)
 
-
-def new_prediction_id() -> str:
-    """Return an identity that no other prediction has, of this process or another. Opaque to clients."""
-    return f"{_PROCESS}-{next(_SERIAL):x}"
-
-
-def name_labels(found: Predictions, names: NameTable) -> list[Prediction]:
-    """Return a prediction a row of `found`."""
-    ids = found.labels
-    starts, ends = names.offsets[ids].tolist(), names.offsets[ids + 1].tolist()
-    utf8 = names.utf8.data
-    labels: list[NamedLabel] = [
-        {"label": str(utf8[start:end], "utf-8"), "id": label, "score": score}
-        for start, end, label, score in zip(starts, ends, ids.tolist(), found.scores, strict=True)
-    ]
+def name_labels(
+    found: Predictions, ids: Sequence[str], served: Served, explanations: Sequence[bytes] | None = None
+) -> list[Prediction]:
+    """Return a prediction a row of `found`, with its id; `explanations` has the JSON of each of its labels."""
+    scores = dump(found.scores)[1:-1].split(b",")
+    begun = map(served.label_texts.__getitem__, found.labels.tolist())
+    labels = [begin + score + b"}" for begin, score in zip(begun, scores, strict=False)]
+    if explanations is not None:
+        labels = [
+            b'%b,"explanation":%b}' % (label[:-1], explanation)
+            for label, explanation in zip(labels, explanations, strict=True)
+        ]
     return [
-        {"labels": labels[start:end], "prediction_id": new_prediction_id(), "exact": found.exact}
-        for start, end in itertools.pairwise(found.ptr.tolist())
+        {
+            "labels": orjson.Fragment(b"[%b]" % b",".join(labels[start:end])),
+            "prediction_id": identity,
+            "exact": found.exact,
+        }
+        for identity, (start, end) in zip(ids, itertools.pairwise(found.ptr.tolist()), strict=True)
     ]
 
 
-def explain_labels(predictions: list[Prediction], rows: SparseRows, served: Served) -> None:
-    """Add to each label of the predictions, one a row of `rows`, its explanation."""
-    for row, prediction in enumerate(predictions):
-        for label in prediction["labels"]:
-            trees = served.predictor.explain(rows, row, label["id"]).trees
-            label["explanation"] = LabelExplanation(trees=[_tree(path, served.features) for path in trees])
+def explain_labels(found: Predictions, rows: SparseRows, served: Served) -> list[bytes]:
+    """Return the JSON of the explanation of each label that was found for `rows`."""
+    explanations = []
+    for row, (start, end) in enumerate(itertools.pairwise(found.ptr.tolist())):
+        for label in found.labels[start:end].tolist():
+            why = served.predictor.explain(rows, row, label)
+            if isinstance(why, RoutedExplanation):
+                leaves = [_leaf(leaf, served.features) for leaf in why.leaves]
+                explanations.append(dump(RoutedLabelExplanation(leaves=leaves)))
+            else:
+                trees = [_tree(path, served.features) for path in why.trees]
+                explanations.append(dump(LabelExplanation(trees=trees)))
+    return explanations
+
+
+def _leaf(leaf: ReachedLeaf, names: NameTable | None) -> ExplainedLeaf:
+    path: list[RoutedNode] = [
+        {"node": node.node, "margin": node.margin, "features": _features(node.features, names)}
+        for node in leaf.path
+    ]
+    return {
+        "tree": leaf.tree,
+        "leaf": leaf.leaf,
+        "value": leaf.value,
+        "weight": leaf.weight,
+        "path": path,
+    }
 
 
 def _tree(path: list[PathNode], names: NameTable | None) -> ExplainedTree:
@@ -51,14 +82,18 @@ def _tree(path: list[PathNode], names: NameTable | None) -> ExplainedTree:
                 "node": node.node,
                 "probability": node.probability,
                 "score": node.score,
-                "features": [
-                    {
-                        "feature": str(share.feature) if names is None else name_of(names, share.feature),
-                        "contribution": share.contribution,
-                    }
-                    for share in node.features
-                ],
+                "features": _features(node.features, names),
             }
             for node in path
         ]
     }
+
+
+def _features(shares: list[FeatureShare], names: NameTable | None) -> list[FeatureContribution]:
+    return [
+        {
+            "feature": str(share.feature) if names is None else name_of(names, share.feature),
+            "contribution": share.contribution,
+        }
+        for share in shares
+    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import NamedTuple
 
 from service.api.answers import explain_labels, name_labels
 from service.api.lines import Block
@@ -12,20 +11,13 @@ from service.api.parse import Instance, Line, parse_line
 from service.api.problems import describe_error
 from service.api.rows import fault_of, transform
 from service.api.served import Served
+from service.api.streams import Answered
 from service.api.wire import dump_line
 from service.errors import BadInput, LimitExceeded
 from service.features import Featurizer
 from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
 from service.settings import Limits
-
-
-class Answered(NamedTuple):
-    """The answers of a block: a line for each of its lines, and how many were predicted and how many bad."""
-
-    lines: bytes
-    n_rows: int
-    n_bad: int
 
 
 def answer_block(
@@ -35,10 +27,8 @@ def answer_block(
     lines = [_parse(line, limits) for line in block.lines]
     rows, faults = _to_rows([line.instance for line in lines if isinstance(line, Line)], served.featurizer)
     found = served.predictor.predict_batch(rows, options, 1)
-    named = name_labels(found, served.labels)
-    if explain:
-        explain_labels(named, rows, served)
-    predictions = iter(named)
+    explanations = explain_labels(found, rows, served) if explain else None
+    predictions = iter(name_labels(found, served, explanations))
     next_fault = iter(faults)
     answers = []
     for number, line in zip(count(block.first), lines, strict=False):

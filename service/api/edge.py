@@ -1,4 +1,4 @@
-"""The outside of every request: its id, its log line, its figures, and the answer to what nobody foresaw."""
+"""The outside of every request: its id, its admission, its log line, its figures, the answer to an error."""
 
 from __future__ import annotations
 
@@ -7,30 +7,43 @@ import os
 import re
 import time
 from collections.abc import Callable
+from itertools import count
 
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from model_store.errors import StoreError
+from service.api.admission import Admission
+from service.api.exchange import Exchange
 from service.api.metrics import Metrics
-from service.api.problems import problem_response
+from service.api.problems import error_response, problem_response
+from service.errors import XylemError
 from service.logs import log
 
 CLIENT_GONE = 499
 """The status logged for a request whose client left before the answer."""
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_PROCESS = os.urandom(8).hex()
+_SERIAL = count(1)
 
 
 class Edge:
-    """ASGI middleware around all others.
+    """ASGI middleware around everything else.
 
     draining   whether the server is about to stop: connections are then closed after their answer
     """
 
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, access_log: bool, draining: Callable[[], bool]
+        self,
+        app: ASGIApp,
+        admission: Admission,
+        metrics: Metrics,
+        access_log: bool,
+        draining: Callable[[], bool],
     ) -> None:
         self._app = app
+        self._admission = admission
         self._metrics = metrics
         self._access_log = access_log
         self._draining = draining
@@ -40,36 +53,41 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _request_id(scope)
-        scope["request_id"] = request_id.decode()
-        status = 0
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = [*message["headers"], (b"x-request-id", request_id)]
-                if self._draining():
-                    headers.append((b"connection", b"close"))
-                message = {**message, "headers": headers}
-            await send(message)
-
         started = time.perf_counter()
-        self._metrics.in_flight.inc()
+        scope["request_id"] = request_id = _request_id(scope)
+        bytes_max = self._admission.bytes_max(scope)
+        exchange = Exchange(scope, receive, send, request_id, bytes_max, self._draining())
+        admitted = self._admission.enter(scope)
+        self._metrics.in_flight += 1
         try:
-            await self._app(scope, receive, send_with_id)
+            if not admitted:
+                raise self._admission.refusal()
+            exchange.check_declared()
+            await self._app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
-            status = CLIENT_GONE
+            exchange.status = CLIENT_GONE
         except Exception as error:
+            await self._answer_error(scope, exchange, error)
+        finally:
+            if admitted:
+                self._admission.leave()
+            self._metrics.in_flight -= 1
+            self._record(scope, exchange.status, time.perf_counter() - started)
+
+    async def _answer_error(self, scope: Scope, exchange: Exchange, error: Exception) -> None:
+        """Answer with the error's problem; raise it again, logged, when an answer has begun already."""
+        foreseen = isinstance(error, XylemError | StoreError)
+        if not foreseen or exchange.status:
             log(logging.ERROR, "failure", request_id=scope["request_id"], error=error)
-            if status:
-                raise
+        if exchange.status:
+            raise error
+        if foreseen:
+            answer = error_response(scope, error)
+        else:
             scope["error_code"] = "internal-error"
             detail = "the service failed; its log has the request's id"
-            await problem_response(scope, "internal-error", detail)(scope, receive, send_with_id)
-        finally:
-            self._metrics.in_flight.dec()
-            self._record(scope, status, time.perf_counter() - started)
+            answer = problem_response(scope, "internal-error", detail)
+        await answer(scope, exchange.receive, exchange.send)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         """Count the request and log it."""
@@ -90,9 +108,9 @@ class Edge:
             )
 
 
-def _request_id(scope: Scope) -> bytes:
+def _request_id(scope: Scope) -> str:
     """Return the id that the client gave the request if it is a sane one, else a new one."""
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
-            return bytes(value)
-    return os.urandom(12).hex().encode()
+            return str(value, "ascii")
+    return f"{_PROCESS}{next(_SERIAL):08x}"

@@ -2,59 +2,67 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from service.inference.live import LiveStatus
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
+class _Timing:
+    """The requests of one route that were answered by one status.
+
+    counts   of those that took at most so many _SECONDS and longer than the bound before; the last: of longer
+    """
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_SECONDS) + 1)
+        self.seconds = 0.0
+
+
 class Metrics:
-    """The figures of one app."""
+    """The figures of one app. What requests count are plain numbers, without locks: event loop only."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
-        self._requests = Counter(
-            "xylem_requests_total", "Requests answered.", ("route", "status"), registry=self.registry
-        )
-        self._seconds = Histogram(
-            "xylem_request_seconds",
-            "Time from a request's headers to the end of its answer.",
-            ("route",),
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self._errors = Counter(
-            "xylem_errors_total", "Requests refused or failed, by code.", ("code",), registry=self.registry
-        )
-        self._rows = Counter("xylem_rows_total", "Instances predicted.", ("model",), registry=self.registry)
-        self.in_flight = Gauge("xylem_requests_in_flight", "Requests being answered.", registry=self.registry)
-        self.lines_bad = Counter(
-            "xylem_batch_lines_bad_total", "Lines of batches answered by an error.", registry=self.registry
-        )
-        self._of_request = lru_cache(maxsize=1024)(self._children)
+        self.registry.register(_RequestCollector(self))
+        self.in_flight = 0
+        self.lines_bad = 0
+        self.rows: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.timings: defaultdict[tuple[str, int], _Timing] = defaultdict(_Timing)
 
     def record_request(self, route: str, status: int, code: str | None, seconds: float) -> None:
         """Count an answered request."""
-        requests, timing = self._of_request(route, status)
-        requests.inc()
-        timing.observe(seconds)
+        timing = self.timings[route, status]
+        timing.counts[bisect_left(_SECONDS, seconds)] += 1
+        timing.seconds += seconds
         if code is not None:
-            self._errors.labels(code).inc()
+            self.errors[code] += 1
 
     def record_rows(self, model: str, n_rows: int) -> None:
         """Count predicted instances."""
-        self._rows.labels(model).inc(n_rows)
+        self.rows[model] += n_rows
 
     def watch(self, status: Callable[[], LiveStatus], ready: Callable[[], bool]) -> None:
         """Report the live models, read when the figures are."""
@@ -64,8 +72,43 @@ class Metrics:
         """Return the figures in Prometheus's text format."""
         return generate_latest(self.registry)
 
-    def _children(self, route: str, status: int) -> tuple[Counter, Histogram]:
-        return self._requests.labels(route, str(status)), self._seconds.labels(route)
+
+class _RequestCollector(Collector):
+    """What requests counted."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        metrics = self._metrics
+        requests = CounterMetricFamily("xylem_requests", "Requests answered.", labels=("route", "status"))
+        seconds = HistogramMetricFamily(
+            "xylem_request_seconds",
+            "Time from a request's headers to the end of its answer.",
+            labels=("route",),
+        )
+        routes: defaultdict[str, list[_Timing]] = defaultdict(list)
+        for (route, status), timing in metrics.timings.items():
+            requests.add_metric((route, str(status)), sum(timing.counts))
+            routes[route].append(timing)
+        for route, timings in routes.items():
+            counts = accumulate(map(sum, zip(*(timing.counts for timing in timings), strict=True)))
+            buckets = list(zip((*map(floatToGoString, _SECONDS), "+Inf"), counts, strict=True))
+            seconds.add_metric((route,), buckets, sum(timing.seconds for timing in timings))
+        errors = CounterMetricFamily("xylem_errors", "Requests refused or failed, by code.", labels=("code",))
+        for code, n in metrics.errors.items():
+            errors.add_metric((code,), n)
+        rows = CounterMetricFamily("xylem_rows", "Instances predicted.", labels=("model",))
+        for model, n in metrics.rows.items():
+            rows.add_metric((model,), n)
+        yield from (requests, seconds, errors, rows)
+        yield GaugeMetricFamily(
+            "xylem_requests_in_flight", "Requests being answered.", value=metrics.in_flight
+        )
+        yield CounterMetricFamily(
+            "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad
+        )
 
 
 class _LiveCollector(Collector):

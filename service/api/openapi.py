@@ -394,8 +394,28 @@ def _explanation_schemas() -> Json:
             _ref("ExplainedNode"), description="from below the root; empty if the tree lacks the label"
         )
     }
+    routed = {
+        "node": {"type": "integer"},
+        "margin": {**number, "description": "by which the instance was sent to the node"},
+        "features": node["features"],
+    }
+    leaf = {
+        "tree": {"type": "integer"},
+        "leaf": {"type": "integer"},
+        "value": {**number, "description": "of the label in the leaf"},
+        "weight": {**number, "description": "of the leaf; the sum of weight * value is the score"},
+        "path": _array(_ref("RoutedNode"), description="from below the root"),
+    }
     return {
-        "LabelExplanation": _object(["trees"], {"trees": _array(_ref("ExplainedTree"))}),
+        "LabelExplanation": {
+            "oneOf": [
+                _object(["trees"], {"trees": _array(_ref("ExplainedTree"))}),
+                _object(["leaves"], {"leaves": _array(_ref("ExplainedLeaf"))}),
+            ],
+            "description": "trees for a model of label trees, leaves for one of decision trees",
+        },
+        "ExplainedLeaf": _object(list(leaf), leaf),
+        "RoutedNode": _object(list(routed), routed),
         "ExplainedTree": _object(["path"], tree),
         "ExplainedNode": _object(list(node), node),
         "FeatureContribution": _object(list(share), share),

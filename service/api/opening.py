@@ -6,22 +6,37 @@ import contextlib
 
 from model_store.names import name_of
 from model_store.version import Model
+from service.api.identities import PredictionIds
+from service.api.labels import LabelTexts
+from service.api.learning import Learning, live_thresholds
 from service.api.parse import NamedInstance, Options, PredictQuery, RawInstance, TextInstance
 from service.api.predict import answer_query
 from service.api.served import Served
 from service.errors import BadInstance
 from service.features import feature_names, load_featurizer
-from service.inference.predictor import Predictor
+from service.inference.predictors import make_predictor
 
 
-def serve_model(model: Model) -> Served:
-    """Return what serves a version. Blocking. Raises Corrupt, and Unavailable for a kind not served yet."""
+def serve_model(model: Model, learning: Learning | None = None) -> Served:
+    """Return what serves a version. Blocking. Raises Corrupt."""
     manifest = model.manifest
-    predictor = Predictor(model)
+    predictor = make_predictor(model)
     predictor.warm_up()
     featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
     features = feature_names(manifest.features, model.arrays)
-    served = Served(manifest.model, manifest.version, predictor, featurizer, model.labels, features)
+    texts = LabelTexts(model.labels)
+    thresholds = learning.thresholds_of(model, predictor) if learning else live_thresholds(model, predictor)
+    served = Served(
+        manifest.model,
+        manifest.version,
+        predictor,
+        featurizer,
+        model.labels,
+        texts,
+        features,
+        thresholds,
+        PredictionIds(thresholds, lambda: learning.tokens if learning else None),
+    )
     _warm_up(served)
     return served
 

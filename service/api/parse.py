@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from service.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from service.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
 from service.settings import Limits
 
 TUNED: Literal["tuned"] = "tuned"
@@ -73,8 +73,10 @@ class Line(NamedTuple):
     identity: str | int | None
 
 
+_DEFAULT = Options()
 _OPTION_KEYS = frozenset(Options._fields)
 _PREDICT_KEYS = _OPTION_KEYS | {"instances"}
+_PLAIN_KEYS = frozenset({"instances", "top_r", "beam_width"})
 _LISTS = ("allow_labels", "deny_labels")
 
 
@@ -91,7 +93,7 @@ def parse_predict(body: bytes, limits: Limits) -> PredictQuery:
     if not items:
         raise BadRequest("expected at least one instance, found none").at("instances")
     _check_limit(len(items), "instances", limits.instances_max, "instances_max", "instances")
-    instances = [_instance(item, f"instances[{i}]", limits) for i, item in enumerate(items)]
+    instances = _instances(items, limits)
     options = _options(fields, limits)
     n_labels = len(instances) * options.top_r
     _check_limit(n_labels, "labels asked for", limits.answer_labels_max, "answer_labels_max", "top_r")
@@ -107,7 +109,7 @@ def parse_line(line: bytes, limits: Limits) -> Line:
     identity = fields.pop("id", None)
     if identity is not None and type(identity) not in (str, int):
         raise BadRequest(f"expected a string or an integer, found {_found(identity)}").at("id")
-    return Line(_instance(fields, "", limits), identity)
+    return Line(_instance(fields, limits), identity)
 
 
 def parse_options(query_string: bytes, limits: Limits) -> Options:
@@ -156,33 +158,49 @@ def _query_value(text: str) -> Any:
 
 
 def _options(fields: dict[str, Any], limits: Limits) -> Options:
-    """Return the options among `fields`, whose keys are known."""
-    default = Options()
+    """Return the options among `fields`, whose keys are known; of most requests two at most."""
+    get = fields.get
+    top_r = _count(get("top_r", _DEFAULT.top_r), "top_r", limits.top_r_max)
+    beam_width = _count(get("beam_width", _DEFAULT.beam_width), "beam_width", limits.beam_width_max)
+    if fields.keys() <= _PLAIN_KEYS:
+        return Options(top_r, beam_width=beam_width)
     return Options(
-        top_r=_count(fields.get("top_r", default.top_r), "top_r", limits.top_r_max),
-        threshold=_threshold(fields.get("threshold")),
-        beam_width=_count(fields.get("beam_width", default.beam_width), "beam_width", limits.beam_width_max),
-        exact=_boolean(fields.get("exact", default.exact), "exact"),
-        allow_labels=_names(fields.get("allow_labels"), "allow_labels", limits),
-        deny_labels=_names(fields.get("deny_labels"), "deny_labels", limits),
-        explain=_boolean(fields.get("explain", default.explain), "explain"),
-        deadline_ms=_deadline(fields.get("deadline_ms"), limits),
+        top_r=top_r,
+        threshold=_threshold(get("threshold")),
+        beam_width=beam_width,
+        exact=_boolean(get("exact", _DEFAULT.exact), "exact"),
+        allow_labels=_names(get("allow_labels"), "allow_labels", limits),
+        deny_labels=_names(get("deny_labels"), "deny_labels", limits),
+        explain=_boolean(get("explain", _DEFAULT.explain), "explain"),
+        deadline_ms=_deadline(get("deadline_ms"), limits),
     )
 
 
-def _instance(value: Any, path: str, limits: Limits) -> Instance:
-    """Return the instance that `value`, found at `path`, is."""
-    fields = _object(value, path)
+def _instances(items: list[Any], limits: Limits) -> list[Instance]:
+    """Return the instances of a request; their places are only written for one that is refused."""
+    instances: list[Instance] = []
+    try:
+        for item in items:
+            instances.append(_instance(item, limits))
+    except BadInput as fault:
+        place = f"instances[{len(instances)}]"
+        raise fault.at(_join(place, fault.path) if fault.path else place) from None
+    return instances
+
+
+def _instance(value: Any, limits: Limits) -> Instance:
+    """Return the instance that `value` is. The paths of what it raises begin at the instance."""
+    fields = _object(value, "")
     if len(fields) == 1:
         if "text" in fields:
-            return TextInstance(_text(fields["text"], _join(path, "text"), limits))
+            return TextInstance(_text(fields["text"], "text", limits))
         if "features" in fields:
-            return NamedInstance(_features(fields["features"], _join(path, "features"), limits))
+            return NamedInstance(_features(fields["features"], "features", limits))
     if len(fields) == 2 and "indices" in fields and "values" in fields:
-        return _raw(fields["indices"], fields["values"], path, limits)
-    _refuse_unknown(fields, frozenset(_KINDS), path)
+        return _raw(fields["indices"], fields["values"], limits)
+    _refuse_unknown(fields, frozenset(_KINDS), "")
     found = " and ".join(key for key in _KINDS if key in fields) or "none of them"
-    raise BadRequest(f"expected {_SHAPE}, found {found}").at(path)
+    raise BadRequest(f"expected {_SHAPE}, found {found}").at("")
 
 
 def _text(value: Any, path: str, limits: Limits) -> str:
@@ -192,17 +210,16 @@ def _text(value: Any, path: str, limits: Limits) -> str:
     return value
 
 
-def _raw(indices: Any, values: Any, path: str, limits: Limits) -> RawInstance:
-    indices_path, values_path = _join(path, "indices"), _join(path, "values")
-    indices = _array(indices, indices_path)
-    values = _array(values, values_path)
+def _raw(indices: Any, values: Any, limits: Limits) -> RawInstance:
+    indices = _array(indices, "indices")
+    values = _array(values, "values")
     if len(indices) != len(values):
         raise BadRequest(f"expected as many values as indices, {len(indices)}, found {len(values)}").at(
-            values_path
+            "values"
         )
-    _check_limit(len(indices), "features", limits.features_max, "features_max", path)
-    _check_types(indices, _INTEGERS, "an integer", indices_path)
-    _check_types(values, _NUMBERS, "a number", values_path)
+    _check_limit(len(indices), "features", limits.features_max, "features_max", "")
+    _check_types(indices, _INTEGERS, "an integer", "indices")
+    _check_types(values, _NUMBERS, "a number", "values")
     return RawInstance(indices, values)
 
 

@@ -85,14 +85,12 @@ def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | 
     rows = to_rows(query.instances, served.featurizer)
     options = to_options(query.options, served, stop)
     found = served.predictor.predict(rows, options)
-    predictions = name_labels(found, served.labels)
-    if query.options.explain:
-        explain_labels(predictions, rows, served)
+    explanations = explain_labels(found, rows, served) if query.options.explain else None
     return {
         "model": served.name,
         "version": served.version,
         "threshold_epoch": None,
-        "predictions": predictions,
+        "predictions": name_labels(found, served, explanations),
     }
 
 

@@ -86,6 +86,8 @@ PROBLEMS: dict[str, Problem] = {
     "timed-out": Problem(503, "The answer took longer than the limit"),
     "unavailable": Problem(503, "Try again later"),
     "model-unavailable": Problem(503, "The model's version cannot be served"),
+    "database-unavailable": Problem(503, "The database does not answer"),
+    "database-unsupported": Problem(503, "The database has the schema of a newer release"),
     "model-corrupt": Problem(503, "The model's files are damaged"),
     "model-schema-unsupported": Problem(503, "The model's format is one that this release does not know"),
     "store-unreadable": Problem(503, "The store cannot be read"),

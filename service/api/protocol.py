@@ -7,7 +7,11 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.api.admission import BODY_IS_HERE
 from service.settings import Limits
+
+_WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
+"""The ASGI extensions of a request that has been received."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -27,8 +31,9 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._late: asyncio.TimerHandle | None = None
         self._in_head = True
+        self._bare_bytes = 0
         self._unwanted_bytes = 0
-        self._begin_head()
+        self._close_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
@@ -36,20 +41,24 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Hand received bytes to the parser, unless too many came without the end of a head or any body."""
+        """Hand received bytes to the parser, unless too many came without the end of a head or any body.
+
+        Start to wait for the rest of a head that they leave open; most requests come in one piece, and need
+        no timer.
+        """
         if self._bare_bytes > self.limits.head_bytes_max:
             self._refuse()
             return
         self._bare_bytes += len(data)
         super().data_received(data)
+        if self._late is None and (self._in_head or self._is_idle):
+            self._close_later()
 
     def on_message_begin(self) -> None:
-        """Start to wait for the rest of a head."""
+        """Begin a head."""
         super().on_message_begin()
         self._in_head = True
         self._unwanted_bytes = 0
-        if self._late is None:
-            self._begin_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header; of a trailer nothing."""
@@ -59,7 +68,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Stop waiting: the head is there. Raises ValueError, for the parser, when it is too long."""
         self._end_head()
-        n_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        n_bytes = len(self.url) + sum([len(name) + len(value) for name, value in self.headers])
         if n_bytes > self.limits.head_bytes_max:
             raise ValueError(n_bytes)
         super().on_headers_complete()
@@ -77,9 +86,16 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.close()
 
     def on_message_complete(self) -> None:
-        """Stop waiting: the request is there."""
+        """Stop waiting: the request is there, which its app may want to know."""
         self._end_head()
         super().on_message_complete()
+        self.scope["extensions"] = _WHOLE  # type: ignore[typeddict-item]
+
+    @property
+    def _is_idle(self) -> bool:
+        """Return whether no request is being answered, and no timer of uvicorn's waits for the next."""
+        is_done = self.cycle is None or self.cycle.response_complete
+        return is_done and not self.pipeline and self.timeout_keep_alive_task is None
 
     def _refuse(self) -> None:
         """End the connection, with an answer unless another one may be on its way."""
@@ -89,10 +105,6 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self._end_head()
             self.transport.close()
-
-    def _begin_head(self) -> None:
-        self._bare_bytes = 0
-        self._close_later()
 
     def _close_later(self) -> None:
         self._late = self.loop.call_later(self.limits.body_seconds_max, self.transport.close)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.api.parse import Instance, NamedInstance, Options, RawInstance, TextInstance
 from service.api.served import Served
-from service.errors import BadInput, BadInstance, NotTuned
+from service.errors import BadInput, BadInstance, DatabaseUnavailable, NotTuned
 from service.features import Featurizer
-from service.inference.predictor import PredictOptions
+from service.inference.predictor import NodeThresholds, PredictOptions
 from service.rows import SparseRows
 
 
@@ -62,16 +62,18 @@ def transform(instances: Sequence[Instance], featurizer: Featurizer) -> SparseRo
 
 def _transform_raw(instances: Sequence[RawInstance], featurizer: Featurizer) -> SparseRows:
     """Return the rows of instances whose elements the parser has checked to be integers and numbers."""
-    indptr = np.zeros(len(instances) + 1, np.int64)
-    np.cumsum([len(instance.indices) for instance in instances], out=indptr[1:])
-    n = int(indptr[-1])
+    ends, indices, values = array("q", [0]), array("q"), array("f")
     try:
-        indices = np.fromiter(chain.from_iterable(instance.indices for instance in instances), np.int64, n)
+        for instance in instances:
+            indices.fromlist(instance.indices)
+            values.fromlist(instance.values)
+            ends.append(len(indices))
     except OverflowError:
         fault = f"expected feature ids from 0 to {featurizer.n_features - 1}, found a larger one"
         raise BadInstance(fault).at("indices") from None
-    values = np.fromiter(chain.from_iterable(instance.values for instance in instances), np.float64, n)
-    return featurizer.transform_csr(indptr, indices, values)
+    return featurizer.transform_csr(
+        np.frombuffer(ends, np.int64), np.frombuffer(indices, np.int64), np.frombuffer(values, np.float32)
+    )
 
 
 def _interleaved(rows: Sequence[SparseRows], order: np.ndarray[tuple[int], np.dtype[np.intp]]) -> SparseRows:
@@ -91,16 +93,34 @@ def to_options(options: Options, served: Served, stop: NDArray[np.uint8] | None 
 
     Raises UnknownLabel, and NotTuned for thresholds that nobody tuned.
     """
-    if isinstance(options.threshold, str):
-        raise NotTuned(
-            f"model {served.name} version {served.version}: expected tuned thresholds, found none: this "
-            "release does not tune any; ask for a number"
-        ).at("threshold")
+    threshold = options.threshold
     return PredictOptions(
         top_r=options.top_r,
         beam_width=options.beam_width,
         exact=options.exact,
-        threshold=options.threshold,
+        threshold=present_thresholds(served) if isinstance(threshold, str) else threshold,
         mask=served.predictor.label_mask(options.allow_labels, options.deny_labels),
         stop=stop,
     )
+
+
+def present_thresholds(served: Served) -> NodeThresholds:
+    """Return the thresholds in force. Raises NotTuned, and DatabaseUnavailable before they could be read."""
+    live = served.thresholds
+    prepared: NodeThresholds | None = live.prepared
+    if prepared is not None:
+        return prepared
+    version = f"model {live.model} version {live.version}"
+    if not live.is_known:
+        raise DatabaseUnavailable(f"{version}: expected its thresholds in the database, found no answer")
+    raise NotTuned(
+        f"{version}: expected tuned thresholds, found none: call xylem thresholds, send feedback, or ask for "
+        "a number"
+    ).at("threshold")
+
+
+def with_present_thresholds(options: PredictOptions, served: Served) -> PredictOptions:
+    """Return the options, tuned thresholds replaced by those that are in force now."""
+    if isinstance(options.threshold, NodeThresholds):
+        return options._replace(threshold=present_thresholds(served))
+    return options

@@ -9,9 +9,12 @@ from starlette.requests import Request
 from model_store.errors import AliasNotFound, VersionNotFound
 from model_store.identifiers import is_alias, is_version
 from model_store.names import NameTable
+from service.api.identities import PredictionIds
+from service.api.labels import LabelTexts
 from service.features import Featurizer
 from service.inference.live import LiveModels
-from service.inference.predictor import Predictor
+from service.inference.predictors import AnyPredictor
+from service.thresholds.live import LiveThresholds
 
 DEFAULT_ALIAS = "latest"
 
@@ -21,10 +24,13 @@ class Served(NamedTuple):
 
     name: str
     version: int
-    predictor: Predictor
+    predictor: AnyPredictor
     featurizer: Featurizer
     labels: NameTable
+    label_texts: LabelTexts
     features: NameTable | None
+    thresholds: LiveThresholds
+    ids: PredictionIds
 
 
 LiveServed: TypeAlias = LiveModels[Served]

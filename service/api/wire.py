@@ -39,6 +39,30 @@ class LabelExplanation(TypedDict):
     trees: list[ExplainedTree]
 
 
+class RoutedNode(TypedDict):
+    """A node on an instance's way down a decision tree: the margin by which it was sent there."""
+
+    node: int
+    margin: np.float32
+    features: list[FeatureContribution]
+
+
+class ExplainedLeaf(TypedDict):
+    """A leaf with the label that an instance reached: the label's value there, and what that counts."""
+
+    tree: int
+    leaf: int
+    value: np.float32
+    weight: np.float32
+    path: list[RoutedNode]
+
+
+class RoutedLabelExplanation(TypedDict):
+    """Why a label of a model of decision trees has its score: the sum over the leaves of weight * value."""
+
+    leaves: list[ExplainedLeaf]
+
+
 class PlainLabel(TypedDict):
     """A predicted label. A score is a float32, written with as few digits as tell it from its neighbours."""
 
@@ -54,9 +78,9 @@ class NamedLabel(PlainLabel, total=False):
 
 
 class Prediction(TypedDict):
-    """What is predicted for one instance, best label first."""
+    """What is predicted for one instance: `labels` are the JSON of a list of NamedLabel, best label first."""
 
-    labels: list[NamedLabel]
+    labels: orjson.Fragment
     prediction_id: str
     exact: bool
 

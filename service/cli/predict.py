@@ -21,8 +21,8 @@ from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, Threads, p
 from service.errors import BadData
 
 if TYPE_CHECKING:
-    from service.api.blocks import Answered
     from service.api.lines import Block
+    from service.api.streams import Answered
 
 STDIN = "-"
 _READ_BYTES = 1 << 18

@@ -4,22 +4,44 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from service.cli.console import mebibytes, print_facts, print_json, progress
 from service.cli.options import DEFAULT_STORE, Data, Json, Parameters, Seed, StoreDir, Threads
 
-Trainer = Annotated[str, typer.Argument(metavar="TRAINER", help="label-tree, or ovr (flat one-vs-rest).")]
+if TYPE_CHECKING:
+    from service.trainers.source import Plan
+
+Trainer = Annotated[
+    str, typer.Argument(metavar="TRAINER", help="label-tree, plt, or another of docs/parameters.md.")
+]
 Valid = Annotated[
     Path | None, typer.Option("--valid", metavar="FILE", help="A labelled file to measure the result on.")
 ]
 NewModel = Annotated[str, typer.Option("--model", metavar="NAME", help="The model to add a version to.")]
+Stream = Annotated[
+    bool,
+    typer.Option(
+        "--stream",
+        help="Read the data again for each pass; never hold it in memory. Trainer plt with -p solver=sgd.",
+    ),
+]
 LabelNames = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i."),
 ]
+
+
+def print_plan(plan: Plan) -> None:
+    """Say on standard error what a training on a stream will take."""
+    kept = "; what does not fit is left out" if plan.capped else ""
+    typer.echo(
+        f"Reading {plan.rows:,} rows {plan.epochs} times: at most {plan.weights:,} weights{kept}; "
+        f"{mebibytes(plan.training_bytes)} to train, {mebibytes(plan.model_bytes)} for the model.",
+        err=True,
+    )
 
 
 def train(
@@ -29,6 +51,7 @@ def train(
     valid: Valid = None,
     parameters: Parameters = None,
     label_names: LabelNames = None,
+    stream: Stream = False,
     threads: Threads = None,
     seed: Seed = 0,
     store: StoreDir = DEFAULT_STORE,
@@ -49,9 +72,10 @@ def train(
         label_names=label_names,
         seed=seed,
         threads=threads or os.cpu_count() or 1,
+        stream=stream,
     )
     with progress(json) as show:
-        report = train_and_publish(Store(store), model, request, show)
+        report = train_and_publish(Store(store), model, request, show, print_plan)
     if json:
         print_json(report._asdict())
         return

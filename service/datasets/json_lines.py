@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -46,15 +47,33 @@ def read_jsonl(file: DataFile, model: NameTable | None) -> JsonLines:
     return reader.finish(model)
 
 
+def parts_of_jsonl(file: DataFile, ids: dict[str, int]) -> Iterator[JsonLines]:
+    """Yield what `read_jsonl` reads, a block at a time; labels have provisional ids.
+
+    ids  the id of each label's name, by first appearance; new names are added. Each part has as many labels
+         as there are names by its end.
+    """
+    reader = _Reader(file, ids)
+    for block in file.lines():
+        for number, line in enumerate(block.split(b"\n"), file.line):
+            if line and line != b"\r":
+                reader.add(number, line)
+        reader.flush()
+        if reader.counts.n:
+            yield reader.taken()
+    if not reader.kind:
+        raise file.fault(1, "expected at least one row, found none")
+
+
 class _Reader:
     """The rows so far; labels have provisional ids, by first appearance."""
 
-    def __init__(self, file: DataFile) -> None:
+    def __init__(self, file: DataFile, ids: dict[str, int] | None = None) -> None:
         self.file = file
         self.kind = ""
         self.texts: list[str] = []
         self.named: list[dict[str, float]] = []
-        self.ids: dict[str, int] = {}
+        self.ids = {} if ids is None else ids
         self.row_labels: list[int] = []
         self.row_counts: list[int] = []
         self.labels = Growing(np.int32)
@@ -135,13 +154,31 @@ class _Reader:
         self.row_labels.clear()
         self.row_counts.clear()
 
+    def taken(self) -> JsonLines:
+        """Return the rows so far, their labels with provisional ids, and forget them."""
+        labels = self._provisional()
+        is_text = self.kind == "text"
+        found = JsonLines(
+            self.texts if is_text else None,
+            None if is_text else self.named,
+            labels,
+            np.zeros(labels.n_rows, np.int32),
+            None,
+        )
+        self.texts, self.named = [], []
+        self.labels, self.counts = Growing(np.int32), Growing(np.int32)
+        return found
+
+    def _provisional(self) -> LabelRows:
+        indptr = np.concatenate([[0], np.cumsum(self.counts.finish(), dtype=np.int64)])
+        indices = self.labels.finish()
+        return LabelRows(indptr, indices[: tidy_labels(indptr, indices)], len(self.ids))
+
     def finish(self, model: NameTable | None) -> JsonLines:
         """Return the rows with their final label ids."""
         if not self.kind:
             raise self.file.fault(1, "expected at least one row, found none")
-        indptr = np.concatenate([[0], np.cumsum(self.counts.finish(), dtype=np.int64)])
-        indices = self.labels.finish()
-        labels = LabelRows(indptr, indices[: tidy_labels(indptr, indices)], len(self.ids))
+        labels = self._provisional()
         names = sorted(self.ids)
         if model is None:
             new_ids = np.empty(len(names), np.int32)

@@ -39,16 +39,9 @@ def read_dataset(
     arguments that contradict the format or each other. Deterministic. Memory: the result and a block or so.
     """
     path = Path(path)
-    suffix = Path(path.name.removesuffix(".gz")).suffix
-    if suffix not in SUFFIXES:
-        raise BadData(
-            f"{path}: expected a name that ends in {', '.join(SUFFIXES)} (and .gz), found {path.name!r}"
-        )
+    suffix = suffix_of(path)
     if suffix == ".jsonl":
-        if label_names_file is not None:
-            raise BadParameter(
-                "expected a names file with numeric formats only: a .jsonl file has names, found both"
-            )
+        refuse_names_file(label_names_file)
         return _read_jsonl(DataFile(path, on_progress), labels)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_labels = None
@@ -76,6 +69,24 @@ def read_dataset(
         unknown_labels=unknown,
         label_names=names if labels is None else None,
     )
+
+
+def suffix_of(path: Path) -> str:
+    """Return which of SUFFIXES a data file has, with or without .gz. Raises BadData."""
+    suffix = Path(path.name.removesuffix(".gz")).suffix
+    if suffix not in SUFFIXES:
+        raise BadData(
+            f"{path}: expected a name that ends in {', '.join(SUFFIXES)} (and .gz), found {path.name!r}"
+        )
+    return suffix
+
+
+def refuse_names_file(label_names_file: Path | None) -> None:
+    """Raise BadParameter for a names file beside a format that has names."""
+    if label_names_file is not None:
+        raise BadParameter(
+            "expected a names file with numeric formats only: a .jsonl file has names, found both"
+        )
 
 
 def _read_jsonl(file: DataFile, model: NameTable | None) -> Dataset:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from service.datasets import sparse_kernel as kernels
 from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
@@ -27,6 +28,16 @@ class _Sizes(NamedTuple):
     n_features: int
 
 
+class _Part(NamedTuple):
+    """The tidy rows of a block, as views of arrays that the next block overwrites."""
+
+    label_ptr: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    feature_ptr: NDArray[np.int64]
+    features: NDArray[np.int32]
+    values: NDArray[np.float32]
+
+
 class _Collected:
     """The tidy rows read so far."""
 
@@ -38,6 +49,15 @@ class _Collected:
         self.features = Growing(np.int32)
         self.values = Growing(np.float32)
 
+    def add(self, part: _Part) -> None:
+        """Append the rows of a block."""
+        self.n_rows += len(part.label_ptr) - 1
+        self.label_counts.extend(np.diff(part.label_ptr))
+        self.labels.extend(part.labels)
+        self.feature_counts.extend(np.diff(part.feature_ptr))
+        self.features.extend(part.features)
+        self.values.extend(part.values)
+
 
 def read_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tuple[SparseRows, LabelRows]:
     """Read the repository's format: a header `points features labels`, then `label,label feature:value ...`.
@@ -47,26 +67,10 @@ def read_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tu
     the values of a repeated feature are summed. `n_labels` and `n_features` (a model's) are the sizes of the
     result when given, and the header may not exceed them. Raises BadData. Memory: the result and a block.
     """
-    blocks = file.lines()
-    first = next(blocks, None)
-    if first is None:
-        raise file.fault(1, "expected a header `points features labels`, found an empty file")
-    line, _, rest = first.partition(b"\n")
-    sizes = _parse_header(file, line)
-    for what, found, most in (
-        ("labels", sizes.n_labels, n_labels),
-        ("features", sizes.n_features, n_features),
-    ):
-        if most is not None and found > most:
-            raise file.fault(
-                1, f"expected at most {most} {what} as in the model or names file, found {found}"
-            )
+    sizes, parts = _open_txt(file, n_labels, n_features)
     collected = _Collected()
-    _parse(file, itertools.chain([rest], blocks), 2, sizes, collected)
-    if collected.n_rows != sizes.n_rows:
-        raise file.fault(
-            collected.n_rows + 1, f"expected {sizes.n_rows} rows as the header says, found {collected.n_rows}"
-        )
+    for part in parts:
+        collected.add(part)
     return _finish(
         collected,
         sizes.n_labels if n_labels is None else n_labels,
@@ -81,16 +85,71 @@ def read_svm(file: DataFile, n_labels: int | None, n_features: int | None) -> tu
     unless given. Empty lines and lines that begin with `#` are no rows; a row without labels begins with a
     space. Raises BadData. Memory: the result and a block.
     """
+    collected = _Collected()
+    for part in _open_svm(file, n_labels, n_features):
+        collected.add(part)
+    return _finish(collected, n_labels, n_features)
+
+
+def parts_of_txt(file: DataFile, n_labels: int | None) -> Iterator[tuple[SparseRows, LabelRows]]:
+    """Yield what `read_txt` reads, a block at a time. Memory: a block and its rows."""
+    sizes, parts = _open_txt(file, n_labels, None)
+    for part in parts:
+        yield _rows_of(part, sizes.n_labels if n_labels is None else n_labels, sizes.n_features)
+
+
+def parts_of_svm(file: DataFile, n_labels: int | None) -> Iterator[tuple[SparseRows, LabelRows]]:
+    """Yield what `read_svm` reads, a block at a time; sizes not given are N_IDS_MAX."""
+    for part in _open_svm(file, n_labels, None):
+        yield _rows_of(part, N_IDS_MAX if n_labels is None else n_labels, N_IDS_MAX)
+
+
+def _rows_of(part: _Part, n_labels: int, n_features: int) -> tuple[SparseRows, LabelRows]:
+    rows = SparseRows(part.feature_ptr.copy(), part.features.copy(), part.values.copy(), n_features)
+    return rows, LabelRows(part.label_ptr.copy(), part.labels.copy(), n_labels)
+
+
+def _open_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tuple[_Sizes, Iterator[_Part]]:
+    """Read the header; return what it says, and the rows."""
+    blocks = file.lines()
+    first = next(blocks, None)
+    if first is None:
+        raise file.fault(1, "expected a header `points features labels`, found an empty file")
+    line, _, rest = first.partition(b"\n")
+    sizes = _parse_header(file, line)
+    for what, found, most in (
+        ("labels", sizes.n_labels, n_labels),
+        ("features", sizes.n_features, n_features),
+    ):
+        if most is not None and found > most:
+            raise file.fault(
+                1, f"expected at most {most} {what} as in the model or names file, found {found}"
+            )
+    return sizes, _counted(file, _parse(file, itertools.chain([rest], blocks), 2, sizes), sizes)
+
+
+def _counted(file: DataFile, parts: Iterator[_Part], sizes: _Sizes) -> Iterator[_Part]:
+    """Pass the parts on; raise BadData when they are fewer rows than the header says."""
+    n_rows = 0
+    for part in parts:
+        n_rows += len(part.label_ptr) - 1
+        yield part
+    if n_rows != sizes.n_rows:
+        raise file.fault(n_rows + 1, f"expected {sizes.n_rows} rows as the header says, found {n_rows}")
+
+
+def _open_svm(file: DataFile, n_labels: int | None, n_features: int | None) -> Iterator[_Part]:
     sizes = _Sizes(
         None,
         N_IDS_MAX if n_labels is None else n_labels,
         N_IDS_MAX if n_features is None else n_features,
     )
-    collected = _Collected()
-    _parse(file, file.lines(), 1, sizes, collected)
-    if not collected.n_rows:
+    n_rows = 0
+    for part in _parse(file, file.lines(), 1, sizes):
+        n_rows += len(part.label_ptr) - 1
+        yield part
+    if not n_rows:
         raise file.fault(1, "expected at least one row, found none")
-    return _finish(collected, n_labels, n_features)
 
 
 def _parse_header(file: DataFile, line: bytes) -> _Sizes:
@@ -105,9 +164,10 @@ def _parse_header(file: DataFile, line: bytes) -> _Sizes:
     return _Sizes(n_rows, n_labels, n_features)
 
 
-def _parse(file: DataFile, blocks: Iterator[bytes], line: int, sizes: _Sizes, collected: _Collected) -> None:
+def _parse(file: DataFile, blocks: Iterator[bytes], line: int, sizes: _Sizes) -> Iterator[_Part]:
     """Parse blocks of whole lines, the first of which is `line` of the file."""
     room = kernels.room_for(0)
+    n_rows_read = 0
     n_rows_max = N_ROWS_MAX if sizes.n_rows is None else sizes.n_rows
     for block in blocks:
         if len(room.row_start) <= len(block):
@@ -115,7 +175,7 @@ def _parse(file: DataFile, blocks: Iterator[bytes], line: int, sizes: _Sizes, co
         n_rows, n_hard, where, fault = kernels.parse_rows(
             np.frombuffer(block, np.uint8),
             sizes.n_rows is not None,
-            n_rows_max - collected.n_rows,
+            n_rows_max - n_rows_read,
             sizes.n_labels,
             sizes.n_features,
             room,
@@ -123,26 +183,22 @@ def _parse(file: DataFile, blocks: Iterator[bytes], line: int, sizes: _Sizes, co
         _fill_hard(file, block, line, room, n_hard)
         if fault:
             raise _refuse(file, block, line, where, fault, sizes)
-        _collect(file, block, line, room, n_rows, collected)
+        yield _tidied(file, block, line, room, n_rows)
+        n_rows_read += n_rows
         line += block.count(b"\n")
 
 
-def _collect(
-    file: DataFile, block: bytes, line: int, room: kernels.Block, n_rows: int, collected: _Collected
-) -> None:
-    """Bring the rows of a block into order and append them."""
+def _tidied(file: DataFile, block: bytes, line: int, room: kernels.Block, n_rows: int) -> _Part:
+    """Bring the rows of a block into order."""
     label_ptr, feature_ptr = room.label_ptr[: n_rows + 1], room.feature_ptr[: n_rows + 1]
     n_labels = tidy_labels(label_ptr, room.labels)
     n_pairs, bad = tidy_rows(feature_ptr, room.features, room.values)
     if bad >= 0:
         at = line + block.count(b"\n", 0, int(room.row_start[bad]))
         raise file.fault(at, "expected finite values, found a feature whose values sum to an infinite one")
-    collected.n_rows += n_rows
-    collected.label_counts.extend(np.diff(label_ptr))
-    collected.labels.extend(room.labels[:n_labels])
-    collected.feature_counts.extend(np.diff(feature_ptr))
-    collected.features.extend(room.features[:n_pairs])
-    collected.values.extend(room.values[:n_pairs])
+    return _Part(
+        label_ptr, room.labels[:n_labels], feature_ptr, room.features[:n_pairs], room.values[:n_pairs]
+    )
 
 
 def _fill_hard(file: DataFile, block: bytes, line: int, room: kernels.Block, n_hard: int) -> None:

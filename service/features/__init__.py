@@ -9,6 +9,7 @@ from service.features.registry import (
     featurizer_config,
     fit_featurizer,
     load_featurizer,
+    streaming_featurizer,
 )
 
 __all__ = [
@@ -21,4 +22,5 @@ __all__ = [
     "fit_featurizer",
     "load_featurizer",
     "parse_features",
+    "streaming_featurizer",
 ]

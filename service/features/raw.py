@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import BadInstance
-from service.kernels.tidy import tidy_rows
+from service.kernels.tidy import narrow_features, tidy_rows
 from service.rows import SparseRows
 
 _NUMBER = frozenset({int, float})
@@ -51,15 +51,24 @@ def rows_of_csr(
         )
     if len(indices) != len(values):
         raise BadInstance(f"expected as many values as indices, {len(indices)}, found {len(values)}")
-    ascending = len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == len(indices)
-    if not ascending or bool((indptr[1:] < indptr[:-1]).any()):
+    starts = np.array(indptr, np.int64)
+    features = np.empty(len(indices), np.int32)
+    wide = np.array(indices, np.int32 if indices.dtype == np.int32 else np.int64)
+    ascends, least, greatest = narrow_features(starts, wide, features)
+    if not ascends:
         raise BadInstance(f"expected indptr to ascend from 0 to the {len(indices)} indices, found another")
-    if len(indices) and (indices.min() < 0 or indices.max() >= n_features):
-        found = f"{indices.min()} to {indices.max()}"
+    if len(indices) and (least < 0 or greatest >= n_features):
+        found = f"{least} to {greatest}"
         raise BadInstance(f"expected feature ids from 0 to {n_features - 1}, found {found}")
+    return tidied(starts, features, _narrow(values), n_features)
+
+
+def _narrow(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Return a copy of numbers as float32; one beyond them is infinite."""
+    if values.dtype == np.float32:
+        return values.copy()
     with np.errstate(over="ignore"):
-        numbers = values.astype(np.float32)
-    return tidied(indptr.astype(np.int64), indices.astype(np.int32), numbers, n_features)
+        return values.astype(np.float32)
 
 
 def tidied(

@@ -23,6 +23,7 @@ from service.features.parameters import (
     TfidfParameters,
     as_config,
     parameters_of,
+    parse_features,
 )
 from service.features.tables import take_names
 from service.features.tfidf import fit_tfidf, load_tfidf
@@ -64,6 +65,26 @@ def fit_featurizer(dataset: Dataset, parameters: FeatureParameters) -> tuple[Fea
         return raw, raw.transform_dataset(dataset)
     kind = default_kind(dataset)
     raise BadParameter(f"features.kind: expected one for such data, as {kind}, found {parameters.kind}")
+
+
+def streaming_featurizer(dataset: Dataset, items: Mapping[str, str], n_features: int) -> Featurizer:
+    """Return the featurizer of instances that are never all at hand: hashing of texts, or ids as they are.
+
+    dataset     some of the instances, all are of their kind
+    items       parameters of the features, as `parse_features` takes them
+    n_features  of instances with ids: the largest id, and 1
+
+    Raises BadParameter for a kind that must see all instances first: tfidf and named.
+    """
+    if dataset.named is not None:
+        raise BadParameter("expected text or feature ids to stream, found named features")
+    kind = RawParameters.kind if dataset.texts is None else HashingParameters.kind
+    parameters = parse_features(kind, items)
+    if isinstance(parameters, HashingParameters) and dataset.texts is not None:
+        return HashingFeaturizer(parameters)
+    if isinstance(parameters, RawParameters) and dataset.rows is not None:
+        return RawFeaturizer(parameters, n_features)
+    raise BadParameter(f"features.kind: expected {kind} for such data when streamed, found {parameters.kind}")
 
 
 def featurizer_arrays(featurizer: Featurizer) -> dict[str, NDArray[Any]]:

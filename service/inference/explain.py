@@ -43,6 +43,43 @@ class Explanation(NamedTuple):
     trees: list[list[PathNode]]
 
 
+class RoutedNode(NamedTuple):
+    """A node on a row's way down a decision tree.
+
+    margin    of the node, by which the row was sent there
+    features  at most FEATURES_MAX that have a weight here, by absolute contribution; of equals by id
+    """
+
+    node: int
+    margin: np.float32
+    features: list[FeatureShare]
+
+
+class ReachedLeaf(NamedTuple):
+    """A leaf with the label that a row reached.
+
+    value   of the label in the leaf
+    weight  of the leaf in the label's score: 1 over the leaves reached in its tree that are not empty, over
+            the number of trees
+    path    from below the root to the leaf; empty when the root is the leaf
+    """
+
+    tree: int
+    leaf: int
+    value: np.float32
+    weight: np.float32
+    path: list[RoutedNode]
+
+
+class RoutedExplanation(NamedTuple):
+    """The leaves with the label that a row reached, ascending.
+
+    The sum of weight * value is the label's score, before re-ranking if the model has tail arrays.
+    """
+
+    leaves: list[ReachedLeaf]
+
+
 Walk = Callable[
     [
         int,
@@ -63,12 +100,12 @@ def explain_path(walk: Walk, leaf: int, depth: int, features: NDArray[np.int32])
     added = np.empty((depth, len(features)), np.float32)
     walk(leaf, nodes, probabilities, scores, added)
     return [
-        PathNode(node, probability, score, _top_features(features, shares))
+        PathNode(node, probability, score, top_features(features, shares))
         for node, probability, score, shares in zip(nodes.tolist(), probabilities, scores, added, strict=True)
     ]
 
 
-def _top_features(features: NDArray[np.int32], added: NDArray[np.float32]) -> list[FeatureShare]:
+def top_features(features: NDArray[np.int32], added: NDArray[np.float32]) -> list[FeatureShare]:
     """Return the features that added most. Products beyond a float32 count as its largest number."""
     added = np.nan_to_num(added)
     order = np.argsort(-np.abs(added), kind="stable")[:FEATURES_MAX]

@@ -23,6 +23,7 @@ from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend
 from service.kernels.subtrees import greatest_weights, least_thresholds, mark_allowed
 from service.kernels.threshold import threshold_rows
+from service.kernels.threshold_update import move_thresholds, set_logs
 from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
@@ -46,9 +47,9 @@ class NodeThresholds(NamedTuple):
 
 
 class NodeWeights(NamedTuple):
-    """Weights of labels, prepared for the traversals: float32[N], a logarithm a node."""
+    """Weights of labels, prepared: float32[N], a logarithm a node; for decision trees float32[K], weights."""
 
-    log: NDArray[np.float32]
+    prepared: NDArray[np.float32]
 
 
 class PredictOptions(NamedTuple):
@@ -177,12 +178,24 @@ class Predictor:
         greatest_weights(self._ensemble, _log(weights), log)
         return NodeWeights(log)
 
+    def move_thresholds(
+        self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
+    ) -> None:
+        """Bring `prepared` up to date in place where thresholds[labels], float32[K] in [0, 1], have changed.
+
+        Predictions may go on meanwhile, see `service.thresholds.live`; two such calls may not. Cost: the
+        labels' paths to the roots.
+        """
+        trees = self._ensemble
+        move_thresholds(trees.child_ptr, trees.parent, trees.label_leaf, labels, thresholds, prepared.log)
+
     def warm_up(self) -> None:
         """Compile or load every kernel that a request can need, by answering empty rows in every way."""
         nothing = np.empty(0, np.int32), np.empty(0, np.float32), self.n_features
         row = SparseRows(np.zeros(2, np.int64), *nothing)
         self.predict(SparseRows(np.zeros(_BLOCK_ROWS_MIN + 1, np.int64), *nothing), PredictOptions())
         thresholds = self.node_thresholds(np.ones(self.n_labels, np.float32))
+        self.move_thresholds(thresholds, np.zeros(1, np.int32), np.ones(self.n_labels, np.float32))
         mask = self.label_mask(deny=())
         weights = self.node_weights(np.ones(self.n_labels, np.float32))
         for options in (
@@ -213,7 +226,7 @@ class Predictor:
         scores = np.empty((n_rows, top_r), np.float32)
         costs = np.empty((n_rows, 2), np.int64) if options.costs else _NOT_WANTED
         mask = _ALL_ALLOWED if options.mask is None else options.mask
-        weight = _ALL_EQUAL if options.weights is None else options.weights.log
+        weight = _ALL_EQUAL if options.weights is None else options.weights.prepared
         search = self._link, beam_width, top_r, mask, weight, *own
         lent, samples, stop = self._lent, self._samples, options.stop
 
@@ -284,8 +297,9 @@ def _gather(
 
 
 def _log(thresholds: NDArray[np.float32]) -> NDArray[np.float32]:
-    with np.errstate(divide="ignore"):
-        return np.log(thresholds, dtype=np.float32)
+    logs = np.empty(len(thresholds), np.float32)
+    set_logs(thresholds, logs)
+    return logs
 
 
 def _writeable(array: NDArray[Any]) -> NDArray[Any]:

@@ -45,20 +45,20 @@ def write_answer(
 
 
 @inlined
-def clear_cost(answers: Answers, row: int, work: Workspace) -> None:
-    """Start to count what a row costs."""
+def clear_cost(costs: NDArray[np.int64], row: int, work: Workspace) -> None:
+    """Start to count what a row costs; `costs` as in Answers."""
     work.cost[0] = 0
     work.cost[1] = 0
-    if len(answers.costs) > 0:
-        answers.costs[row, 0] = 0
-        answers.costs[row, 1] = 0
+    if len(costs) > 0:
+        costs[row, 0] = 0
+        costs[row, 1] = 0
 
 
 @inlined
-def charge(answers: Answers, row: int, work: Workspace) -> None:
+def charge(costs: NDArray[np.int64], row: int, work: Workspace) -> None:
     """Add what scoring has cost since the last call to a row's cost, if costs are wanted."""
-    if len(answers.costs) > 0:
-        answers.costs[row, 0] += work.cost[0]
-        answers.costs[row, 1] += work.cost[1]
+    if len(costs) > 0:
+        costs[row, 0] += work.cost[0]
+        costs[row, 1] += work.cost[1]
         work.cost[0] = 0
         work.cost[1] = 0

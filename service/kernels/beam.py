@@ -102,7 +102,7 @@ def _start_block(
             beam.saved_size[lane] = 0
             k += 1
     for row in range(begin, end):
-        clear_cost(answers, row, work)
+        clear_cost(answers.costs, row, work)
     return k
 
 
@@ -182,7 +182,7 @@ def _take_children(
 ) -> None:
     """Save the leaves among the children of the k-th entry, whose margins are known, and offer the others."""
     node, score, lane = beam.entry_node[k], beam.entry_score[k], beam.entry_lane[k]
-    charge(answers, beam.entry_row[k], work)
+    charge(answers.costs, beam.entry_row[k], work)
     n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
     log_links(search.link, n_children, work.margins)
     below = beam.below[ensemble.node_chunk[node]]

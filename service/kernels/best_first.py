@@ -62,9 +62,9 @@ def best_first_rows(
     answers = Answers(counts_out, labels_out, scores_out, costs_out)
     are_logs = ensemble.child_ptr[0] == 1
     for row in range(first, last):
-        clear_cost(answers, row, work)
+        clear_cost(answers.costs, row, work)
         n_best = _search(ensemble, rows, row, search, queue, work)
-        charge(answers, row, work)
+        charge(answers.costs, row, work)
         write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best)
         if queue.front_score[0] > np.float32(-np.inf):
             answers.counts[row] = _n_sure(answers, row, n_best, queue.front_score[0])

@@ -55,7 +55,7 @@ def explain_leaf(
         log_links(link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins)
         score_out[step] = work.margins[node - ensemble.child_ptr[above]]
         for i in range(len(indices)):
-            weight = _weight_at(ensemble, node, indices[i : i + 1], values[i : i + 1], work)
+            weight = weight_at(ensemble, node, indices[i : i + 1], values[i : i + 1], work)
             added_out[step, i] = values[i] * weight
         node = above
     total = np.float32(0.0)
@@ -66,7 +66,7 @@ def explain_leaf(
 
 
 @inlined
-def _weight_at(
+def weight_at(
     ensemble: TreeEnsemble,
     node: int,
     feature: NDArray[np.int32],

@@ -64,11 +64,11 @@ def threshold_rows(
     answers = Answers(counts_out, labels_out, scores_out, costs_out)
     are_logs = ensemble.child_ptr[0] == 1
     for row in range(first, last):
-        clear_cost(answers, row, work)
+        clear_cost(answers.costs, row, work)
         queue.row[0] = row
         n_best, n_seen = _search(ensemble, rows, search, log_threshold, queue, work)
         n_best = _keep_means(ensemble, rows, row, search, log_threshold, n_best, n_seen, queue, work)
-        charge(answers, row, work)
+        charge(answers.costs, row, work)
         write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best)
 
 

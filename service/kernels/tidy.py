@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -71,6 +73,29 @@ def tidy_rows(
         indptr[row + 1] = out
         start = end
     return out, bad
+
+
+@kernel
+def narrow_features(
+    indptr: NDArray[np.int64], indices: NDArray[Any], features_out: NDArray[np.int32]
+) -> tuple[bool, int, int]:
+    """Check rows from anywhere, and copy their features to 32 bits.
+
+    Parameters: indptr int64[..], indices int32[nnz] or int64[nnz], features_out int32[nnz]. Returns (whether
+    indptr ascends from 0 to nnz, the least and the greatest of the indices; 0 and -1 without any). Linear.
+    """
+    n = len(indices)
+    ascends = len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == n
+    for row in range(len(indptr) - 1):
+        ascends &= indptr[row + 1] >= indptr[row]
+    least, greatest = np.int64(0), np.int64(-1)
+    if n:
+        least = greatest = np.int64(indices[0])
+    for i in range(n):
+        features_out[i] = indices[i]
+        least = min(least, np.int64(indices[i]))
+        greatest = max(greatest, np.int64(indices[i]))
+    return ascends, least, greatest
 
 
 @kernel

@@ -48,9 +48,13 @@ class Solving(NamedTuple):
 class Members(NamedTuple):
     """The rows of each label, labels in the order of a shape's leaves.
 
-    ptr   int64[K' + 1]
-    rows  int32[..]    ascending within a label
+    ptr   int64[K' + 1]  or one more: after the labels, the rows that are negatives at the root only
+    rows  int32[..]      ascending within a label
     """
+
+    def end(self, shape: Shape, node: int) -> int:
+        """Return the end of a node's rows in terms of leaves; at the root, that of all rows."""
+        return len(self.ptr) - 1 if node == 0 else int(shape.last[node])
 
     ptr: NDArray[np.int64]
     rows: NDArray[np.int32]
@@ -132,7 +136,7 @@ def _n_tiles(shape: Shape, node: int) -> int:
 
 def _visits(shape: Shape, members: Members, piece: _Piece) -> int:
     """Return a bound on the row visits of an epoch."""
-    carried = members.ptr[shape.last[piece.node]] - members.ptr[shape.first[piece.node]]
+    carried = members.ptr[members.end(shape, piece.node)] - members.ptr[shape.first[piece.node]]
     return int(carried) * (piece.last - piece.first)
 
 
@@ -167,7 +171,7 @@ def _solve(
 ) -> list[_Solved]:
     """Train the tiles of a piece; `place` and `rank` are workspaces, zero at the call and on return."""
     bounds = shape.child_bounds(piece.node)
-    of_node = rows_of(members.ptr, members.rows, bounds[0], bounds[-1], place)
+    of_node = rows_of(members.ptr, members.rows, bounds[0], members.end(shape, piece.node), place)
     problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
     n_rows, n_used = len(of_node), len(problem.used)
     cost = solving.cost * (ROWS_USUAL / n_rows) ** solving.cost_decay

@@ -10,10 +10,12 @@ from service.rows import LabelRows, SparseRows
 from service.trainers.label_tree import LABEL_TREE
 from service.trainers.ovr import OVR
 from service.trainers.parameters import Parameters
+from service.trainers.plt import PLT
+from service.trainers.source import OnPlan, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, check_training_set
 from service.trainers.work import Crew, Progress, no_progress
 
-TRAINERS: dict[str, TrainerSpec[Any]] = {spec.name: spec for spec in (LABEL_TREE, OVR)}
+TRAINERS: dict[str, TrainerSpec[Any]] = {spec.name: spec for spec in (LABEL_TREE, OVR, PLT)}
 """Every trainer by the name that the command line takes."""
 
 
@@ -54,6 +56,28 @@ def train(
     return trainer(name).train(data, parameters, seed, crew, progress)
 
 
+def train_stream(
+    name: str,
+    parameters: Parameters,
+    source: RowSource,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = no_progress,
+    on_plan: OnPlan = no_plan,
+) -> Trained:
+    """Train with trainer `name` on rows that need not fit in memory; see `train`.
+
+    on_plan  called with what the training will take, before the first row is trained on
+
+    Raises BadParameter, before the source is read, for a trainer or parameters that cannot stream.
+    """
+    stream = trainer(name).train_stream
+    if stream is None:
+        able = [spec.name for spec in TRAINERS.values() if spec.train_stream]
+        raise BadParameter(f"trainer: expected one that can stream, {', '.join(able)}; found {name}")
+    return stream(source, parameters, seed, _crew(name, parameters, seed, threads), progress, on_plan)
+
+
 def estimate(
     name: str,
     parameters: Parameters,
@@ -71,10 +95,15 @@ def estimate(
 def _prepare(
     name: str, parameters: Parameters, rows: SparseRows, labels: LabelRows, seed: int, threads: int
 ) -> tuple[TrainingSet, Crew]:
+    crew = _crew(name, parameters, seed, threads)
+    data = TrainingSet(rows, labels)
+    check_training_set(data)
+    return data, crew
+
+
+def _crew(name: str, parameters: Parameters, seed: int, threads: int) -> Crew:
     if not isinstance(parameters, trainer(name).parameters):
         raise BadParameter(f"expected parameters of {name}, found {type(parameters).__name__}")
     if seed < 0 or threads < 1:
         raise BadParameter(f"expected a seed >= 0 and threads >= 1, found {seed} and {threads}")
-    data = TrainingSet(rows, labels)
-    check_training_set(data)
-    return data, Crew(threads)
+    return Crew(threads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,20 +26,35 @@ class Representations(NamedTuple):
     n_features: int
 
 
-def label_representations(rows: SparseRows, labels: LabelRows) -> Representations:
-    """Return the normalised sum of the x of each label's rows.
+def label_sums(rows: SparseRows, labels: LabelRows) -> Any:
+    """Return the sum of the x of each label's rows: csr_array[n_labels, n_features], of the values' dtype.
 
-    Source: tree-model-size, section 2. Cost: the non-zeros of each row once for each of its labels; memory of
-    the result. Deterministic.
+    Features ascend within a label. Cost: the non-zeros of each row once for each of its labels; memory of the
+    result. Deterministic.
     """
     x = sparse.csr_array((rows.values, rows.indices, rows.indptr), shape=(rows.n_rows, rows.n_features))
-    ones = np.ones(len(labels.indices), np.float32)
+    ones = np.ones(len(labels.indices), rows.values.dtype)
     y = sparse.csr_array((ones, labels.indices, labels.indptr), shape=(labels.n_rows, labels.n_labels))
     sums = (y.T.tocsr() @ x).tocsr()
     sums.sort_indices()
+    return sums
+
+
+def squared_lengths(values: NDArray[Any], indptr: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the sum of squares of each compressed row, summed in double precision."""
+    sums: NDArray[np.float64] = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), indptr[:-1])
+    sums[np.diff(indptr) == 0] = 0.0
+    return sums
+
+
+def label_representations(rows: SparseRows, labels: LabelRows) -> Representations:
+    """Return the normalised sum of the x of each label's rows.
+
+    Source: tree-model-size, section 2. Cost: that of `label_sums`. Deterministic.
+    """
+    sums = label_sums(rows, labels)
     indptr = sums.indptr.astype(np.int64)
-    squares = np.add.reduceat(np.append(sums.data.astype(np.float64) ** 2, 0.0), indptr[:-1])
-    squares[np.diff(indptr) == 0] = 0.0
+    squares = squared_lengths(sums.data, indptr)
     scale = np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
     values = (sums.data * np.repeat(scale, np.diff(indptr))).astype(np.float32)
     return Representations(indptr, sums.indices.astype(np.int32), values, rows.n_features)

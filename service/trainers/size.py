@@ -87,7 +87,8 @@ def _features_used(rows: SparseRows, shape: Shape, members: Members, crew: Crew)
         if not hasattr(local, "place"):
             local.place = np.zeros(rows.n_rows, np.int32)
             local.seen = np.zeros(rows.n_features, np.uint8)
-        of_node = rows_of(members.ptr, members.rows, shape.first[node], shape.last[node], local.place)
+        end = members.end(shape, node)
+        of_node = rows_of(members.ptr, members.rows, shape.first[node], end, local.place)
         forget_rows(of_node, local.place)
         return int(count_features(rows.indptr, rows.indices, of_node, local.seen))
 

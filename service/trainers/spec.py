@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ from service.rows import LabelRows, SparseRows
 from service.trainers.parameters import Parameters, Scalar
 from service.trainers.size import SizeEstimate
 from service.trainers.work import Crew, Progress
+
+if TYPE_CHECKING:
+    from service.trainers.source import OnPlan, RowSource
 
 P = TypeVar("P", bound=Parameters)
 
@@ -32,6 +35,8 @@ class Trained:
 
     parameters  as the manifest keeps them
     n_nonzeros  weights in all chunks, biases not counted
+    extra       further arrays of the version by "group/name", such as those of model_store.tail
+    report      what the trainer tells of the training, as JSON takes it: the version keeps it (FORMAT.md)
     """
 
     ensemble: TreeEnsemble
@@ -40,6 +45,8 @@ class Trained:
     weights: Weights
     parameters: dict[str, Scalar]
     n_nonzeros: int
+    extra: dict[str, NDArray[Any]] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,8 @@ class TrainerSpec(Generic[P]):
 
     train     the same data, parameters and seed give the same bits, whatever the number of threads
     estimate  the size of the model before its training
+    train_stream  the same on rows that need not fit in memory, saying before what it will take; None for a
+              trainer that cannot
     """
 
     name: str
@@ -55,6 +64,7 @@ class TrainerSpec(Generic[P]):
     parameters: type[P]
     train: Callable[[TrainingSet, P, int, Crew, Progress], Trained]
     estimate: Callable[[TrainingSet, P, int, Crew, Progress], SizeEstimate]
+    train_stream: Callable[[RowSource, P, int, Crew, Progress, OnPlan], Trained] | None = None
 
 
 def check_training_set(data: TrainingSet) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from model_store.manifest import SCHEMA_VERSION
+from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Model
 from service.inference.predictor import PredictOptions, Predictor
 from service.rows import SparseRows
-from tests.small_models import small_draft
+from tests.small_models import random_tail, small_draft
 
 HERE = Path(__file__).resolve().parent
 
@@ -27,6 +28,13 @@ DRAFTS: dict[str, dict[str, Any]] = {
     "label-tree-bfloat16": {"n_labels": 20, "arity": 17, "weights": "bfloat16", "link": "logistic"},
     "label-tree-int8": {"n_labels": 20, "arity": 17, "weights": "int8", "link": "hinge3"},
     "decision-tree-float32": {"n_labels": 6, "kind": "decision-tree", "n_features": 40},
+    "decision-tree-tail": {
+        "n_labels": 6,
+        "kind": "decision-tree",
+        "link": "argmax",
+        "n_features": 40,
+        "extra": {**random_tail(1, 6, 40), REPORT: report_array({"splits": [1, 2]})},
+    },
 }
 
 

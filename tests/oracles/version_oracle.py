@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,8 @@ def is_version(manifest: Manifest, arrays: Mapping[str, Any]) -> bool:
         and topology_holds(manifest, a)
         and offsets_hold(a)
         and leaves_hold(manifest, a)
+        and tail_holds(manifest, a)
+        and report_holds(arrays)
         and all(chunk_holds(manifest, arrays, a, n) for n in range(manifest.n_nodes))
     )
 
@@ -134,6 +137,34 @@ def leaves_hold(manifest: Manifest, a: dict[str, Any]) -> bool:
         if own and chunk[i] >= 0:
             return False
     return True
+
+
+def tail_holds(manifest: Manifest, a: dict[str, Any]) -> bool:
+    if not any(name.startswith("tail/") for name in a):
+        return True
+    ptr, features, norm2 = a["tail/ptr"], a["tail/features"], a["tail/norm2"]
+    alpha, gamma = a["tail/parameters"]
+    if manifest.kind != "decision-tree" or not ascends(ptr, len(features)):
+        return False
+    labels = [features[start:end] for start, end in itertools.pairwise(ptr)]
+    return (
+        len(labels) == len(norm2) == manifest.n_labels
+        and len(features) == len(a["tail/values"])
+        and all(own == sorted(set(own)) for own in labels)
+        and all(0 <= feature < manifest.n_features for feature in features)
+        and all(square >= 0 for square in norm2)
+        and 0 <= alpha <= 1
+        and gamma >= 0
+    )
+
+
+def report_holds(arrays: Mapping[str, Any]) -> bool:
+    if "report/json" not in arrays:
+        return True
+    try:
+        return type(json.loads(arrays["report/json"].tobytes().decode())) is dict
+    except ValueError:
+        return False
 
 
 def chunk_holds(manifest: Manifest, arrays: Mapping[str, Any], a: dict[str, Any], n: int) -> bool:

@@ -9,16 +9,26 @@ import pytest
 
 from model_store.checks import check_version
 from model_store.errors import Corrupt
+from model_store.report import REPORT, report_array
 from model_store.version import manifest_of
 from tests.mutations import mutated
 from tests.oracles.version_oracle import is_version
-from tests.small_models import small_draft
+from tests.small_models import random_tail, small_draft
 
 DRAFTS = {
     "small": small_draft(n_labels=3, n_features=40, n_trees=1),
     "two trees": small_draft(1, n_labels=7, n_features=33, share=0.2),
     "bfloat16": small_draft(2, weights="bfloat16", n_labels=20, arity=17, n_features=1100, share=0.01),
     "decision": small_draft(3, kind="decision-tree", n_labels=6, n_features=64),
+    "tail": small_draft(
+        6,
+        kind="decision-tree",
+        link="argmax",
+        n_labels=4,
+        n_features=33,
+        n_trees=1,
+        extra={**random_tail(1, 4, 33), REPORT: report_array({"purity": [0.5], "balance": {"depth": 3}})},
+    ),
     "one label": small_draft(4, n_labels=1, n_features=1),
     "full blocks": small_draft(5, n_labels=4, n_features=2048, share=0.9, n_trees=1),
 }

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_store.build import build_ensemble
-from model_store.ensemble import LINK_CODES, Chunk
+from model_store.ensemble import LINK_CODES, LINKS, Chunk
 from service.kernels.beam import beam_rows
 from service.kernels.beam_workspace import BEAM_KINDS, BeamShape
 from service.kernels.best_first import best_first_rows
@@ -20,7 +20,7 @@ from service.kernels.queue_workspace import QUEUE_KINDS, make_queue
 from service.kernels.subtrees import greatest_weights, mark_allowed
 from service.kernels.threshold import threshold_rows
 from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
-from tests.oracles.trees import LINKS, beam_probabilities, label_probabilities, random_forest, random_rows
+from tests.oracles.trees import beam_probabilities, label_probabilities, random_forest, random_rows
 
 N_ROWS = 4
 ALL = np.empty(0, np.uint8)
@@ -124,7 +124,7 @@ def all_labels(trees) -> np.ndarray:
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.sampled_from(list(LINKS)), st.integers(1, 12))
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 12))
 def test_best_first_gives_the_best_labels(forest, link, top_r):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
@@ -135,7 +135,7 @@ def test_best_first_gives_the_best_labels(forest, link, top_r):
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.sampled_from(list(LINKS)), st.integers(1, 12))
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 12))
 def test_a_beam_wider_than_the_tree_is_exact(forest, link, top_r):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
@@ -146,7 +146,7 @@ def test_a_beam_wider_than_the_tree_is_exact(forest, link, top_r):
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.sampled_from(list(LINKS)), st.integers(1, 4))
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 4))
 def test_beam_search_equals_the_oracle(forest, link, beam_width):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
@@ -160,7 +160,7 @@ def test_beam_search_equals_the_oracle(forest, link, beam_width):
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.sampled_from(list(LINKS)), st.floats(0.01, 0.9), st.booleans())
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.floats(0.01, 0.9), st.booleans())
 def test_threshold_gives_every_label_that_reaches_it(forest, link, threshold, per_label):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
@@ -241,7 +241,7 @@ def test_small_weights_are_float32_rounded(weights, rounded, n_trees):
 
 
 @settings(max_examples=40, deadline=None)
-@given(forests, st.sampled_from(list(LINKS)), st.integers(1, 8), st.integers(1, 6), st.booleans())
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 8), st.integers(1, 6), st.booleans())
 def test_a_block_gives_the_bits_of_single_rows(forest, link, top_r, beam_width, masked):
     _, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], 40, forest["n_features"])
@@ -268,7 +268,10 @@ def weighted(forest, ensemble):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    forests, st.sampled_from(list(LINKS)), st.integers(1, 12), st.sampled_from([beam_rows, best_first_rows])
+    forests,
+    st.sampled_from(LINKS["label-tree"]),
+    st.integers(1, 12),
+    st.sampled_from([beam_rows, best_first_rows]),
 )
 def test_weights_rank_labels_by_probability_times_weight(forest, link, top_r, kernel):
     trees, ensemble = random_forest(**forest)
@@ -281,7 +284,7 @@ def test_weights_rank_labels_by_probability_times_weight(forest, link, top_r, ke
 
 
 @settings(max_examples=40, deadline=None)
-@given(forests, st.sampled_from(list(LINKS)), st.floats(0.01, 0.9))
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.floats(0.01, 0.9))
 def test_weights_do_not_change_what_passes_a_threshold(forest, link, threshold):
     _, ensemble = random_forest(**forest)
     rows, n_labels = random_rows(forest["seed"], N_ROWS, forest["n_features"]), forest["n_labels"]
@@ -343,7 +346,7 @@ def stopped_at(node):
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.integers(1, 60), st.floats(0, 1), st.sampled_from(list(LINKS)))
+@given(forests, st.integers(1, 60), st.floats(0, 1), st.sampled_from(LINKS["label-tree"]))
 def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(forest, top_r, where, link):
     _, ensemble = random_forest(**forest)
     rows = first_row(forest)
@@ -354,7 +357,7 @@ def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(forest
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, st.floats(0.001, 0.5), st.floats(0, 1), st.sampled_from(list(LINKS)))
+@given(forests, st.floats(0.001, 0.5), st.floats(0, 1), st.sampled_from(LINKS["label-tree"]))
 def test_a_stopped_threshold_search_gives_labels_of_its_answer(forest, threshold, where, link):
     _, ensemble = random_forest(**forest)
     rows, n_labels = first_row(forest), forest["n_labels"]

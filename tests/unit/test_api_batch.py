@@ -196,12 +196,7 @@ def streamed(store: Path, chunks: Callable[[list[bytes]], Any], **limits: Any) -
 
 
 def threads_are_idle(app: Any) -> bool:
-    return "xylem_requests_in_flight 0.0" in app_metrics(app)
-
-
-def app_metrics(app: Any) -> str:
-    edge = next(m for m in app.user_middleware if "metrics" in m.kwargs)
-    return str(edge.kwargs["metrics"].render().decode())
+    return b"xylem_requests_in_flight 0.0" in app.state.metrics.render()
 
 
 def request(body: bytes, more: bool = True) -> dict[str, Any]:

@@ -114,8 +114,8 @@ def test_ill_typed_fields_are_refused(path: tuple[str, ...], value: Any) -> None
         ("n_features", [1, 2**31 - 2], [0, 2**31 - 1]),
         ("version", [1, 999_999_999], [0, 10**9]),
         ("seed", [0, 2**63 - 1], [-1, 2**63]),
-        ("kind", ["decision-tree"], ["forest"]),
-        ("link", ["hinge3", "logistic"], ["softmax"]),
+        ("kind", ["label-tree"], ["forest"]),
+        ("link", ["hinge3", "logistic"], ["softmax", "multiway", "argmax"]),
         ("weights", ["bfloat16", "int8"], ["int4", "float16"]),
         (
             "created_at",
@@ -138,6 +138,13 @@ def test_ranges(path: str, good: list[Any], bad: list[Any]) -> None:
     for value in bad:
         with pytest.raises(Corrupt, match=keys[-1]):
             parsed(changed(keys, value))
+
+
+@pytest.mark.parametrize("link", ["multiway", "argmax"])
+def test_decision_trees_have_links_of_their_own(link: str) -> None:
+    assert parsed({**GOOD, "kind": "decision-tree", "link": link}).link == link
+    with pytest.raises(Corrupt, match="link: expected multiway or argmax, found 'hinge2'"):
+        parsed({**GOOD, "kind": "decision-tree"})
 
 
 @pytest.mark.parametrize("name", ["x/../y", "/x", "x/", "a.b", "A", "a/b/c/d", "x" * 25])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Annotated
 
 import httpx
@@ -9,10 +10,12 @@ from fastapi import FastAPI, Query
 from starlette.requests import Request
 
 from model_store.errors import Corrupt, VersionNotFound
+from service.api.admission import Admission
 from service.api.edge import Edge
 from service.api.metrics import Metrics
 from service.api.problems import code_of, describe_error, install
 from service.errors import BadInput, BadInstance, Overloaded, XylemError
+from service.settings import Limits
 
 
 class NewFault(BadInstance):
@@ -59,7 +62,13 @@ def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -
     ]
     app = FastAPI(openapi_url=None)
     install(app)
-    app.add_middleware(Edge, metrics=Metrics(), access_log=False, draining=lambda: False)
+    app.add_middleware(
+        Edge,
+        admission=Admission(Limits(), re.compile("none")),
+        metrics=Metrics(),
+        access_log=False,
+        draining=lambda: False,
+    )
 
     @app.get("/raise/{number}")
     async def fail(request: Request) -> None:

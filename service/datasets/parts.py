@@ -1,0 +1,110 @@
+"""A data file that is read a block at a time, as often as needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.datasets.dataset import Dataset, renumber_labels
+from service.datasets.json_lines import parts_of_jsonl
+from service.datasets.label_names import read_label_names
+from service.datasets.reader import refuse_names_file, suffix_of
+from service.datasets.sparse_text import parts_of_svm, parts_of_txt
+from service.datasets.stream import DataFile, Progress
+from service.errors import BadParameter
+from service.rows import LabelRows, SparseRows
+
+
+class DataStream:
+    """The rows that `read_dataset` reads, in parts that fit in memory.
+
+    The first pass must go to the end: it finds the sizes, the labels and the digest. Until then label ids of
+    .jsonl are provisional (`settle` says the final ones), and the sizes of .svm the largest that there are.
+    Later passes check that the file is still the same.
+
+    label_names           as of Dataset; those of .jsonl are known after `settle`
+    n_labels, n_features  as of the rows that `read_dataset` gives; n_features is 0 for .jsonl
+    sha256                of the decompressed bytes, "" until the first pass has ended
+    """
+
+    def __init__(self, path: Path, label_names_file: Path | None = None) -> None:
+        """Read the names file, if any; raises BadData, and BadParameter for a format that has no order."""
+        self.path = Path(path)
+        self._suffix = suffix_of(self.path)
+        if self._suffix == ".npz":
+            raise BadParameter(f"expected .txt, .svm or .jsonl data to stream, found {self.path.name!r}")
+        if self._suffix == ".jsonl":
+            refuse_names_file(label_names_file)
+        self.label_names = read_label_names(label_names_file) if label_names_file is not None else None
+        self.n_labels = 0 if self.label_names is None else len(self.label_names)
+        self.n_features = 0
+        self.sha256 = ""
+        self._ids: dict[str, int] = {}
+        self._final: NDArray[np.int32] | None = None
+
+    def settle(self) -> NDArray[np.int32] | None:
+        """Fix the ids of labels after the first pass; return the final id of each provisional one.
+
+        None when they were final from the first. As in `read_dataset`, ids of .jsonl follow the names sorted
+        by bytes.
+        """
+        if self._suffix == ".jsonl":
+            self.label_names = sorted(self._ids)
+            self._final = np.empty(len(self._ids), np.int32)
+            self._final[[self._ids[name] for name in self.label_names]] = np.arange(len(self._ids))
+        return self._final
+
+    def parts(self, on_progress: Progress | None = None) -> Iterator[Dataset]:
+        """Yield the rows from first to last; a part's `sha256` is empty, for it is of the whole file.
+
+        Raises BadData for a file that cannot be used, or that is not the one that the first pass read.
+        Memory: a block of the file and its rows, for .jsonl the names of labels.
+        """
+        file = DataFile(self.path, on_progress)
+        yield from self._texts(file) if self._suffix == ".jsonl" else self._numbers(file)
+        if self.sha256 and file.sha256 != self.sha256:
+            raise file.fault(None, "expected the bytes that were read at first, found others: it has changed")
+        self.sha256 = file.sha256
+
+    def _numbers(self, file: DataFile) -> Iterator[Dataset]:
+        n_named = None if self.label_names is None else len(self.label_names)
+        has_sizes = self._suffix == ".txt"
+        read = parts_of_txt if has_sizes else parts_of_svm
+        for rows, labels in read(file, n_named):
+            known = has_sizes or n_named is not None
+            n_labels = labels.n_labels if known else int(labels.indices.max(initial=-1)) + 1
+            n_features = rows.n_features if has_sizes else int(rows.indices.max(initial=-1)) + 1
+            self.n_labels, self.n_features = max(self.n_labels, n_labels), max(self.n_features, n_features)
+            yield self._part(rows, None, None, labels)
+
+    def _texts(self, file: DataFile) -> Iterator[Dataset]:
+        for found in parts_of_jsonl(file, self._ids):
+            labels = found.labels
+            self.n_labels = len(self._ids)
+            if self._final is not None:
+                if self.n_labels != len(self._final):
+                    raise file.fault(None, "expected the labels that were read at first, found others too")
+                labels, _ = renumber_labels(labels, self._final, self.n_labels)
+            yield self._part(None, found.texts, found.named, labels)
+
+    def _part(
+        self,
+        rows: SparseRows | None,
+        texts: list[str] | None,
+        named: list[dict[str, float]] | None,
+        labels: LabelRows,
+    ) -> Dataset:
+        return Dataset(
+            source=self.path.name,
+            sha256="",
+            n_rows=labels.n_rows,
+            rows=rows,
+            texts=texts,
+            named=named,
+            labels=labels,
+            unknown_labels=np.zeros(labels.n_rows, np.int32),
+            label_names=None,
+        )

@@ -1,0 +1,132 @@
+"""Database: connections to SQLite or PostgreSQL, migrated before the first use; failures as our errors."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from service.db.migrations import migrate
+from service.errors import BadParameter, DatabaseUnavailable
+
+CONNECT_SECONDS = 5
+"""The longest wait for a connection, and on SQLite for another writer's transaction."""
+
+STATEMENT_SECONDS = 30
+"""The longest statement, and wait for a lock, on PostgreSQL."""
+
+FILE_NAME = "xylem.db"
+"""The SQLite database beside the models of a store."""
+
+_POSTGRESQL = f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout=60s"
+
+
+def default_url(store: Path) -> str:
+    """Return the URL of the SQLite database of a store."""
+    return URL.create("sqlite", database=str(store / FILE_NAME)).render_as_string()
+
+
+class Database:
+    """One database. Thread-safe.
+
+    What a `write` block did is committed when the block ends, and then survives kill -9 and a loss of power:
+    SQLite writes ahead and syncs the log at each commit (synchronous=FULL), PostgreSQL does by default.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Take a URL as SQLAlchemy has it; nothing is opened yet. Raises BadParameter."""
+        self._engine = _engine(url)
+        self._migrating = threading.Lock()
+        self._migrated = False
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Yield a connection whose reads see one state of the database.
+
+        Raises DatabaseUnavailable and DatabaseUnsupported.
+        """
+        self._migrate()
+        with _errors(), self._engine.connect() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction, committed at the end, rolled back when the block raises.
+
+        On SQLite there is one such transaction at a time. Raises DatabaseUnavailable and DatabaseUnsupported:
+        then nothing was done, or, when the connection broke in the commit itself, everything.
+        """
+        self._migrate()
+        with _errors(), self._begin() as connection:
+            yield connection
+
+    def _begin(self) -> contextlib.AbstractContextManager[Connection]:
+        return self._engine.execution_options(xylem_write=True).begin()
+
+    def _migrate(self) -> None:
+        if self._migrated:
+            return
+        with self._migrating:
+            if not self._migrated:
+                with _errors(), self._begin() as connection:
+                    migrate(connection)
+                self._migrated = True
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+
+def _engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+        if backend not in ("sqlite", "postgresql"):
+            raise BadParameter(f"database: expected sqlite or postgresql+psycopg, found {backend!r}")
+        arguments: dict[str, Any] = {"timeout": CONNECT_SECONDS}
+        if backend == "postgresql":
+            arguments = {"connect_timeout": CONNECT_SECONDS, "options": _POSTGRESQL}
+        engine = create_engine(
+            parsed,
+            connect_args=arguments,
+            pool_pre_ping=backend == "postgresql",
+            pool_timeout=CONNECT_SECONDS,
+        )
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        raise BadParameter(
+            "database: expected sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME "
+            f"(pip install xylem-serve[postgresql]), found one that cannot be used: {error}"
+        ) from None
+    if backend == "sqlite":
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, _: object) -> None:
+    """Leave transactions to us, and have each commit synced to the disk."""
+    connection.isolation_level = None
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "temp_store=MEMORY"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Begin a transaction; a writing one takes the lock at once, so that no other comes in between."""
+    writes = connection.get_execution_options().get("xylem_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Raise the database's failures as DatabaseUnavailable: one line, no statements, no passwords."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        cause = getattr(error, "orig", None) or error
+        line = " ".join(str(cause).split())[:300]
+        raise DatabaseUnavailable(f"expected a database that answers, found: {line}") from error

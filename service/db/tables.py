@@ -1,0 +1,77 @@
+"""The tables, as the newest step of `service.db.migrations` leaves them.
+
+threshold_versions     a row for each version of a model that has thresholds. `epoch` numbers the changes of
+                       its thresholds as they were committed; who changes them locks the row. Predictions
+                       made under an epoch below `base_epoch` say nothing about the thresholds of now
+threshold_log          a row for each epoch: what a block of feedback added (`service.thresholds.codec`), or
+                       that the state was replaced by the checkpoint of that epoch
+threshold_checkpoints  the whole state at some epochs
+feedback_events        a row for each event that was counted, by a hash of its model and event_id
+secrets                keys that replicas share
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    UniqueConstraint,
+)
+
+METADATA = MetaData()
+
+VERSIONS = Table(
+    "threshold_versions",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("model", String(64), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("base_epoch", BigInteger, nullable=False),
+    Column("n_events", BigInteger, nullable=False),
+    UniqueConstraint("model", "version"),
+)
+
+LOG = Table(
+    "threshold_log",
+    METADATA,
+    Column("version_id", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("payload", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("version_id", "epoch"),
+)
+
+CHECKPOINTS = Table(
+    "threshold_checkpoints",
+    METADATA,
+    Column("version_id", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("version_id", "epoch"),
+)
+
+EVENTS = Table(
+    "feedback_events",
+    METADATA,
+    Column("event_key", LargeBinary(16), primary_key=True),
+    Column("day", Integer, nullable=False, index=True),
+    sqlite_with_rowid=False,
+)
+
+SECRETS = Table(
+    "secrets",
+    METADATA,
+    Column("name", String(32), primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+)

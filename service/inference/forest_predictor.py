@@ -1,0 +1,257 @@
+"""The predictor of decision trees: an opened model and sparse rows in, labels and scores out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import LINK_CODES
+from model_store.names import find_name
+from model_store.tail import assemble_tail, has_tail
+from model_store.version import Model
+from service.errors import Unavailable, UnknownLabel
+from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedNode, top_features
+from service.inference.forest_buffers import RoutingBufferPool, RoutingBuffers, RoutingNeed
+from service.inference.predictor import (
+    _NOT_WANTED,
+    NodeThresholds,
+    NodeWeights,
+    Predictions,
+    PredictOptions,
+    _gather,
+    _in_parts,
+    _writeable,
+)
+from service.kernels.explain import depth_of
+from service.kernels.forest import ENSEMBLE_KINDS
+from service.kernels.lending import lend
+from service.kernels.routing import reach_leaves, route_rows
+from service.kernels.routing_explain import explain_route
+from service.kernels.routing_tail import NO_TAIL, TAIL_KINDS
+from service.kernels.routing_workspace import RoutingShape
+from service.kernels.threshold_update import set_logs
+from service.rows import SparseRows
+
+_ALL_ALLOWED = np.empty(0, np.uint8)
+_ALL_EQUAL = np.empty(0, np.float32)
+_ALL_PASS = np.full(1, -np.inf, np.float32)
+
+
+class ForestPredictor:
+    """Answers rows from one opened version of decision trees. Safe to call from several threads at once.
+
+    The methods are those of `service.inference.predictor.Predictor`. The answers are always exact; only
+    labels that a reached leaf names are answered, whatever the threshold.
+    """
+
+    def __init__(self, model: Model) -> None:
+        """Take an opened model, whose arrays have been checked. Raises Unavailable for another kind."""
+        if model.manifest.kind != "decision-tree":
+            raise Unavailable(f"expected a model of kind decision-tree, found {model.manifest.kind}")
+        self._ensemble = model.ensemble
+        self._lent = lend(model.ensemble, ENSEMBLE_KINDS)
+        self._samples = (np.empty(0, model.ensemble.sparse.dtype), np.empty(0, model.ensemble.dense.dtype))
+        self._tail = assemble_tail(model.manifest, model.arrays) if has_tail(model.arrays) else NO_TAIL
+        self._lent_tail = lend(self._tail, TAIL_KINDS)
+        self._link = LINK_CODES[model.manifest.link]
+        self._labels = model.labels
+        self.n_labels = model.manifest.n_labels
+        self.n_features = model.manifest.n_features
+        n_mapped = self.n_features if len(self._tail.parameters) else 0
+        self._shape = RoutingShape(model.ensemble, self.n_labels, n_mapped)
+        self._n_levels = _n_levels(model.ensemble.child_ptr)
+        self._buffers = RoutingBufferPool(model.ensemble, self._shape)
+
+    def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
+        """Answer rows on the calling thread.
+
+        The answer to a row depends on the row, the options and the model only.
+        """
+        return self._answer(rows, options, threads=1)
+
+    def predict_batch(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
+        """Answer rows on `threads` threads; the same bits as `predict`."""
+        return self._answer(rows, options, threads=threads)
+
+    def explain(self, rows: SparseRows, row: int, label: int) -> RoutedExplanation:
+        """Return how one row of `rows` comes by its score for a label: the leaves with it that it reached.
+
+        Cost: that of answering the row; for each node on the paths to these leaves its chunk, and a look at
+        the weight of each of the features.
+        """
+        first, last = rows.indptr[row], rows.indptr[row + 1]
+        indices, values = (_writeable(array)[first:last] for array in (rows.indices, rows.values))
+        indptr = np.array([0, last - first])
+        buffers = self._buffers.take(RoutingNeed(len(indices), 1, 1))
+        n_leaves = reach_leaves(
+            self._lent, *self._samples, indptr, indices, values, 0, self._link, *buffers.lent, _NOT_WANTED
+        )
+        nodes, trees = buffers.routing.leaf_node[:n_leaves], buffers.routing.leaf_tree[:n_leaves]
+        weights = 1 / np.bincount(trees)[trees] / self._ensemble.child_ptr[0]
+        leaves = []
+        for leaf, tree, weight in zip(nodes.tolist(), trees.tolist(), weights.tolist(), strict=True):
+            value = self._value_at(leaf, label)
+            if value > 0:
+                path = self._path_to(leaf, indices, values, buffers)
+                leaves.append(ReachedLeaf(tree, leaf, value, np.float32(weight), path))
+        self._buffers.give(buffers)
+        return RoutedExplanation(leaves)
+
+    def children_scored(self, beam_width: int) -> int:
+        """Return a bound on the children that an argmax routing scores a row, over all levels and trees.
+
+        There is no beam. A multiway row that enters many children costs more.
+        """
+        child_ptr = self._ensemble.child_ptr
+        return int(child_ptr[0]) * self._n_levels * int(np.diff(child_ptr).max())
+
+    def label_mask(
+        self, allow: Iterable[str] | None = None, deny: Iterable[str] | None = None
+    ) -> NDArray[np.uint8] | None:
+        """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.
+
+        Raises UnknownLabel. Cost: O(labels).
+        """
+        if allow is None and deny is None:
+            return None
+        allowed = np.full(self.n_labels, allow is None, np.uint8)
+        allowed[[self._label_of(name, "allow_labels") for name in allow or ()]] = 1
+        allowed[[self._label_of(name, "deny_labels") for name in deny or ()]] = 0
+        return allowed
+
+    def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
+        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(labels).
+
+        They apply to the labels' scores, so there is one logarithm a label instead of one a node.
+        """
+        return NodeThresholds(_logs(thresholds))
+
+    def move_thresholds(
+        self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
+    ) -> None:
+        """Bring `prepared` up to date in place where thresholds[labels], float32[K] in [0, 1], have changed.
+
+        Predictions may go on meanwhile, see `service.thresholds.live`.
+        """
+        prepared.log[labels] = _logs(thresholds[labels])
+
+    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
+        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions.
+
+        They apply to the labels' scores, as they are: nothing is prepared for nodes.
+        """
+        return NodeWeights(_writeable(weights))
+
+    def warm_up(self) -> None:
+        """Compile or load every kernel that a request can need, by answering an empty row."""
+        nothing = np.empty(0, np.int32), np.empty(0, np.float32)
+        row = SparseRows(np.zeros(2, np.int64), *nothing, self.n_features)
+        self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
+        self.explain(row, 0, 0)
+        buffers = self._buffers.take(RoutingNeed(0, 1, 1))
+        self._path_to(len(self._ensemble.parent) - 1, *nothing, buffers)
+        self._buffers.give(buffers)
+
+    def _label_of(self, name: str, where: str) -> int:
+        label = find_name(self._labels, name)
+        if label < 0:
+            raise UnknownLabel(f"{where}: expected labels of the model, found {name!r}")
+        return label
+
+    def _value_at(self, leaf: int, label: int) -> np.float32:
+        """Return a label's value in a leaf, 0 where the leaf does not name it."""
+        first, last = self._ensemble.leaf_ptr[leaf : leaf + 2].tolist()
+        at = first + int(np.searchsorted(self._ensemble.leaf_label[first:last], label))
+        is_there = at < last and self._ensemble.leaf_label[at] == label
+        return self._ensemble.leaf_value[at] if is_there else np.float32(0.0)
+
+    def _path_to(
+        self, leaf: int, indices: NDArray[np.int32], values: NDArray[np.float32], buffers: RoutingBuffers
+    ) -> list[RoutedNode]:
+        depth = depth_of(self._ensemble.parent, leaf)
+        nodes, margins = np.empty(depth, np.int32), np.empty(depth, np.float32)
+        added = np.empty((depth, len(indices)), np.float32)
+        explain_route(
+            self._lent, *self._samples, indices, values, leaf, buffers.lent[0], nodes, margins, added
+        )
+        return [
+            RoutedNode(node, margin, top_features(indices, shares))
+            for node, margin, shares in zip(nodes.tolist(), margins, added, strict=True)
+        ]
+
+    def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
+        indptr, indices, values = (_writeable(array) for array in rows[:3])
+        n_rows = len(indptr) - 1
+        longest = int(np.diff(indptr).max(initial=0))
+        top_r = min(options.top_r, self.n_labels)
+        block_rows = self._shape.block_rows(-(-n_rows // threads))
+        counts = np.empty(n_rows, np.int64)
+        labels = np.empty((n_rows, top_r), np.int32)
+        scores = np.empty((n_rows, top_r), np.float32)
+        costs = np.empty((n_rows, 2), np.int64) if options.costs else _NOT_WANTED
+        mask = _ALL_ALLOWED if options.mask is None else options.mask
+        weight = _ALL_EQUAL if options.weights is None else options.weights.prepared
+        log_threshold = _log_threshold(options.threshold)
+        is_sure = options.exact or options.threshold is not None
+
+        def answer(first: int, last: int) -> None:
+            buffers = self._buffers.take(RoutingNeed(longest, top_r, block_rows))
+            if options.stop is not None:
+                buffers.watch(options.stop)
+            route_rows(
+                self._lent,
+                *self._samples,
+                self._lent_tail,
+                indptr,
+                indices,
+                values,
+                first,
+                last,
+                self._link,
+                block_rows,
+                top_r,
+                log_threshold,
+                mask,
+                weight,
+                is_sure,
+                *buffers.lent,
+                counts,
+                labels,
+                scores,
+                costs,
+            )
+            if options.stop is not None:
+                buffers.watch(buffers.work.stop)
+            self._buffers.give(buffers)
+
+        if threads > 1 and n_rows > 1:
+            _in_parts(answer, n_rows, threads, 0)
+        else:
+            answer(0, n_rows)
+        was_stopped = options.stop is not None and bool(options.stop[0])
+        return _gather(counts, labels, scores, not was_stopped, costs)
+
+
+def _log_threshold(threshold: float | NodeThresholds | None) -> NDArray[np.float32]:
+    """Return the logarithms of the thresholds, one a label or one for all, -inf without one."""
+    if threshold is None:
+        return _ALL_PASS
+    if isinstance(threshold, NodeThresholds):
+        return threshold.log
+    return _logs(np.array([threshold], np.float32))
+
+
+def _logs(thresholds: NDArray[np.float32]) -> NDArray[np.float32]:
+    log = np.empty(len(thresholds), np.float32)
+    set_logs(_writeable(thresholds), log)
+    return log
+
+
+def _n_levels(child_ptr: NDArray[np.int32]) -> int:
+    """Return the number of levels that have inner nodes: the length of the longest path of the forest."""
+    first, last, n_levels = 0, int(child_ptr[0]), 0
+    while child_ptr[first] < child_ptr[last]:
+        first, last, n_levels = last, int(child_ptr[last]), n_levels + 1
+    return n_levels

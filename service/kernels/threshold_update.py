@@ -1,0 +1,92 @@
+"""Thresholds that move in place: the leaves of a label and the minima on its paths to the roots."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.jit import borrowing_inlined as inlined
+from model_store.jit import borrowing_kernel as kernel
+
+
+@inlined
+def log_of(threshold: np.float32) -> np.float32:
+    """Return the logarithm of a threshold as traversals compare it: float64's, rounded; -inf for 0."""
+    return np.float32(np.log(np.float64(threshold)))
+
+
+@kernel
+def set_logs(thresholds: NDArray[np.float32], log_out: NDArray[np.float32]) -> None:
+    """Set log_out, float32[n], to the logarithms of thresholds: the same bits as `move_thresholds` leaves."""
+    for i in range(len(thresholds)):
+        log_out[i] = log_of(thresholds[i])
+
+
+@kernel
+def move_thresholds(
+    child_ptr: NDArray[np.int32],
+    parent: NDArray[np.int32],
+    label_leaf: NDArray[np.int32],
+    labels: NDArray[np.int32],
+    thresholds: NDArray[np.float32],
+    log_threshold: NDArray[np.float32],
+) -> None:
+    """Bring log_threshold up to date where these labels' thresholds have changed.
+
+    Source: plt-fmeasure.txt section 5.2 (a node's threshold is the least of its children's). Traversals may
+    read the array meanwhile: they see each node's old or new threshold.
+
+    child_ptr, parent, label_leaf  of the ensemble of a label tree
+    labels         int32[n], in [0, K), in any order
+    thresholds     float32[K], in [0, 1]: the new ones
+    log_threshold  float32[N], changed: what `subtrees.least_thresholds` made, and makes of the new ones
+
+    Cost: a label's paths upwards until a minimum stays; a minimum that rises looks at its children, until
+    one of them has it too.
+    """
+    for i in range(len(labels)):
+        new = log_of(thresholds[labels[i]])
+        for tree in range(len(label_leaf)):
+            leaf = label_leaf[tree, labels[i]]
+            if leaf >= 0:
+                _move_leaf(child_ptr, parent, leaf, new, log_threshold)
+
+
+@inlined
+def _move_leaf(
+    child_ptr: NDArray[np.int32],
+    parent: NDArray[np.int32],
+    node: int,
+    new: np.float32,
+    log_threshold: NDArray[np.float32],
+) -> None:
+    """Set the threshold of a node, and the minima above it."""
+    while True:
+        old = log_threshold[node]
+        if new == old:
+            return
+        log_threshold[node] = new
+        node = parent[node]
+        if node < 0:
+            return
+        least = log_threshold[node]
+        if new < old:
+            if new >= least:
+                return
+        else:
+            if old > least:
+                return
+            new = _least_child(child_ptr, node, least, log_threshold)
+
+
+@inlined
+def _least_child(
+    child_ptr: NDArray[np.int32], node: int, bound: np.float32, log_threshold: NDArray[np.float32]
+) -> np.float32:
+    """Return the least threshold of a node's children, none of which is below `bound`."""
+    found = np.float32(np.inf)
+    for child in range(child_ptr[node], child_ptr[node + 1]):
+        found = min(found, log_threshold[child])
+        if found <= bound:
+            return found
+    return found

@@ -1,0 +1,245 @@
+"""Feedback into the database and the live thresholds: one writer a process, a transaction for what waits."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.db.engine import Database
+from service.errors import DatabaseUnavailable, Overloaded, XylemError
+from service.logs import log
+from service.rows import SparseRows
+from service.thresholds.codec import sum_deltas
+from service.thresholds.live import Counted, LiveThresholds
+from service.thresholds.state import (
+    KEPT,
+    STARTED,
+    add_events,
+    append_feedback,
+    forget_events,
+    keep_state,
+    lock_head,
+    newest_checkpoint_epoch,
+    replace_state,
+)
+
+Result = Literal["applied", "duplicate", "late", "rejected"]
+
+GROUP_EVENTS_MAX = 1024
+"""Events of one transaction, at most."""
+
+CHECKPOINT_EPOCHS = 4096
+"""After so many epochs the state is kept whole, so that a replica that starts has a short log to apply."""
+
+FORGET_SECONDS = 1.0
+"""Events too old to be remembered are forgotten this often, some at a time."""
+
+
+class Event(NamedTuple):
+    """One event of feedback that can be counted.
+
+    key        `event_key` of its identity
+    labels     int32[..]: the true labels, ascending, without repeats
+    row        the instance, one row; None: `predicted` has what it was predicted to have
+    predicted  int32[..]: as labels; None: found from `row` under the thresholds of the moment
+    epoch      the epoch of the prediction, when it was made before; else None
+    """
+
+    key: bytes
+    labels: NDArray[np.int32]
+    row: SparseRows | None = None
+    predicted: NDArray[np.int32] | None = None
+    epoch: int | None = None
+
+
+class Outcome(NamedTuple):
+    """What became of the events of a block, in their order, and the epoch after it."""
+
+    results: list[Result]
+    epoch: int
+
+
+class _Block(NamedTuple):
+    live: LiveThresholds
+    events: Sequence[Event]
+    done: Future[Outcome]
+
+
+def event_key(model: str, event_id: str) -> bytes:
+    """Return the 16 bytes by which an event of a model is remembered."""
+    name = model.encode() + b"\0" + event_id.encode()
+    return hashlib.blake2b(name, digest_size=16, person=b"xylem-event").digest()
+
+
+class FeedbackWriter:
+    """Takes blocks of events, and counts each event once.
+
+    An outcome is there once the events are committed. Blocks of one version that wait while a transaction is
+    under way share the next one. When a transaction fails, nothing of it was counted, in memory neither, and
+    its blocks fail with DatabaseUnavailable.
+
+    queue_max   events that wait, at most
+    days_max    days for which events are remembered
+    """
+
+    def __init__(self, database: Database, *, queue_max: int, days_max: int) -> None:
+        self._database = database
+        self._queue_max = queue_max
+        self._days_max = days_max
+        self._blocks: deque[_Block] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._n_waiting = 0
+        self._checkpoints: dict[tuple[str, int], int] = {}
+        self._forget_at = 0.0
+        self._thread: threading.Thread | None = None
+
+    def submit(self, live: LiveThresholds, events: Sequence[Event], *, may_wait: bool) -> Future[Outcome]:
+        """Hand over a block; its outcome comes when it is committed.
+
+        may_wait   whether the caller hands over one block after the other, so that a full queue is no reason
+                   to refuse it
+
+        Raises Overloaded when too many events wait.
+        """
+        block = _Block(live, events, Future())
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="xylem-feedback", daemon=True)
+                self._thread.start()
+            if self._n_waiting + len(events) > self._queue_max and not may_wait:
+                raise Overloaded(f"expected at most {self._queue_max} events of feedback to wait, found more")
+            self._n_waiting += len(events)
+            self._blocks.append(block)
+            self._changed.notify()
+        return block.done
+
+    def close(self) -> None:
+        """Count what waits, then end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while blocks := self._take():
+            try:
+                outcomes = self._count_blocks(blocks)
+            except Exception as error:
+                for block in blocks:
+                    block.done.set_exception(error)
+                if not isinstance(error, XylemError):
+                    log(logging.ERROR, "feedback_failed", error=error)
+                continue
+            for block, outcome in zip(blocks, outcomes, strict=True):
+                block.done.set_result(outcome)
+            self._keep_house(blocks[0].live)
+
+    def _take(self) -> list[_Block]:
+        """Return the blocks that wait for the version of the first one; none: closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._blocks or self._closed)
+            taken: list[_Block] = []
+            n_events = 0
+            while self._blocks and (not taken or self._blocks[0].live is taken[0].live):
+                n_events += len(self._blocks[0].events)
+                if taken and n_events > GROUP_EVENTS_MAX:
+                    break
+                taken.append(self._blocks.popleft())
+            self._n_waiting -= sum(len(block.events) for block in taken)
+            return taken
+
+    def _count_blocks(self, blocks: list[_Block]) -> list[Outcome]:
+        """Count the events of blocks of one version in one transaction."""
+        live = blocks[0].live
+        events = [event for block in blocks for event in block.events]
+        with live.lock:
+            results, epoch = self._count(live, events)
+        ends = np.cumsum([len(block.events) for block in blocks]).tolist()
+        starts = [0, *ends[:-1]]
+        return [Outcome(results[start:end], epoch) for start, end in zip(starts, ends, strict=True)]
+
+    def _count(self, live: LiveThresholds, events: list[Event]) -> tuple[list[Result], int]:
+        counted: list[Counted] = []
+        was_empty = live.prepared is None
+        try:
+            with self._database.write() as connection:
+                head = lock_head(connection, live.model, live.version)
+                if head.epoch == 0:
+                    tuned = live.start_state()
+                    head = replace_state(connection, head, STARTED, tuned)
+                    live.replace(tuned, head)
+                else:
+                    live.refresh(connection, head)
+                timely = [event.epoch is None or event.epoch >= head.base_epoch for event in events]
+                keys = dict.fromkeys(event.key for event, is_in in zip(events, timely, strict=True) if is_in)
+                new = add_events(connection, list(keys), int(time.time() // 86_400))
+                results = _count_new(live, events, timely, new, counted)
+                if counted:
+                    deltas = sum_deltas([one.deltas for one in counted])
+                    head = append_feedback(connection, head, deltas, len(counted))
+        except BaseException:
+            live.undo(counted)
+            if was_empty:
+                live.forget()
+            raise
+        live.epoch = head.epoch
+        return results, head.epoch
+
+    def _keep_house(self, live: LiveThresholds) -> None:
+        """Keep a checkpoint and forget old events now and then; a failure waits for the next time."""
+        try:
+            self._checkpoint(live)
+            if time.monotonic() >= self._forget_at:
+                self._forget_at = time.monotonic() + FORGET_SECONDS
+                with self._database.write() as connection:
+                    forget_events(connection, int(time.time() // 86_400) - self._days_max)
+        except DatabaseUnavailable as error:
+            log(logging.ERROR, "checkpoint_failed", detail=str(error))
+
+    def _checkpoint(self, live: LiveThresholds) -> None:
+        key = live.model, live.version
+        newest = self._checkpoints.setdefault(key, live.epoch)
+        if live.epoch - newest < CHECKPOINT_EPOCHS:
+            return
+        with live.lock, self._database.write() as connection:
+            head = lock_head(connection, *key)
+            live.refresh(connection, head)
+            if head.epoch - newest_checkpoint_epoch(connection, head) >= CHECKPOINT_EPOCHS:
+                keep_state(connection, head, KEPT, live.snapshot())
+        self._checkpoints[key] = live.epoch
+
+
+def _count_new(
+    live: LiveThresholds,
+    events: Iterable[Event],
+    timely: Iterable[bool],
+    new: set[bytes],
+    counted_out: list[Counted],
+) -> list[Result]:
+    """Count the events whose keys are new, in their order; return what becomes of each."""
+    results: list[Result] = []
+    for event, is_in in zip(events, timely, strict=True):
+        if not is_in:
+            results.append("late")
+        elif event.key not in new:
+            results.append("duplicate")
+        else:
+            new.remove(event.key)
+            predicted = event.predicted
+            if predicted is None:
+                assert event.row is not None
+                predicted = live.predict(event.row)
+            counted_out.append(live.count(event.labels, predicted))
+            results.append("applied")
+    return results

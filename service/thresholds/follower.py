@@ -1,0 +1,96 @@
+"""Follower: brings the thresholds of served versions up to what the database has, a few times a second."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+from service.db.engine import Database
+from service.errors import DatabaseUnavailable
+from service.logs import log
+from service.thresholds.live import LiveThresholds
+from service.thresholds.state import Head, all_heads
+
+
+class Follower:
+    """Follows the database in a thread of its own, from `start` on.
+
+    A database that does not answer leaves the thresholds as they are: `fault` says why, and `stale_seconds`
+    for how long. It goes on trying.
+
+    on_answer   called whenever the database has answered
+    """
+
+    def __init__(self, database: Database, refresh_seconds: float, on_answer: Callable[[], None]) -> None:
+        self._database = database
+        self._refresh_seconds = refresh_seconds
+        self._on_answer = on_answer
+        self._followed: weakref.WeakSet[LiveThresholds] = weakref.WeakSet()
+        self._adding = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="xylem-thresholds", daemon=True)
+        self._answered_at = time.monotonic()
+        self.fault: str | None = None
+        """What the database said when it was last asked and did not answer."""
+
+    @property
+    def stale_seconds(self) -> float | None:
+        """Return for how long the database has not answered; None: it does."""
+        return None if self.fault is None else time.monotonic() - self._answered_at
+
+    @property
+    def followed(self) -> list[LiveThresholds]:
+        """Return what is followed."""
+        with self._adding:
+            return list(self._followed)
+
+    def add(self, live: LiveThresholds) -> None:
+        """Follow a version, from its present thresholds on if the database answers. Blocking."""
+        with self._adding:
+            self._followed.add(live)
+        if self.fault is None:
+            self._look([live])
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, and wait for it."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def look(self) -> None:
+        """Bring all thresholds up to date. Blocking. Never raises: see `fault`."""
+        self._look(self.followed)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._refresh_seconds):
+            self.look()
+
+    def _look(self, followed: list[LiveThresholds]) -> None:
+        try:
+            with self._database.read() as connection:
+                heads = {(head.model, head.version): head for head in all_heads(connection)}
+            for live in followed:
+                self._refresh(live, heads.get((live.model, live.version)))
+            self._on_answer()
+            self._answered_at = time.monotonic()
+            if self.fault is not None:
+                log(logging.INFO, "database_answers")
+            self.fault = None
+        except DatabaseUnavailable as error:
+            if self.fault is None:
+                log(logging.ERROR, "database_failed", detail=str(error))
+            self.fault = str(error)
+
+    def _refresh(self, live: LiveThresholds, head: Head | None) -> None:
+        """Bring one version's thresholds up to a head, unless they are there or beyond it."""
+        if head is None or (head.epoch, head.base_epoch) == (live.epoch, live.base_epoch):
+            return
+        with live.lock, self._database.read() as connection:
+            live.catch_up(connection)

@@ -1,0 +1,248 @@
+"""Thresholds in the database: every change of a version's is a new epoch, and nothing is overwritten.
+
+Who changes the thresholds of a version locks its row of `threshold_versions` first. So changes are in one
+order, that of their epochs, and every replica that applies the log in that order has the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Insert, Row, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from service.db.engine import Database
+from service.db.tables import CHECKPOINTS, EVENTS, LOG, SECRETS, VERSIONS
+from service.errors import BadParameter
+from service.thresholds.codec import Deltas, decode_deltas, decode_state, encode_deltas, encode_state
+from service.thresholds.tuned import Tuned
+
+FEEDBACK, TUNED, STARTED, RESTORED, KEPT = "feedback", "tuned", "started", "restored", "kept"
+"""Kinds of changes: a block of feedback; a state that `save` put in place; start values, put in place by the
+first feedback; an earlier epoch's state, put in place again. KEPT is a checkpoint that changed nothing."""
+
+CHECKPOINTS_MAX = 32
+"""Checkpoints that are kept of a version: the oldest go first."""
+
+LOGGED_CHECKPOINTS = 3
+"""The log reaches back to this checkpoint, counted from the newest: to every epoch since, one can restore."""
+
+
+FORGOTTEN_MAX = 2000
+"""Events that one call forgets, so that no transaction is long."""
+
+
+class Head(NamedTuple):
+    """A row of `threshold_versions`."""
+
+    id: int
+    model: str
+    version: int
+    epoch: int
+    base_epoch: int
+    n_events: int
+
+
+class Change(NamedTuple):
+    """A row of `threshold_log`."""
+
+    epoch: int
+    kind: str
+    payload: bytes
+
+
+class Checkpoint(NamedTuple):
+    """A state that can be restored, without its bytes."""
+
+    epoch: int
+    kind: str
+    created_at: float
+
+
+def lock_head(connection: Connection, model: str, version: int) -> Head:
+    """Return a version's head, made if it has none (epoch 0), locked until the transaction ends."""
+    found = find_head(connection, model, version, lock=True)
+    if found is None:
+        values = {"model": model, "version": version, "epoch": 0, "base_epoch": 0, "n_events": 0}
+        connection.execute(_insert_new(connection, VERSIONS), values)
+        found = find_head(connection, model, version, lock=True)
+        assert found is not None
+    return found
+
+
+def find_head(connection: Connection, model: str, version: int, *, lock: bool = False) -> Head | None:
+    """Return a version's head, None when it has no thresholds."""
+    query = select(VERSIONS).where(VERSIONS.c.model == model, VERSIONS.c.version == version)
+    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+    return None if row is None else _head(row)
+
+
+def all_heads(connection: Connection) -> list[Head]:
+    """Return the heads of all versions that have thresholds."""
+    return [_head(row) for row in connection.execute(select(VERSIONS))]
+
+
+def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change] | None:
+    """Return the changes after `epoch` up to the head's, in order; None when the log lacks some of them."""
+    query = select(LOG.c.epoch, LOG.c.kind, LOG.c.payload).where(
+        LOG.c.version_id == head.id, LOG.c.epoch > epoch, LOG.c.epoch <= head.epoch
+    )
+    changes = [Change(*row) for row in connection.execute(query.order_by(LOG.c.epoch))]
+    return changes if len(changes) == head.epoch - epoch else None
+
+
+def read_checkpoint(connection: Connection, head: Head, at_most: int) -> tuple[int, Tuned]:
+    """Return the epoch of the newest state that is kept, of those up to `at_most`, and the state.
+
+    Raises BadParameter when there is none.
+    """
+    query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.state).where(
+        CHECKPOINTS.c.version_id == head.id,
+        CHECKPOINTS.c.epoch <= min(at_most, head.epoch),
+    )
+    row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
+    if row is None:
+        raise BadParameter(
+            f"model {head.model} version {head.version}: expected an epoch that is kept, found {at_most}"
+        )
+    return row[0], decode_state(row[1])
+
+
+def read_state(connection: Connection, head: Head, at: int | None = None) -> Tuned:
+    """Return the state of an epoch, without `at` of the head's: a checkpoint, and the log from there on.
+
+    Raises BadParameter for an epoch that is not kept any more, or not there yet.
+    """
+    at = head.epoch if at is None else at
+    epoch, tuned = read_checkpoint(connection, head, at)
+    changes = changes_since(connection, head._replace(epoch=at), epoch)
+    if changes is None or any(change.kind != FEEDBACK for change in changes):
+        raise BadParameter(
+            f"model {head.model} version {head.version}: expected an epoch that is kept, found {at}"
+        )
+    thresholds, (hits, marks) = tuned.thresholds, tuned.counters
+    for change in changes:
+        deltas = decode_deltas(change.payload, len(thresholds))
+        hits[deltas.labels] += deltas.hits
+        marks[deltas.labels] += deltas.marks
+        thresholds[deltas.labels] = deltas.thresholds
+    return tuned
+
+
+def checkpoints(connection: Connection, head: Head) -> list[Checkpoint]:
+    """Return the states that are kept, the newest first."""
+    query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.kind, CHECKPOINTS.c.created_at)
+    query = query.where(CHECKPOINTS.c.version_id == head.id).order_by(CHECKPOINTS.c.epoch.desc())
+    return [Checkpoint(*row) for row in connection.execute(query)]
+
+
+def append_feedback(connection: Connection, head: Head, deltas: Deltas, n_events: int) -> Head:
+    """Log what a block of feedback added; return the version's new head, which is still locked."""
+    return _append(connection, head, FEEDBACK, encode_deltas(deltas), n_events)
+
+
+def replace_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> Head:
+    """Put a state in place of the present one; return the version's new head, which is still locked."""
+    head = _append(connection, head, kind, b"", 0)
+    keep_state(connection, head, kind, tuned)
+    return head
+
+
+def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> None:
+    """Keep the state of the head's epoch as a checkpoint, and forget what is too old to be kept."""
+    values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
+    connection.execute(_insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)})
+    query = select(CHECKPOINTS.c.epoch).where(CHECKPOINTS.c.version_id == head.id)
+    epochs = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc())).scalars().all()
+    if len(epochs) > CHECKPOINTS_MAX:
+        oldest = epochs[CHECKPOINTS_MAX - 1]
+        connection.execute(
+            delete(CHECKPOINTS).where(CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest)
+        )
+    if len(epochs) > LOGGED_CHECKPOINTS:
+        logged = epochs[LOGGED_CHECKPOINTS - 1]
+        connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
+
+
+def add_events(connection: Connection, keys: list[bytes], day: int) -> set[bytes]:
+    """Remember events, 16 bytes each without repeats; return those that were not known before."""
+    if not keys:
+        return set()
+    statement = _insert_new(connection, EVENTS).returning(EVENTS.c.event_key)
+    rows = connection.execute(statement, [{"event_key": key, "day": day} for key in keys])
+    return {bytes(key) for key in rows.scalars()}
+
+
+def forget_events(connection: Connection, before_day: int) -> int:
+    """Forget events of days before `before_day`, at most FORGOTTEN_MAX of them; return how many."""
+    old = select(EVENTS.c.event_key).where(EVENTS.c.day < before_day).limit(FORGOTTEN_MAX)
+    keys = connection.execute(old).scalars().all()
+    if keys:
+        connection.execute(
+            delete(EVENTS).where(EVENTS.c.event_key == bindparam("key")), [{"key": k} for k in keys]
+        )
+    return len(keys)
+
+
+def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
+    """Return the secret of a name, the same for all replicas: made by the first who asks."""
+    value = os.urandom(n_bytes)
+    connection.execute(_insert_new(connection, SECRETS), {"name": name, "value": value})
+    return bytes(connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one())
+
+
+def newest_checkpoint_epoch(connection: Connection, head: Head) -> int:
+    """Return the epoch of the newest checkpoint, 0 when there is none."""
+    query = select(func.max(CHECKPOINTS.c.epoch)).where(CHECKPOINTS.c.version_id == head.id)
+    return connection.execute(query).scalar_one() or 0
+
+
+class ThresholdDatabase:
+    """The ThresholdStore over a database: what `xylem thresholds` and admins put in place and read."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def save(self, model: str, version: int, tuned: Tuned) -> int:
+        """Keep the thresholds of a version, durably; return their epoch, larger than any before.
+
+        Servers that share the database use them within `threshold_refresh_ms`. Raises DatabaseUnavailable.
+        """
+        with self._database.write() as connection:
+            return replace_state(connection, lock_head(connection, model, version), TUNED, tuned).epoch
+
+    def load(self, model: str, version: int) -> Tuned | None:
+        """Return the newest thresholds of a version, all feedback included; None when it has none.
+
+        Raises DatabaseUnavailable.
+        """
+        with self._database.read() as connection:
+            head = find_head(connection, model, version)
+            return None if head is None or head.epoch == 0 else read_state(connection, head)
+
+
+def _append(connection: Connection, head: Head, kind: str, payload: bytes, n_events: int) -> Head:
+    epoch = head.epoch + 1
+    base_epoch = head.base_epoch if kind == FEEDBACK else epoch
+    values = {"version_id": head.id, "epoch": epoch, "kind": kind}
+    connection.execute(insert(LOG), {**values, "payload": payload, "created_at": time.time()})
+    new = head._replace(epoch=epoch, base_epoch=base_epoch, n_events=head.n_events + n_events)
+    connection.execute(
+        update(VERSIONS).where(VERSIONS.c.id == head.id),
+        {"epoch": new.epoch, "base_epoch": new.base_epoch, "n_events": new.n_events},
+    )
+    return new
+
+
+def _insert_new(connection: Connection, table: Table) -> Insert:
+    """Return an insert that leaves rows alone whose key is there already."""
+    is_postgresql = connection.dialect.name == "postgresql"
+    statement: Insert = (postgresql_insert if is_postgresql else sqlite_insert)(table)
+    return statement.on_conflict_do_nothing()  # type: ignore[attr-defined, no-any-return]
+
+
+def _head(row: Row[Any]) -> Head:
+    return Head._make(row)

@@ -1,0 +1,224 @@
+"""Trainer `plt`: probabilistic label trees, whose scores are probabilities by the chain rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Tree
+from service.errors import BadParameter
+from service.kernels.plt_projection import add_projected
+from service.rows import LabelRows
+from service.trainers.classifiers import Members, Solving, members_of
+from service.trainers.clustering import balanced_shape, derived_seed
+from service.trainers.label_tree import grow
+from service.trainers.parameters import Parameters, choice, real, whole
+from service.trainers.plt_sgd import Descent, train_trees
+from service.trainers.plt_trees import huffman_shape, random_shape
+from service.trainers.representations import Representations, label_representations
+from service.trainers.shape import Shape
+from service.trainers.size import SizeEstimate, estimate_size
+from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
+from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
+from service.trainers.work import Crew, Progress
+
+PROJECTED = 512
+"""Dimensions of the label vectors that k-means trees of the solver sgd are made of."""
+
+
+@dataclass(frozen=True)
+class PltParameters(Parameters):
+    """Parameters of `plt`."""
+
+    tree: str = choice(
+        "kmeans",
+        ("kmeans", "random", "huffman"),
+        "balanced 2-means of the labels, random and complete, or least deep for frequent labels",
+    )
+    arity: int = whole(16, 2, 4096, "most children of a node (kmeans: above the labels, a power of two)")
+    leaf_size: int = whole(100, 1, 1_000_000, "kmeans: parts of no more labels are not divided")
+    trees: int = whole(1, 1, 100, "trees of the ensemble; their probabilities are averaged")
+    solver: str = choice("batch", ("batch", "sgd"), "how node classifiers are trained; sgd can stream")
+    cost: float = real(
+        10.0, 1e-6, 1e6, "batch: weight of the loss against the penalty (C), at a node of 1000 rows"
+    )
+    cost_decay: float = real(0.25, 0.0, 1.0, "batch: a node of n rows has the cost C * (1000 / n)^cost_decay")
+    eps: float = real(0.1, 1e-4, 10.0, "batch: a classifier is done when no dual gradient is larger")
+    max_epochs: int = whole(100, 1, 100_000, "batch: a classifier is given up after so many passes")
+    epochs: int = whole(10, 1, 1000, "sgd: passes over the rows")
+    rate: float = real(0.5, 1e-6, 1e3, "sgd: the first step g; step t of a node is g / (1 + l2 * g * t)")
+    l2: float = real(1e-5, 0.0, 1e3, "sgd: weight of the penalty, lambda")
+    window_rows: int = whole(1 << 16, 1, 1 << 24, "sgd: rows are shuffled within so many; 1: file order")
+    memory_mib: int = whole(4096, 1, 1 << 24, "sgd: weights take no more; late features are left out then")
+    prune: float = real(0.1, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
+    weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")
+
+    def validate(self) -> None:
+        """Raise BadParameter when a value is out of its range, also beside another."""
+        super().validate()
+        if self.tree == "kmeans" and self.arity & (self.arity - 1):
+            raise BadParameter(f"arity: expected a power of two with tree=kmeans, found {self.arity}")
+
+    def solving(self) -> Solving:
+        """Return what the batch solver takes."""
+        return Solving("logistic", self.cost, self.cost_decay, self.eps, self.max_epochs, self.prune)
+
+    def descent(self) -> Descent:
+        """Return what gradient descent takes."""
+        return Descent(self.rate, self.l2, self.epochs, self.window_rows, self.prune)
+
+
+def train_plt(
+    data: TrainingSet, parameters: PltParameters, seed: int, crew: Crew, progress: Progress
+) -> Trained:
+    """Train an ensemble of probabilistic label trees.
+
+    Source: plt-fmeasure, section 5. The probability of a label is the product along its path of the
+    estimates P(some label under the node | some label under its parent, x), each by logistic regression on
+    the rows that carry a label under the parent. Deviation: a root has no classifier of its own; its children
+    are trained on all rows, also those without labels, so they estimate P(some label under the node | x).
+    """
+    if parameters.solver == "sgd":
+        return train_plt_stream(MemorySource(data), parameters, seed, crew, progress, no_plan)
+    trees = []
+    vectors = _exact_vectors(data, progress) if parameters.tree == "kmeans" else None
+    for tree_seed, shape in _shapes(*_carried(data.labels), parameters, vectors, seed, crew, progress):
+        members = _members(data.labels, shape)
+        trees.append(grow(data, shape, members, parameters.solving(), tree_seed, crew, progress))
+    return _assemble(trees, data.labels.n_labels, data.rows.n_features, parameters)
+
+
+def train_plt_stream(
+    source: RowSource,
+    parameters: PltParameters,
+    seed: int,
+    crew: Crew,
+    progress: Progress,
+    on_plan: OnPlan,
+) -> Trained:
+    """Train by gradient descent on rows that are read for each epoch, and once more for k-means trees.
+
+    Raises BadParameter for another solver than sgd. Memory: `Plan`; the label vectors of k-means trees take 4
+    * PROJECTED bytes a label and are given back before training.
+    """
+    if parameters.solver != "sgd":
+        raise BadParameter(f"solver: expected sgd to train on a stream, found {parameters.solver}")
+    census = source.census
+    labels = np.flatnonzero(census.label_rows).astype(np.int32)
+    vectors = _projected_vectors(source, progress) if parameters.tree == "kmeans" else None
+    shapes = list(_shapes(labels, census.label_rows[labels], parameters, vectors, seed, crew, progress))
+    del vectors
+    trees, report = train_trees(
+        source, shapes, parameters.descent(), parameters.memory_mib << 20, crew, progress, on_plan
+    )
+    return _assemble(trees, len(census.label_rows), census.n_features, parameters, report)
+
+
+def estimate_plt(
+    data: TrainingSet, parameters: PltParameters, seed: int, crew: Crew, progress: Progress
+) -> SizeEstimate:
+    """Return the size bound of what `train_plt` would train; `memory_mib` may keep it smaller."""
+    vectors = None
+    if parameters.tree == "kmeans":
+        exact = parameters.solver == "batch"
+        vectors = (
+            _exact_vectors(data, progress) if exact else _projected_vectors(MemorySource(data), progress)
+        )
+    shapes = _shapes(*_carried(data.labels), parameters, vectors, seed, crew, progress)
+    return estimate_size(
+        data.rows, [(shape, _members(data.labels, shape)) for _, shape in shapes], crew, progress
+    )
+
+
+def _shapes(
+    labels: NDArray[np.int32],
+    counts: NDArray[np.int64],
+    p: PltParameters,
+    vectors: Representations | None,
+    seed: int,
+    crew: Crew,
+    progress: Progress,
+) -> Iterator[tuple[int, Shape]]:
+    """Make the trees over the labels that rows carry; yields (seed of the tree, shape)."""
+    for tree in range(p.trees):
+        tree_seed = derived_seed(seed, tree)
+        if vectors is not None:
+            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, tree_seed, crew, progress)
+        elif p.tree == "random":
+            shape = random_shape(labels, p.arity, tree_seed)
+        else:
+            shape = huffman_shape(labels, counts, p.arity)
+        yield tree_seed, shape
+
+
+def _carried(labels: LabelRows) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Return the labels that a row carries, and how many rows do."""
+    counts = np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64)
+    carried = np.flatnonzero(counts).astype(np.int32)
+    return carried, counts[carried]
+
+
+def _members(labels: LabelRows, shape: Shape) -> Members:
+    """Return the rows of each leaf's label, and after them those of none: negatives at the root."""
+    members = members_of(*rows_by_label(labels), shape.labels)
+    without = np.flatnonzero(np.diff(labels.indptr) == 0).astype(np.int32)
+    end = members.ptr[-1] + len(without)
+    return Members(np.append(members.ptr, end), np.concatenate([members.rows, without]))
+
+
+def _exact_vectors(data: TrainingSet, progress: Progress) -> Representations:
+    progress("label representations", 0, 1)
+    vectors = label_representations(data.rows, data.labels)
+    progress("label representations", 1, 1)
+    return vectors
+
+
+def _projected_vectors(source: RowSource, progress: Progress) -> Representations:
+    """Return the normalised sums of the x of each label's rows, projected to PROJECTED dimensions."""
+    census = source.census
+    sums = np.zeros((len(census.label_rows), PROJECTED), np.float32)
+    gone = 0
+    for part in source.parts():
+        add_projected(part.rows, part.labels, sums)
+        gone += part.rows.n_rows
+        progress("label representations", gone, census.n_rows)
+    lengths = np.sqrt((sums.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+    np.divide(sums, lengths, out=sums, where=lengths > 0)
+    found = sparse.csr_array(sums)
+    return Representations(
+        found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data, PROJECTED
+    )
+
+
+def _assemble(
+    trees: list[Tree],
+    n_labels: int,
+    n_features: int,
+    parameters: PltParameters,
+    report: dict[str, int] | None = None,
+) -> Trained:
+    weights = parameters.weights
+    return Trained(
+        ensemble=build_ensemble(trees, n_labels, n_features, weights),  # type: ignore[arg-type]
+        kind="label-tree",
+        link="logistic",
+        weights=weights,  # type: ignore[arg-type]
+        parameters=parameters.as_dict(),
+        n_nonzeros=sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None),
+        report=dict(report or {}),
+    )
+
+
+PLT = TrainerSpec(
+    name="plt",
+    about="probabilistic label trees: calibrated scores, and training on files that do not fit in memory",
+    parameters=PltParameters,
+    train=train_plt,
+    estimate=estimate_plt,
+    train_stream=train_plt_stream,
+)

@@ -1,0 +1,254 @@
+"""The node classifiers of probabilistic label trees by stochastic gradient descent, on rows read in turn."""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import Chunk, Tree
+from service.kernels.plt_fobos import Shard, Topology, train_shard, used_keys
+from service.trainers.clustering import derived_seed
+from service.trainers.plt_trees import parents_of
+from service.trainers.shape import Shape
+from service.trainers.source import Census, OnPlan, Plan, RowSource, windows
+from service.trainers.spec import TrainingSet
+from service.trainers.work import Crew, Progress
+
+SHARDS = 8
+"""The nodes of a tree are dealt to so many shards, which are trained side by side."""
+
+WINDOW_ENTRIES_MAX = 1 << 23
+"""Rows are held, shuffled and trained on in windows of about so many non-zeros and labels at most."""
+
+_ENTRY_BYTES = 8
+_WORD_BYTES = 4
+_SLOT_BYTES = 16
+_SLOTS_MIN = 8
+_SHUFFLE = 1
+"""What the seeds of shuffles are derived from besides the tree's: trees and windows have others."""
+
+
+class Descent(NamedTuple):
+    """How the classifiers are trained: g and lambda of `service.kernels.plt_fobos`, and the passes."""
+
+    rate: float
+    penalty: float
+    epochs: int
+    window_rows: int
+    prune: float
+
+
+class _Room(NamedTuple):
+    """How many pairs (node, feature) and weights each shard of a tree has room for."""
+
+    slots: list[int]
+    words: list[int]
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(self.slots) * _SLOT_BYTES + sum(self.words) * _WORD_BYTES
+
+
+class _Growing(NamedTuple):
+    """A tree in training."""
+
+    seed: int
+    topology: Topology
+    shards: list[Shard]
+
+
+def train_trees(
+    source: RowSource,
+    shapes: list[tuple[int, Shape]],
+    descent: Descent,
+    bytes_max: int,
+    crew: Crew,
+    progress: Progress,
+    on_plan: OnPlan,
+) -> tuple[list[Tree], dict[str, int]]:
+    """Train the classifiers of some trees in the same passes over the rows.
+
+    shapes     (seed of the tree, its shape) each
+    bytes_max  what weights may take, all trees together
+
+    Returns the trees, and a report: weights trained, and how often a feature was passed over for want of
+    room. Rows are shuffled within a window, anew for each epoch and tree. Memory: the plan's. The same bits
+    for any number of threads and however the source cuts its rows.
+    """
+    census = source.census
+    dealt = [_deal(shape, census) for _, shape in shapes]
+    rooms = [_room(shape, shard, census) for (_, shape), shard in zip(shapes, dealt, strict=True)]
+    needed = sum(room.n_bytes for room in rooms)
+    weights = sum(sum(room.words) for room in rooms)
+    if needed > bytes_max:
+        rooms = [_scaled(room, bytes_max / needed) for room in rooms]
+    held = min(WINDOW_ENTRIES_MAX, census.n_nonzeros + int(census.label_rows.sum()))
+    kept = sum(sum(room.words) for room in rooms)
+    on_plan(
+        Plan(
+            rows=census.n_rows,
+            epochs=descent.epochs,
+            weights=min(weights, kept),
+            training_bytes=sum(room.n_bytes for room in rooms) + 2 * held * _ENTRY_BYTES,
+            model_bytes=12 * kept,
+            capped=needed > bytes_max,
+        )
+    )
+    growing = [
+        _Growing(seed, _topology(shape, shard, len(census.label_rows)), _shards(room, len(shape.first)))
+        for (seed, shape), shard, room in zip(shapes, dealt, rooms, strict=True)
+    ]
+    for epoch in range(descent.epochs):
+        _epoch(source, growing, descent, epoch, crew, progress)
+    passed_over = sum(int(shard.used[2]) for tree in growing for shard in tree.shards)
+    trained = sum(int(shard.used[1]) for tree in growing for shard in tree.shards)
+    trees = []
+    for tree, (_, shape) in zip(growing, shapes, strict=True):
+        trees.append(_harvest(tree, shape, descent, census.n_features))
+        tree.shards.clear()
+    return trees, {"weights": trained, "passed_over": passed_over}
+
+
+def _epoch(
+    source: RowSource,
+    growing: list[_Growing],
+    descent: Descent,
+    epoch: int,
+    crew: Crew,
+    progress: Progress,
+) -> None:
+    n_rows = source.census.n_rows
+    gone = epoch * n_rows
+    for number, window in enumerate(windows(source, descent.window_rows, WINDOW_ENTRIES_MAX)):
+        orders = []
+        for tree in growing:
+            shuffled = np.random.Generator(np.random.PCG64(derived_seed(tree.seed, _SHUFFLE, epoch, number)))
+            orders.append(shuffled.permutation(window.rows.n_rows).astype(np.int32))
+        _descend(window, orders, growing, descent, crew)
+        gone += window.rows.n_rows
+        progress("classifiers", gone, descent.epochs * n_rows)
+
+
+def _descend(
+    window: TrainingSet,
+    orders: list[NDArray[np.int32]],
+    growing: list[_Growing],
+    descent: Descent,
+    crew: Crew,
+) -> None:
+    """Train every shard of every tree on the rows of a window, each tree in an order of its own."""
+
+    def work(item: tuple[int, int]) -> None:
+        t, number = item
+        tree = growing[t]
+        train_shard(
+            window.rows,
+            window.labels,
+            orders[t],
+            tree.topology,
+            tree.shards[number],
+            number,
+            descent.rate,
+            descent.penalty,
+            crew.stop,
+        )
+
+    items = [(t, number) for t, tree in enumerate(growing) for number in range(len(tree.shards))]
+    crew.run(work, items, lambda item, result: None)
+
+
+def _deal(shape: Shape, census: Census) -> NDArray[np.int32]:
+    """Return the shard of each inner node, -1 at leaves; the next largest goes where least work is."""
+    visits = np.minimum(_below(shape, census.label_rows), census.n_rows)
+    visits[0] = census.n_rows
+    work = visits * np.diff(shape.child_ptr)
+    inner = shape.inner
+    shard = np.full(len(shape.first), -1, np.int32)
+    loads = [(0, number) for number in range(min(SHARDS, len(inner)))]
+    for node in inner[np.argsort(-work[inner], kind="stable")].tolist():
+        load, number = heapq.heappop(loads)
+        shard[node] = number
+        heapq.heappush(loads, (load + int(work[node]), number))
+    return shard
+
+
+def _below(shape: Shape, of_label: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum over the labels under each node."""
+    sums = np.concatenate([[0], np.cumsum(of_label[shape.labels])])
+    below: NDArray[np.int64] = sums[shape.last] - sums[shape.first]
+    return below
+
+
+def _room(shape: Shape, shard: NDArray[np.int32], census: Census) -> _Room:
+    """Return room for all pairs that can occur: a node meets no feature that none of its rows has."""
+    pairs = np.minimum(_below(shape, census.label_nonzeros), census.n_features)
+    pairs[0] = min(census.n_nonzeros, census.n_features)
+    words = pairs * np.diff(shape.child_ptr)
+    slots, room = [], []
+    for number in range(int(shard.max()) + 1):
+        mine = shard == number
+        most = _SLOTS_MIN
+        while 3 * most < 4 * (int(pairs[mine].sum()) + 1):
+            most *= 2
+        slots.append(most)
+        room.append(int(words[mine].sum()))
+    return _Room(slots, room)
+
+
+def _scaled(room: _Room, share: float) -> _Room:
+    """Return less room: slots stay powers of two."""
+    slots = [max(_SLOTS_MIN, 1 << (max(1, int(n * share)).bit_length() - 1)) for n in room.slots]
+    return _Room(slots, [int(n * share) for n in room.words])
+
+
+def _topology(shape: Shape, shard: NDArray[np.int32], n_labels: int) -> Topology:
+    is_leaf = np.diff(shape.child_ptr) == 0
+    leaf = np.full(n_labels, -1, np.int32)
+    leaf[shape.labels[shape.first[is_leaf]]] = np.flatnonzero(is_leaf)
+    return Topology(shape.child_ptr, parents_of(shape.child_ptr), leaf, shard)
+
+
+def _shards(room: _Room, n_nodes: int) -> list[Shard]:
+    bias, steps = np.zeros(n_nodes, np.float32), np.zeros(n_nodes, np.int64)
+    return [
+        Shard(
+            np.zeros(n_slots, np.uint64),
+            np.zeros(n_slots, np.int64),
+            np.zeros(n_words, np.float32),
+            bias,
+            steps,
+            np.zeros(3, np.int64),
+        )
+        for n_slots, n_words in zip(room.slots, room.words, strict=True)
+    ]
+
+
+def _harvest(tree: _Growing, shape: Shape, descent: Descent, n_features: int) -> Tree:
+    """Return the tree with its weights w = v / Pi, small ones left out; the shards are given back."""
+    chunks: list[Chunk | None] = [None] * len(shape.first)
+    for number in range(len(tree.shards)):
+        shard = tree.shards[number]
+        keys, place = used_keys(shard.keys, shard.place, int(shard.used[0]))
+        nodes, features = np.divmod(keys - np.uint64(1), np.uint64(n_features))
+        for node in np.flatnonzero(tree.topology.shard == number).tolist():
+            mine = slice(*np.searchsorted(nodes, np.array([node, node + 1], np.uint64)).tolist())
+            children = slice(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
+            product = 1.0 + descent.penalty * descent.rate * float(shard.steps[node])
+            width = children.stop - children.start
+            weights = shard.pool[place[mine, None] + np.arange(width)] / np.float32(product)
+            kept = (weights != 0) & (np.abs(weights) >= descent.prune)
+            counts = kept.sum(axis=1)
+            chunks[node] = Chunk(
+                features=features[mine][counts > 0].astype(np.int32),
+                row_ptr=np.concatenate([[0], np.cumsum(counts[counts > 0])]),
+                child=np.nonzero(kept)[1].astype(np.int32),
+                weight=weights[kept],
+                bias=shard.bias[children] / np.float32(product),
+            )
+    node_label = np.full(len(shape.first), -1, np.int32)
+    is_leaf = np.diff(shape.child_ptr) == 0
+    node_label[is_leaf] = shape.labels[shape.first[is_leaf]]
+    return Tree(shape.child_ptr, node_label, chunks)

@@ -1,0 +1,102 @@
+"""Slow and obvious: random decision trees with small whole numbers, and rows sent down them one by one.
+
+Whole numbers have no rounding, so margins of 0 and equal margins are frequent and the same everywhere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Chunk, Tree, TreeEnsemble
+from tests.oracles.trees import node_margins, random_chunk
+
+
+def random_decision_tree(rng: np.random.Generator, n_labels: int, n_features: int, arity: int) -> Tree:
+    """Return an unbalanced tree of at most some thirty nodes; some of its leaves are empty."""
+    n_inner = int(rng.integers(0, 9))
+    child_ptr, chunks, histograms, n_nodes, node = [1], [], [], 1, 0
+    while node < n_nodes:
+        is_inner = n_inner > 0 and (n_nodes == node + 1 or rng.random() < 0.6)
+        n_children = int(rng.integers(1, arity + 1)) if is_inner else 0
+        chunk = random_chunk(rng, n_features, n_children) if is_inner else None
+        chunks.append(chunk and _in_whole_numbers(rng, chunk))
+        histograms.append(None if is_inner else _histogram(rng, n_labels))
+        n_inner -= is_inner
+        n_nodes += n_children
+        child_ptr.append(n_nodes)
+        node += 1
+    return Tree(np.array(child_ptr, np.int32), np.full(n_nodes, -1, np.int32), chunks, histograms)
+
+
+def _in_whole_numbers(rng: np.random.Generator, chunk: Chunk) -> Chunk:
+    weight = rng.integers(-3, 4, len(chunk.weight)).astype(np.float32)
+    return chunk._replace(weight=weight, bias=rng.integers(-2, 3, len(chunk.bias)).astype(np.float32))
+
+
+def _histogram(rng: np.random.Generator, n_labels: int) -> tuple[np.ndarray, np.ndarray]:
+    labels = np.flatnonzero(rng.random(n_labels) < rng.choice([0.0, 0.2, 0.6])).astype(np.int32)
+    return labels, rng.integers(0, 9, len(labels)).astype(np.float32) / 8
+
+
+def random_decision_forest(
+    seed: int, *, n_trees: int, n_labels: int, n_features: int, arity: int, weights: str = "float32"
+) -> tuple[list[Tree], TreeEnsemble]:
+    """Return trees and their ensemble, its arrays read-only as when mapped."""
+    rng = np.random.default_rng(seed)
+    trees = [random_decision_tree(rng, n_labels, n_features, arity) for _ in range(n_trees)]
+    ensemble = build_ensemble(trees, n_labels, n_features, weights)
+    for array in ensemble:
+        array.setflags(write=False)
+    return trees, ensemble
+
+
+def whole_rows(seed: int, n_rows: int, n_features: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (indptr, indices, values) of rows from empty to full, of whole numbers."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(0, n_features + 1, n_rows)
+    indices = [np.sort(rng.choice(n_features, size, replace=False)) for size in sizes]
+    indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    values = rng.integers(-2, 3, indptr[-1]).astype(np.float32)
+    return indptr, np.concatenate([*indices, []]).astype(np.int32), values
+
+
+def leaves_reached(tree: Tree, link: str, row: dict[int, float]) -> list[int]:
+    """Return the leaves of the tree that the row reaches, empty ones too."""
+    margins = node_margins(tree, row)
+    todo, leaves = [0], []
+    while todo:
+        node = todo.pop()
+        children = list(range(tree.child_ptr[node], tree.child_ptr[node + 1]))
+        if not children:
+            leaves.append(node)
+            continue
+        chosen = [child for child in children if margins[child] > 0] if link == "multiway" else []
+        todo += chosen or [children[int(np.argmax(margins[children]))]]
+    return sorted(leaves)
+
+
+def routed_scores(trees: list[Tree], link: str, row: dict[int, float], n_labels: int) -> np.ndarray:
+    """Return every label's score, float64[n_labels]."""
+    total = np.zeros(n_labels)
+    for tree in trees:
+        reached = [tree.histograms[leaf] for leaf in leaves_reached(tree, link, row)]
+        full = [histogram for histogram in reached if len(histogram[0])]
+        for labels, values in full:
+            total[labels] += values / len(full)
+    return total / len(trees)
+
+
+def reranked_scores(scores: np.ndarray, tail: dict[str, np.ndarray], row: dict[int, float]) -> np.ndarray:
+    """Return the scores re-ranked by the tail arrays of a version."""
+    alpha, gamma = tail["tail/parameters"].tolist()
+    length = np.sqrt(sum(value * value for value in row.values()))
+    x = {feature: value / length for feature, value in row.items()} if length else {}
+    found = np.zeros(len(scores))
+    for label in np.flatnonzero(scores).tolist():
+        own = slice(*tail["tail/ptr"][label : label + 2])
+        pairs = zip(tail["tail/features"][own].tolist(), tail["tail/values"][own].tolist(), strict=True)
+        product = sum(value * x.get(feature, 0.0) for feature, value in pairs)
+        distance = max(0.0, (length > 0) - 2 * product + float(tail["tail/norm2"][label]))
+        found[label] = scores[label] ** alpha * np.exp(-gamma / 2 * distance) ** (1 - alpha)
+    return found

@@ -1,0 +1,180 @@
+"""The criteria of decision trees against their definitions and against the lemmas of the paper."""
+
+from __future__ import annotations
+
+from math import e, log, log2, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import entropy
+
+from service.evaluation.tree_criteria import (
+    NodeCounts,
+    counts_of,
+    criteria_by_splits,
+    criteria_of,
+    depths,
+    leaf_criteria,
+    splits_by_depth,
+    splits_of,
+    sum_to_inner_nodes,
+)
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def counts_of_matrix(matrix: np.ndarray) -> NodeCounts:
+    """Counts[node, label] as NodeCounts."""
+    node, label = np.nonzero(matrix)
+    return counts_of(len(matrix), node, label.astype(np.int32), matrix[node, label].astype(np.float64))
+
+
+def matrix_of(counts: NodeCounts, n_labels: int) -> np.ndarray:
+    """NodeCounts as counts[node, label]."""
+    matrix = np.zeros((len(counts.ptr) - 1, n_labels))
+    matrix[counts.node, counts.label] = counts.value
+    return matrix
+
+
+def random_shape(rng: np.random.Generator, arity: int, n_inner: int) -> np.ndarray:
+    """child_ptr of a random tree, breadth-first."""
+    n_children, waiting, left = [], 1, n_inner
+    while waiting:
+        inner = left > 0 and (waiting == 1 or rng.random() < 0.6)
+        n_children.append(int(rng.integers(2, arity + 1)) if inner else 0)
+        waiting += n_children[-1] - 1
+        left -= inner
+    return np.concatenate([[1], 1 + np.cumsum(n_children)]).astype(np.int32)
+
+
+def random_tree(seed: int, arity: int, n_inner: int, n_labels: int) -> tuple[np.ndarray, NodeCounts]:
+    """A tree and the counts of its nodes, some leaves without any."""
+    rng = np.random.default_rng(seed)
+    child_ptr = random_shape(rng, arity, n_inner)
+    matrix = rng.integers(0, 6, (len(child_ptr) - 1, n_labels)) * (rng.random((len(child_ptr) - 1, 1)) < 0.9)
+    matrix[-1, 0] += 1
+    return child_ptr, sum_to_inner_nodes(child_ptr, counts_of_matrix(matrix))
+
+
+@given(seeds, st.integers(1, 9), st.integers(1, 12), st.floats(2.01, 8.0))
+@settings(deadline=None)
+def test_criteria_of_nodes_follow_their_definitions(seed: int, n: int, k: int, c: float) -> None:
+    matrix = np.random.default_rng(seed).integers(0, 4, (n, k))
+    found = criteria_of(counts_of_matrix(matrix), c)
+    for node, row in enumerate(matrix):
+        if row.sum() == 0:
+            assert [values[node] for values in found] == [0, 0, 0, 0]
+            continue
+        share = row / row.sum()
+        assert found.shannon[node] == pytest.approx(entropy(row), abs=1e-12)
+        assert found.gini[node] == pytest.approx(1 - (share**2).sum(), abs=1e-12)
+        modified = sum(sqrt(p * (c - p)) for p in share)
+        assert found.modified_gini[node] == pytest.approx(modified)
+        assert sqrt(c - 1) - 1e-9 <= found.modified_gini[node] <= sqrt(k * c - 1) + 1e-9
+        assert found.error[node] == pytest.approx(1 - share.max(), abs=1e-12)
+
+
+@given(seeds, st.integers(1, 9), st.integers(1, 12))
+@settings(deadline=None)
+def test_the_error_of_leaves_is_bounded_by_their_shannon_entropy(seed: int, n: int, k: int) -> None:
+    matrix = np.random.default_rng(seed).integers(0, 4, (n, k))
+    found = leaf_criteria(counts_of_matrix(matrix))
+    assert found["error"] <= found["shannon"] * log2(e) + 1e-12
+    assert found["error"] <= found["gini"] + 1e-12
+    if matrix.sum():
+        weights = matrix.sum(axis=1) / matrix.sum()
+        entropies = [entropy(row) if row.sum() else 0.0 for row in matrix]
+        assert found["shannon"] == pytest.approx(weights @ entropies, abs=1e-12)
+        assert 0 <= found["shannon"] <= log(k) + 1e-12
+
+
+@given(seeds, st.integers(2, 5), st.integers(0, 12), st.integers(1, 7))
+@settings(deadline=None)
+def test_growing_a_tree_again_never_raises_an_entropy_and_ends_at_its_leaves(
+    seed: int, arity: int, n_inner: int, k: int
+) -> None:
+    child_ptr, counts = random_tree(seed, arity, n_inner, k)
+    growth = criteria_by_splits(child_ptr, counts)
+    n_splits = np.count_nonzero(np.diff(child_ptr))
+    assert growth.splits.tolist() == list(range(n_splits + 1))
+    for values in growth[1:]:
+        assert (np.diff(values) <= 1e-9).all()
+    leaves = matrix_of(counts, k)[np.diff(child_ptr) == 0]
+    for name, value in leaf_criteria(counts_of_matrix(leaves)).items():
+        assert getattr(growth, name)[-1] == pytest.approx(value, abs=1e-9)
+    root = criteria_of(counts)
+    assert growth.shannon[0] == pytest.approx(root.shannon[0], abs=1e-9)
+
+
+def objective(children: np.ndarray) -> float:
+    """J of counts[child, label], by the definition."""
+    p = children / children.sum()
+    to_child, share = p.sum(axis=1), p.sum(axis=0)
+    gaps = [abs(share[i] * to_child[j] - p[j, i]) for j in range(len(p)) for i in range(p.shape[1])]
+    return 2 / len(p) * sum(gaps)
+
+
+@given(seeds, st.integers(2, 5), st.integers(1, 12), st.integers(1, 7))
+@settings(deadline=None)
+def test_objective_balance_and_purity_follow_their_definitions_and_lemmas(
+    seed: int, arity: int, n_inner: int, k: int
+) -> None:
+    child_ptr, counts = random_tree(seed, arity, n_inner, k)
+    matrix, found = matrix_of(counts, k), splits_of(child_ptr, counts)
+    inner = [i for i in np.flatnonzero(np.diff(child_ptr)) if matrix[i].sum()]
+    assert found.node.tolist() == inner
+    for i, node in enumerate(inner):
+        children = matrix[child_ptr[node] : child_ptr[node + 1]]
+        j, alpha, beta = found.objective[i], found.purity[i], found.balance[i]
+        assert j == pytest.approx(objective(children), abs=1e-9)
+        assert 0 <= j <= 1
+        assert beta == pytest.approx(children[-1].sum() / children.sum())
+        assert alpha == pytest.approx(1 - children.max(axis=0).sum() / children.sum(), abs=1e-9)
+        if len(children) == 2:
+            right = (
+                children[1].sum(axis=0),
+                children[1] / children.sum(),
+                children.sum(axis=0) / children.sum(),
+            )
+            two = 2 * np.abs(right[2] * beta - right[1]).sum()
+            assert j == pytest.approx(two, abs=1e-9)
+            slack = sqrt(max(0.0, 1 - j))
+            assert 0.5 * (1 - slack) - 1e-6 <= beta <= 0.5 * (1 + slack) + 1e-6  # lemma 2
+            assert alpha <= 0.5 + 1e-9
+
+
+@given(seeds, st.integers(1, 12), st.integers(2, 7))
+@settings(deadline=None)
+def test_a_split_lowers_the_entropies_by_what_lemma_4_says(seed: int, n_inner: int, k: int) -> None:
+    child_ptr, counts = random_tree(seed, 2, n_inner, k)
+    alone, total, found = criteria_of(counts), counts.total, splits_of(child_ptr, counts)
+    for i, node in enumerate(found.node):
+        children = slice(child_ptr[node], child_ptr[node + 1])
+        weight = total[children] / total[node]
+        beta, j = found.balance[i], found.objective[i]
+        if 0 < beta < 1:
+            shannon = alone.shannon[node] - weight @ alone.shannon[children]
+            gini = alone.gini[node] - weight @ alone.gini[children]
+            assert shannon >= j**2 / (8 * beta * (1 - beta)) - 1e-9
+            assert gini >= j**2 / (4 * k * beta * (1 - beta)) - 1e-9
+
+
+def test_a_pure_and_balanced_split_has_the_objective_1() -> None:
+    child_ptr = np.array([1, 3, 3, 3], np.int32)
+    counts = counts_of_matrix(np.array([[2, 3, 5], [2, 3, 0], [0, 0, 5]]))
+    found = splits_of(child_ptr, counts)
+    assert (found.objective[0], found.balance[0], found.purity[0]) == pytest.approx((1.0, 0.5, 0.0))
+    assert depths(child_ptr).tolist() == [0, 1, 1]
+    line = {"depth": 0, "nodes": 1, "objective": 1.0, "smaller_side": 0.5, "purity": 0.0}
+    assert splits_by_depth(child_ptr, counts) == [pytest.approx(line)]
+
+
+def test_a_tree_that_is_a_leaf_without_counts() -> None:
+    child_ptr = np.array([1, 1], np.int32)
+    counts = counts_of(1, np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0))
+    assert leaf_criteria(counts) == {"shannon": 0, "gini": 0, "modified_gini": 0, "error": 0}
+    assert criteria_by_splits(child_ptr, counts).error.tolist() == [0]
+    assert splits_by_depth(child_ptr, counts) == []
+    assert len(sum_to_inner_nodes(child_ptr, counts).value) == 0
