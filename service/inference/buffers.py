@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import TreeEnsemble
-from service.kernels.beam_batch import BLOCK_KINDS, BlockWorkspace, make_block
+from service.kernels.beam_workspace import BEAM_KINDS, BeamShape
 from service.kernels.lending import lend, relend
+from service.kernels.queue_workspace import QUEUE_KINDS, make_queue
 from service.kernels.workspace import WORKSPACE_KINDS, Workspace, make_workspace
 
 _STOP = Workspace._fields.index("stop")
@@ -22,43 +23,26 @@ _FEATURES_AT_LEAST = 256
 class Need(NamedTuple):
     """What a call needs room for.
 
+    block_rows  how many rows beam search takes through the chunks together; 0: a traversal by a queue
     n_features  of the longest row
-    is_exact    whether the traversal is exact or thresholded
-    block_rows  how many rows go through a chunk together; 0: rows are answered one by one
     """
 
+    block_rows: int
     n_features: int
     beam_width: int
     top_r: int
-    is_exact: bool
-    block_rows: int
 
 
 class Buffers(NamedTuple):
-    """A workspace, for batches a block, and their handles for kernels."""
+    """A workspace, what it has room for, and its handles for kernels.
 
+    owned  keeps the arrays alive that the handles point into
+    """
+
+    room: Need
     work: Workspace
-    block: BlockWorkspace | None
-    lent: tuple[NDArray[np.int64], ...]
-
-    def suffice(self, need: Need) -> bool:
-        """Return whether there is room for what a call needs."""
-        work, block = self.work, self.block
-        return (
-            work.block_at.shape[1] >= need.n_features
-            and len(work.beam_node) >= need.beam_width
-            and len(work.best_label) >= need.top_r
-            and (len(work.front_node) > 0 or not need.is_exact)
-            and (block is None) == (need.block_rows == 0)
-            and (
-                block is None
-                or (
-                    len(block.best_label) >= need.block_rows
-                    and block.next_node.shape[1] >= need.beam_width
-                    and block.best_label.shape[1] >= need.top_r
-                )
-            )
-        )
+    owned: tuple[NDArray[np.generic], ...]
+    lent: tuple[NDArray[np.int64], NDArray[np.int64]]
 
     def watch(self, stop: NDArray[np.uint8]) -> None:
         """Have kernels look at this flag, uint8[1], from their next call on."""
@@ -68,35 +52,43 @@ class Buffers(NamedTuple):
 class BufferPool:
     """Idle buffers of one model; there are as many as calls were ever under way at once. Thread-safe."""
 
-    def __init__(self, ensemble: TreeEnsemble) -> None:
+    def __init__(self, ensemble: TreeEnsemble, shape: BeamShape) -> None:
         self._ensemble = ensemble
+        self._shape = shape
+        self._queues: deque[Buffers] = deque()
         self._rows: deque[Buffers] = deque()
         self._blocks: deque[Buffers] = deque()
 
     def take(self, need: Need) -> Buffers:
         """Return idle buffers if they suffice, else new ones; those too small are dropped."""
-        idle = self._blocks if need.block_rows else self._rows
         try:
-            buffers = idle.pop()
+            buffers = self._idle(need).pop()
         except IndexError:
             return self._make(need)
-        return buffers if buffers.suffice(need) else self._make(need)
+        rows, n_features, beam_width, top_r = buffers.room
+        if (
+            rows >= need.block_rows
+            and n_features >= need.n_features
+            and beam_width >= need.beam_width
+            and top_r >= need.top_r
+        ):
+            return buffers
+        return self._make(need)
 
     def give(self, buffers: Buffers) -> None:
         """Take buffers back that no kernel uses any more."""
-        (self._rows if buffers.block is None else self._blocks).append(buffers)
+        self._idle(buffers.room).append(buffers)
+
+    def _idle(self, need: Need) -> deque[Buffers]:
+        if need.block_rows == 0:
+            return self._queues
+        return self._rows if need.block_rows == 1 else self._blocks
 
     def _make(self, need: Need) -> Buffers:
-        width, top_r = need.beam_width, need.top_r
-        work = make_workspace(
-            self._ensemble,
-            n_features=max(need.n_features, _FEATURES_AT_LEAST),
-            beam_width=width,
-            top_r=top_r,
-            exact=need.is_exact,
-        )
-        lent = lend(work, WORKSPACE_KINDS)
-        if not need.block_rows:
-            return Buffers(work, None, (lent,))
-        block = make_block(self._ensemble, n_rows=need.block_rows, beam_width=width, top_r=top_r)
-        return Buffers(work, block, (lent, lend(block, BLOCK_KINDS)))
+        room = need._replace(n_features=max(need.n_features, _FEATURES_AT_LEAST))
+        work = make_workspace(self._ensemble, n_features=room.n_features, maps_features=room.block_rows > 1)
+        if room.block_rows == 0:
+            queue = make_queue(self._ensemble, top_r=room.top_r)
+            return Buffers(room, work, queue, (lend(work, WORKSPACE_KINDS), lend(queue, QUEUE_KINDS)))
+        beam = self._shape.make(n_rows=room.block_rows, beam_width=room.beam_width, top_r=room.top_r)
+        return Buffers(room, work, beam, (lend(work, WORKSPACE_KINDS), lend(beam, BEAM_KINDS)))

@@ -15,7 +15,9 @@ from service.errors import Unavailable, UnknownLabel
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedNode, top_features
 from service.inference.forest_buffers import RoutingBufferPool, RoutingBuffers, RoutingNeed
 from service.inference.predictor import (
+    _NOT_WANTED,
     NodeThresholds,
+    NodeWeights,
     Predictions,
     PredictOptions,
     _gather,
@@ -33,6 +35,7 @@ from service.kernels.threshold_update import set_logs
 from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
+_ALL_EQUAL = np.empty(0, np.float32)
 _ALL_PASS = np.full(1, -np.inf, np.float32)
 
 
@@ -83,7 +86,7 @@ class ForestPredictor:
         indptr = np.array([0, last - first])
         buffers = self._buffers.take(RoutingNeed(len(indices), 1, 1))
         n_leaves = reach_leaves(
-            self._lent, *self._samples, indptr, indices, values, 0, self._link, *buffers.lent
+            self._lent, *self._samples, indptr, indices, values, 0, self._link, *buffers.lent, _NOT_WANTED
         )
         nodes, trees = buffers.routing.leaf_node[:n_leaves], buffers.routing.leaf_tree[:n_leaves]
         weights = 1 / np.bincount(trees)[trees] / self._ensemble.child_ptr[0]
@@ -134,6 +137,13 @@ class ForestPredictor:
         """
         prepared.log[labels] = _logs(thresholds[labels])
 
+    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
+        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions.
+
+        They apply to the labels' scores, as they are: nothing is prepared for nodes.
+        """
+        return NodeWeights(_writeable(weights))
+
     def warm_up(self) -> None:
         """Compile or load every kernel that a request can need, by answering an empty row."""
         nothing = np.empty(0, np.int32), np.empty(0, np.float32)
@@ -180,7 +190,9 @@ class ForestPredictor:
         counts = np.empty(n_rows, np.int64)
         labels = np.empty((n_rows, top_r), np.int32)
         scores = np.empty((n_rows, top_r), np.float32)
+        costs = np.empty((n_rows, 2), np.int64) if options.costs else _NOT_WANTED
         mask = _ALL_ALLOWED if options.mask is None else options.mask
+        weight = _ALL_EQUAL if options.weights is None else options.weights.prepared
         log_threshold = _log_threshold(options.threshold)
         is_sure = options.exact or options.threshold is not None
 
@@ -202,11 +214,13 @@ class ForestPredictor:
                 top_r,
                 log_threshold,
                 mask,
+                weight,
                 is_sure,
                 *buffers.lent,
                 counts,
                 labels,
                 scores,
+                costs,
             )
             if options.stop is not None:
                 buffers.watch(buffers.work.stop)
@@ -217,7 +231,7 @@ class ForestPredictor:
         else:
             answer(0, n_rows)
         was_stopped = options.stop is not None and bool(options.stop[0])
-        return _gather(counts, labels, scores, not was_stopped)
+        return _gather(counts, labels, scores, not was_stopped, costs)
 
 
 def _log_threshold(threshold: float | NodeThresholds | None) -> NDArray[np.float32]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -17,23 +16,25 @@ from service.errors import Unavailable, UnknownLabel
 from service.inference.buffers import BufferPool, Need
 from service.inference.explain import Explanation, explain_path
 from service.kernels.beam import beam_rows
-from service.kernels.beam_batch import beam_block
+from service.kernels.beam_workspace import BeamShape
 from service.kernels.best_first import best_first_rows
 from service.kernels.explain import depth_of, explain_leaf
 from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend
-from service.kernels.subtrees import least_thresholds, mark_allowed
+from service.kernels.subtrees import greatest_weights, least_thresholds, mark_allowed
 from service.kernels.threshold import threshold_rows
 from service.kernels.threshold_update import move_thresholds, set_logs
 from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
+_ALL_EQUAL = np.empty(0, np.float32)
+_NOT_WANTED = np.empty((0, 2), np.int64)
 
 _BLOCK_ROWS_MIN = 32
 """From so many rows on, rows that need the same chunk are answered together."""
 
 _BLOCK_ENTRIES_MAX = 1 << 16
-"""Rows of a block times the beam width, and times top_r, at most: a few megabytes."""
+"""Rows of a block times trees times the beam width, and times top_r, at most: a few megabytes."""
 
 _PARTS_A_THREAD = 4
 """Into so many parts for each thread are the rows of a batch cut, so that the threads end together."""
@@ -45,6 +46,12 @@ class NodeThresholds(NamedTuple):
     log: NDArray[np.float32]
 
 
+class NodeWeights(NamedTuple):
+    """Weights of labels, prepared: float32[N], a logarithm a node; for decision trees float32[K], weights."""
+
+    prepared: NDArray[np.float32]
+
+
 class PredictOptions(NamedTuple):
     """How to predict.
 
@@ -54,6 +61,8 @@ class PredictOptions(NamedTuple):
     threshold   labels with at least this probability only, found exactly: a number in [0, 1], or what
                 Predictor.node_thresholds prepared
     mask        what Predictor.label_mask prepared, or None: all labels are allowed
+    weights     what Predictor.node_weights prepared, or None: labels are ranked by their probability alone
+    costs       whether to count what each row costs
     stop        uint8[1] or None: once another thread sets it, the answer is what is sure until then. With a
                 threshold: labels that pass; exact: those that are surely the best; a beam: those found. Rows
                 not begun have none.
@@ -64,6 +73,8 @@ class PredictOptions(NamedTuple):
     exact: bool = False
     threshold: float | NodeThresholds | None = None
     mask: NDArray[np.uint8] | None = None
+    weights: NodeWeights | None = None
+    costs: bool = False
     stop: NDArray[np.uint8] | None = None
 
 
@@ -72,14 +83,16 @@ class Predictions(NamedTuple):
 
     ptr     int64[n + 1]
     labels  int32[..]
-    scores  float32[..]   probabilities in [0, 1]
+    scores  float32[..]   probabilities in [0, 1]; with weights, probability times weight
     exact   whether the answers are surely the best labels (a beam may miss some, a stopped search too)
+    costs   int64[n, 2] inner nodes scored for a row and bytes of their weights read; empty if not asked for
     """
 
     ptr: NDArray[np.int64]
     labels: NDArray[np.int32]
     scores: NDArray[np.float32]
     exact: bool
+    costs: NDArray[np.int64]
 
 
 class Predictor:
@@ -97,9 +110,9 @@ class Predictor:
         self.n_labels = model.manifest.n_labels
         self.n_features = model.manifest.n_features
         self._n_chunks = len(model.ensemble.directory)
-        self._n_trees = int(model.ensemble.child_ptr[0])
         self._widest = int(np.diff(model.ensemble.child_ptr).max())
-        self._buffers = BufferPool(model.ensemble)
+        self._shape = BeamShape(model.ensemble)
+        self._buffers = BufferPool(model.ensemble, self._shape)
 
     def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
         """Answer rows one after the other, on the calling thread.
@@ -119,7 +132,7 @@ class Predictor:
         """
         first, last = rows.indptr[row], rows.indptr[row + 1]
         indices, values = (_writeable(array)[first:last] for array in (rows.indices, rows.values))
-        buffers = self._buffers.take(Need(len(indices), 1, 1, is_exact=False, block_rows=0))
+        buffers = self._buffers.take(Need(1, len(indices), 1, 1))
         paths = []
         for leaf in self._ensemble.label_leaf[:, label].tolist():
             depth = depth_of(self._ensemble.parent, leaf) if leaf >= 0 else 0
@@ -135,7 +148,7 @@ class Predictor:
 
     def children_scored(self, beam_width: int) -> int:
         """Return a bound on the children that a beam search scores a row and level, over all trees."""
-        return self._n_trees * min(beam_width, self._n_chunks) * self._widest
+        return self._shape.n_trees * min(beam_width, self._n_chunks) * self._widest
 
     def label_mask(
         self, allow: Iterable[str] | None = None, deny: Iterable[str] | None = None
@@ -159,6 +172,12 @@ class Predictor:
         least_thresholds(self._ensemble, _log(thresholds), log)
         return NodeThresholds(log)
 
+    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
+        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions. Cost: O(nodes)."""
+        log = np.empty(len(self._ensemble.parent), np.float32)
+        greatest_weights(self._ensemble, _log(weights), log)
+        return NodeWeights(log)
+
     def move_thresholds(
         self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
     ) -> None:
@@ -178,9 +197,10 @@ class Predictor:
         thresholds = self.node_thresholds(np.ones(self.n_labels, np.float32))
         self.move_thresholds(thresholds, np.zeros(1, np.int32), np.ones(self.n_labels, np.float32))
         mask = self.label_mask(deny=())
+        weights = self.node_weights(np.ones(self.n_labels, np.float32))
         for options in (
             PredictOptions(),
-            PredictOptions(exact=True),
+            PredictOptions(exact=True, weights=weights),
             PredictOptions(threshold=1.0, mask=mask),
             PredictOptions(threshold=thresholds),
         ):
@@ -194,100 +214,86 @@ class Predictor:
         return label
 
     def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
-        indptr, indices, values = (_writeable(array) for array in rows[:3])
+        indptr, indices, values = _writeable(rows.indptr), _writeable(rows.indices), _writeable(rows.values)
         n_rows = len(indptr) - 1
-        longest = int((indptr[1:] - indptr[:-1]).max()) if n_rows > 1 else int(indptr[-1] - indptr[0])
         top_r = min(options.top_r, self.n_labels)
         beam_width = min(options.beam_width, self._n_chunks)
+        kernel, own = _traversal(options)
+        block_rows = 0 if kernel is not beam_rows else self._block_rows(n_rows, beam_width, top_r)
+        need = Need(block_rows, _longest(indptr), beam_width, top_r)
         counts = np.empty(n_rows, np.int64)
         labels = np.empty((n_rows, top_r), np.int32)
         scores = np.empty((n_rows, top_r), np.float32)
+        costs = np.empty((n_rows, 2), np.int64) if options.costs else _NOT_WANTED
         mask = _ALL_ALLOWED if options.mask is None else options.mask
-        block_rows = self._block_rows(options, n_rows, beam_width, top_r)
-        kernel, extra = _traversal(options, beam_width, top_r, block_rows)
-        is_exact = options.exact or options.threshold is not None
-        need = Need(longest, beam_width, top_r, is_exact, block_rows)
+        weight = _ALL_EQUAL if options.weights is None else options.weights.prepared
+        search = self._link, beam_width, top_r, mask, weight, *own
+        lent, samples, stop = self._lent, self._samples, options.stop
 
         def answer(first: int, last: int) -> None:
             buffers = self._buffers.take(need)
-            if options.stop is not None:
-                buffers.watch(options.stop)
-            kernel(
-                self._lent,
-                *self._samples,
-                self._link,
-                indptr,
-                indices,
-                values,
-                first,
-                last,
-                *extra,
-                mask,
-                *buffers.lent,
-                counts,
-                labels,
-                scores,
-            )
-            if options.stop is not None:
+            if stop is not None:
+                buffers.watch(stop)
+            part = lent, *samples, indptr, indices, values, first, last
+            kernel(*part, *search, *buffers.lent, counts, labels, scores, costs)
+            if stop is not None:
                 buffers.watch(buffers.work.stop)
             self._buffers.give(buffers)
 
-        if n_rows > max(block_rows, 1) or (threads > 1 and n_rows > 1):
-            _in_parts(answer, n_rows, threads, block_rows)
-        else:
+        if threads == 1 or n_rows == 1:
             answer(0, n_rows)
-        was_stopped = options.stop is not None and bool(options.stop[0])
-        return _gather(counts, labels, scores, is_exact and not was_stopped)
+        else:
+            _in_parts(answer, n_rows, threads, block_rows)
+        is_exact = block_rows == 0 and not (stop is not None and stop[0])
+        return _gather(counts, labels, scores, is_exact, costs)
 
-    def _block_rows(self, options: PredictOptions, n_rows: int, beam_width: int, top_r: int) -> int:
-        """Return how many rows to send through the chunks together; 0 where rows go one by one.
-
-        Blocks pay from a few rows a chunk on. They are for beams in models of one tree.
-        """
-        if options.exact or options.threshold is not None or self._n_trees > 1 or n_rows < _BLOCK_ROWS_MIN:
-            return 0
-        return min(n_rows, max(1, _BLOCK_ENTRIES_MAX // max(beam_width, top_r)))
+    def _block_rows(self, n_rows: int, beam_width: int, top_r: int) -> int:
+        """Return how many rows beam search is to take through the chunks together."""
+        if n_rows < _BLOCK_ROWS_MIN:
+            return 1
+        in_entries = _BLOCK_ENTRIES_MAX // (self._shape.n_trees * max(beam_width, top_r))
+        return max(1, min(n_rows, in_entries, self._shape.rows_at_once(beam_width)))
 
 
-def _traversal(
-    options: PredictOptions, beam_width: int, top_r: int, block_rows: int
-) -> tuple[Callable[..., None], tuple[Any, ...]]:
-    """Return the kernel for the options, and what it takes between the rows and the mask."""
+def _traversal(options: PredictOptions) -> tuple[Callable[..., None], tuple[NDArray[np.float32], ...]]:
+    """Return the kernel for the options, and what it alone takes."""
     if options.threshold is not None:
         thresholds = options.threshold
         if not isinstance(thresholds, NodeThresholds):
             thresholds = NodeThresholds(_log(np.array([thresholds], np.float32)))
-        return threshold_rows, (top_r, thresholds.log)
-    if options.exact:
-        return best_first_rows, (top_r,)
-    return beam_block if block_rows else beam_rows, (beam_width, top_r)
+        return threshold_rows, (thresholds.log,)
+    return (best_first_rows if options.exact else beam_rows), ()
+
+
+def _longest(indptr: NDArray[np.int64]) -> int:
+    """Return the most features of a row."""
+    return int(indptr[1] - indptr[0]) if len(indptr) == 2 else int(np.diff(indptr).max(initial=0))
 
 
 def _in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int, block_rows: int) -> None:
-    """Call answer(first, last) for parts of the rows, none over block_rows (if not 0), on so many threads."""
-    n_parts = min(n_rows, _PARTS_A_THREAD * threads if threads > 1 else 1)
-    if block_rows:
-        n_parts = max(n_parts, -(-n_rows // block_rows))
+    """Call answer(first, last) for parts of the rows on so many threads, more parts than threads."""
+    n_parts = min(n_rows, max(_PARTS_A_THREAD * threads, n_rows // max(1, block_rows)))
     cuts = [n_rows * part // n_parts for part in range(n_parts + 1)]
-    if threads == 1:
-        for first, last in itertools.pairwise(cuts):
-            answer(first, last)
-        return
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(answer, cuts[:-1], cuts[1:]))
 
 
 def _gather(
-    counts: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32], is_exact: bool
+    counts: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    scores: NDArray[np.float32],
+    is_exact: bool,
+    costs: NDArray[np.int64],
 ) -> Predictions:
     """Return the answers without the unused places of the output arrays."""
     if len(counts) == 1:
-        n_found = counts[0]
-        return Predictions(np.array([0, n_found]), labels[0, :n_found], scores[0, :n_found], is_exact)
+        n_found = int(counts[0])
+        ptr = np.array((0, n_found))
+        return Predictions(ptr, labels[0, :n_found], scores[0, :n_found], is_exact, costs)
     ptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ptr[1:])
     used = np.arange(labels.shape[1]) < counts[:, None]
-    return Predictions(ptr, labels[used], scores[used], is_exact)
+    return Predictions(ptr, labels[used], scores[used], is_exact, costs)
 
 
 def _log(thresholds: NDArray[np.float32]) -> NDArray[np.float32]:

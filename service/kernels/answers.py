@@ -1,6 +1,8 @@
-"""From what a traversal found to an answer: labels and probabilities, the best first."""
+"""From what a traversal found to an answer: labels and scores, the best first."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,27 +12,53 @@ from service.kernels.heaps import sort_best
 from service.kernels.workspace import Workspace
 
 
-@inlined
-def finish_answer(are_logs: bool, n_best: int, work: Workspace) -> int:
-    """Sort best_* and, if it holds log-scores, turn them into probabilities; return n_best."""
-    sort_best(work.best_score, work.best_label, n_best)
-    if are_logs:
-        for i in range(n_best):
-            work.best_score[i] = np.exp(work.best_score[i])
-    return n_best
+class Answers(NamedTuple):
+    """Where the answers of n rows go.
+
+    counts  int64[n]             how many labels a row has
+    labels  int32[n, top_r]      the labels, the best first, of equal scores the smaller id first
+    scores  float32[n, top_r]    probability times weight
+    costs   int64[n, 2] or [0, 2]  chunks scored and bytes of their weights read for a row; or not wanted
+    """
+
+    counts: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    costs: NDArray[np.int64]
 
 
 @inlined
 def write_answer(
-    n_best: int,
+    answers: Answers,
     row: int,
-    work: Workspace,
-    counts_out: NDArray[np.int64],
-    labels_out: NDArray[np.int32],
-    scores_out: NDArray[np.float32],
+    are_logs: bool,
+    scores: NDArray[np.float32],
+    labels: NDArray[np.int32],
+    n_best: int,
 ) -> None:
-    """Copy a row's answer from best_* to the outputs."""
-    counts_out[row] = n_best
+    """Write a row's answer from a heap of keep_best, whose scores may be logarithms; the heap is sorted."""
+    sort_best(scores, labels, n_best)
+    answers.counts[row] = n_best
     for i in range(n_best):
-        labels_out[row, i] = work.best_label[i]
-        scores_out[row, i] = work.best_score[i]
+        answers.labels[row, i] = labels[i]
+        answers.scores[row, i] = np.exp(scores[i]) if are_logs else scores[i]
+
+
+@inlined
+def clear_cost(costs: NDArray[np.int64], row: int, work: Workspace) -> None:
+    """Start to count what a row costs; `costs` as in Answers."""
+    work.cost[0] = 0
+    work.cost[1] = 0
+    if len(costs) > 0:
+        costs[row, 0] = 0
+        costs[row, 1] = 0
+
+
+@inlined
+def charge(costs: NDArray[np.int64], row: int, work: Workspace) -> None:
+    """Add what scoring has cost since the last call to a row's cost, if costs are wanted."""
+    if len(costs) > 0:
+        costs[row, 0] += work.cost[0]
+        costs[row, 1] += work.cost[1]
+        work.cost[0] = 0
+        work.cost[1] = 0

@@ -1,8 +1,13 @@
-"""Beam search: the top_r labels of a row, looking at no more than beam_width inner nodes a level.
+"""Beam search: the top_r labels of rows, looking at no more than beam_width inner nodes a level and tree.
 
 Source: Prabhu et al. 2018 (Parabel), tree-model-size.txt section 2.3. A leaf is an answer at whatever level
 it stands; the beam holds inner nodes only. In an ensemble each tree has its own beam, and a label's
 probability is the mean over the trees, 0 in a tree whose beam missed it.
+
+Rows go through the trees in blocks, level by level and chunk by chunk, so that a chunk is read once a level
+for all rows that need it. A block may be one row: its answer has the same bits whatever the block, for the
+same scorer adds the same numbers in the same order, and the heaps keep the same entries whatever the order
+in which they are offered.
 """
 
 from __future__ import annotations
@@ -15,13 +20,17 @@ from numpy.typing import NDArray
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
-from service.kernels.answers import finish_answer, write_answer
+from service.kernels.answers import Answers, charge, clear_cost, write_answer
+from service.kernels.beam_leaves import keep_best_leaves, keep_best_means, save_leaves
+from service.kernels.beam_workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace, borrow_beam
+from service.kernels.feature_map import find_mapped_rows, is_worth_mapping, map_features, unmap_features
 from service.kernels.forest import borrow_ensemble
 from service.kernels.heaps import keep_best, sort_best
-from service.kernels.links import log_link, margin_cut
-from service.kernels.scorer import score_in_turn, start_turns
-from service.kernels.simd import lowest_lane, vbroadcast, vgreater, vload
-from service.kernels.workspace import ALL_INNER, ALL_LEAVES, Workspace, borrow_workspace
+from service.kernels.links import log_links
+from service.kernels.query import Rows, Search, is_allowed, key_of
+from service.kernels.scorer import find_words, score_children, score_in_turn, start_turns
+from service.kernels.simd import lowest_lane, vadd, vatleast, vbroadcast, vload
+from service.kernels.workspace import Workspace, borrow_workspace
 
 
 @kernel
@@ -29,143 +38,265 @@ def beam_rows(
     lent_ensemble: NDArray[np.int64],
     sparse: NDArray[Any],
     dense: NDArray[Any],
-    link: int,
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
     first: int,
     last: int,
+    link: int,
     beam_width: int,
     top_r: int,
     node_mask: NDArray[np.uint8],
+    log_weight: NDArray[np.float32],
     lent_work: NDArray[np.int64],
+    lent_beam: NDArray[np.int64],
     counts_out: NDArray[np.int64],
     labels_out: NDArray[np.int32],
     scores_out: NDArray[np.float32],
+    costs_out: NDArray[np.int64],
 ) -> None:
     """Answer rows first .. last - 1 of compressed sparse rows.
 
-    lent_ensemble  a TreeEnsemble, lent; `sparse` and `dense` are empty samples of its weights' dtypes
-    link        one of LINK_CODES
-    indices     int32, strictly ascending within a row; values float32, finite
-    beam_width  in [1, the workspace's B]; top_r in [1, R]
-    node_mask   uint8[N]: 0 where no label below the node is allowed; or empty: all are
-    counts_out  int64[n]: how many labels row i has; labels_out int32[n, top_r], scores_out float32[n, top_r]:
-                the labels, the best first, and their probabilities; of equal scores the smaller label first
-    Stopped, a row has the labels found until then; with several trees the trees not searched count 0.
+    lent_ensemble         a TreeEnsemble, lent; `sparse` and `dense` are empty samples of its weights' dtypes
+    indptr .. values      the fields of Rows; link .. log_weight: those of Search
+    lent_work, lent_beam  a Workspace and a BeamWorkspace made for this B and R; its rows are the block
+    counts_out ..         the fields of Answers
+    Stopped, a row has the labels found until then; with several trees the leaves not reached count 0.
     Cost: beam_width chunks a level and tree. The answer to a row does not depend on the other rows.
     """
     ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
     work = borrow_workspace(lent_work, ())
+    beam = borrow_beam(lent_beam, ())
+    rows = Rows(indptr, indices, values)
+    search = Search(link, beam_width, top_r, node_mask, log_weight)
+    answers = Answers(counts_out, labels_out, scores_out, costs_out)
+    block_rows = len(beam.next_size) // ensemble.child_ptr[0]
+    for begin in range(first, last, block_rows):
+        end = min(last, begin + block_rows)
+        n_entries = _start_block(ensemble, begin, end, beam, answers, work)
+        while n_entries > 0 and not work.stop[0]:
+            _score_level(ensemble, rows, search, n_entries, end - begin, beam, answers, work)
+            if end - begin == 1:
+                n_entries = _next_level_by_score(ensemble, search, begin, beam)
+            else:
+                n_entries = _next_level_by_chunk(ensemble, search, begin, end, beam)
+        for row in range(begin, end):
+            _finish_row(ensemble, search, row, row - begin, beam, answers)
+
+
+@inlined
+def _start_block(
+    ensemble: TreeEnsemble, begin: int, end: int, beam: BeamWorkspace, answers: Answers, work: Workspace
+) -> int:
+    """Empty all heaps, and make the roots the first level's entries, root by root; return their number."""
     n_trees = ensemble.child_ptr[0]
-    for row in range(first, last):
-        work.row[0] = row
-        work.stamp[0] += 1
-        n_best = 0
-        n_seen = 0
-        for root in range(n_trees):
-            n_best, n_seen = _search_tree(
-                ensemble, link, root, indptr, indices, values, beam_width, top_r, node_mask, n_seen, work
-            )
-        for i in range(n_seen):
-            label = ensemble.node_label[work.leaf_seen[i]]
-            mean = work.label_sum[label] / np.float32(n_trees)
-            n_best = keep_best(work.best_score, work.best_label, n_best, top_r, mean, label)
-        n_best = finish_answer(n_trees == 1, n_best, work)
-        write_answer(n_best, row, work, counts_out, labels_out, scores_out)
+    k = 0
+    for root in range(n_trees):
+        for row in range(begin, end):
+            lane = (row - begin) * n_trees + root
+            beam.entry_node[k] = root
+            beam.entry_lane[k] = lane
+            beam.entry_row[k] = row
+            beam.entry_score[k] = np.float32(0.0)
+            beam.next_size[lane] = 0
+            beam.saved_size[lane] = 0
+            k += 1
+    for row in range(begin, end):
+        clear_cost(answers.costs, row, work)
+    return k
 
 
 @inlined
-def _search_tree(
+def _score_level(
     ensemble: TreeEnsemble,
-    link: int,
-    root: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    beam_width: int,
-    top_r: int,
-    node_mask: NDArray[np.uint8],
-    n_seen: int,
+    rows: Rows,
+    search: Search,
+    n_entries: int,
+    n_rows: int,
+    beam: BeamWorkspace,
+    answers: Answers,
     work: Workspace,
-) -> tuple[int, int]:
-    """Go down one tree; return (labels kept in best_*, leaves in leaf_seen)."""
-    work.beam_score[0] = np.float32(0.0)
-    work.beam_node[0] = root
-    n_beam = 1
-    n_best = 0
-    while n_beam > 0:
-        n_next = 0
-        start_turns(work)
-        for k in range(n_beam):
-            if work.stop[0]:
-                return n_best, n_seen
-            node, score = work.beam_node[k], work.beam_score[k]
-            score_in_turn(ensemble, work.beam_node, work.row, k, n_beam, indptr, indices, values, work)
-            next_floor = work.next_score[0] if n_next == beam_width else np.float32(-np.inf)
-            best_floor = work.best_score[0] if n_best == top_r else np.float32(-np.inf)
-            cut = cut_of(ensemble, link, node, score, next_floor, best_floor, work)
-            child = ensemble.child_ptr[node]
-            n_children = ensemble.child_ptr[node + 1] - child
-            for tile in range(0, n_children, LANES):
-                lanes = vgreater(vload(work.margins, tile), vbroadcast(cut))
-                while lanes != 0:
-                    position = tile + lowest_lane(lanes)
-                    lanes &= lanes - 1
-                    here = child + position
-                    if position >= n_children or (len(node_mask) > 0 and node_mask[here] == 0):
-                        continue
-                    log_score = score + log_link(link, work.margins[position])
-                    if ensemble.node_chunk[here] >= 0:
-                        n_next = keep_best(
-                            work.next_score, work.next_node, n_next, beam_width, log_score, here
-                        )
-                    elif ensemble.child_ptr[0] == 1:
-                        label = ensemble.node_label[here]
-                        n_best = keep_best(work.best_score, work.best_label, n_best, top_r, log_score, label)
-                    else:
-                        n_seen = _add_leaf(ensemble, here, np.exp(log_score), n_seen, work)
-        sort_best(work.next_score, work.next_node, n_next)
-        for k in range(n_next):
-            work.beam_score[k] = work.next_score[k]
-            work.beam_node[k] = work.next_node[k]
-        n_beam = n_next
-    return n_best, n_seen
+) -> None:
+    """Score the chunks of a level's entries, and save or offer their children.
+
+    Entries of one chunk follow each other. A chunk that enough of them need is spread over the feature map;
+    those between two such chunks go through the scorer in turn.
+    """
+    first_row = beam.entry_row[0]
+    row_features = max(1, (rows.indptr[first_row + n_rows] - rows.indptr[first_row]) // n_rows)
+    k = 0
+    while k < n_entries:
+        node, end = beam.entry_node[k], _end_of_chunk(beam, k, n_entries)
+        if is_worth_mapping(ensemble, node, (end - k) * row_features, work):
+            map_features(ensemble, node, work.feature_row)
+            while k < end and not work.stop[0]:
+                find_mapped_rows(ensemble, node, beam.entry_row[k], rows, work)
+                find_words(ensemble, node, work, 0)
+                score_children(ensemble, node, work, 0)
+                _take_children(ensemble, search, k, beam, answers, work)
+                k += 1
+            unmap_features(ensemble, node, work.feature_row)
+        else:
+            end = _end_of_turn(ensemble, beam, end, n_entries, row_features, work)
+            start_turns(work, k)
+            while k < end and not work.stop[0]:
+                score_in_turn(ensemble, beam.entry_node, beam.entry_row, k, end, rows, work)
+                _take_children(ensemble, search, k, beam, answers, work)
+                k += 1
+        if work.stop[0]:
+            return
 
 
 @inlined
-def cut_of(
+def _end_of_chunk(beam: BeamWorkspace, k: int, n_entries: int) -> int:
+    """Return the first entry after the k-th that needs another chunk."""
+    end = k + 1
+    while end < n_entries and beam.entry_node[end] == beam.entry_node[k]:
+        end += 1
+    return end
+
+
+@inlined
+def _end_of_turn(
     ensemble: TreeEnsemble,
-    link: int,
+    beam: BeamWorkspace,
+    k: int,
+    n_entries: int,
+    row_features: int,
+    work: Workspace,
+) -> int:
+    """Return the first entry from the k-th on whose chunk is worth mapping, or n_entries."""
+    if len(work.feature_row) == 0:
+        return n_entries
+    while k < n_entries:
+        end = _end_of_chunk(beam, k, n_entries)
+        if is_worth_mapping(ensemble, beam.entry_node[k], (end - k) * row_features, work):
+            break
+        k = end
+    return k
+
+
+@inlined
+def _take_children(
+    ensemble: TreeEnsemble, search: Search, k: int, beam: BeamWorkspace, answers: Answers, work: Workspace
+) -> None:
+    """Save the leaves among the children of the k-th entry, whose margins are known, and offer the others."""
+    node, score, lane = beam.entry_node[k], beam.entry_score[k], beam.entry_lane[k]
+    charge(answers.costs, beam.entry_row[k], work)
+    n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
+    log_links(search.link, n_children, work.margins)
+    below = beam.below[ensemble.node_chunk[node]]
+    if below != ALL_INNER:
+        save_leaves(node, score, n_children, lane, beam, work)
+    if below != ALL_LEAVES:
+        _offer_inner_nodes(ensemble, search, node, score, lane, beam, work)
+
+
+@inlined
+def _offer_inner_nodes(
+    ensemble: TreeEnsemble,
+    search: Search,
     node: int,
     score: np.float32,
-    next_floor: np.float32,
-    best_floor: np.float32,
+    lane: int,
+    beam: BeamWorkspace,
     work: Workspace,
-) -> np.float32:
-    """Return a margin that a node's child must exceed to enter the next level's beam or the answer.
+) -> None:
+    """Offer the inner nodes among a node's children to its lane's beam of the next level.
 
-    By it whole vectors of children are passed over. The floors are the least scores that can enter, -inf
-    while there is room.
+    Whole vectors of children are passed over that are below the least key that can still enter.
     """
-    below = work.below[ensemble.node_chunk[node]]
-    if below == ALL_LEAVES:
-        next_floor = best_floor
-    elif below == ALL_INNER:
-        best_floor = next_floor
-    return margin_cut(link, min(next_floor, best_floor) - score)
+    next_score, next_node, n_next = beam.next_score[lane], beam.next_node[lane], beam.next_size[lane]
+    most = vbroadcast(key_of(search, node, score))
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    for tile in range(0, n_children, LANES):
+        floor = next_score[0] if n_next == search.beam_width else np.float32(-np.inf)
+        lanes = vatleast(vadd(most, vload(work.margins, tile)), vbroadcast(floor))
+        while lanes != 0:
+            position = tile + lowest_lane(lanes)
+            lanes &= lanes - 1
+            here = child + position
+            if position >= n_children or ensemble.node_chunk[here] < 0 or not is_allowed(search, here):
+                continue
+            key = key_of(search, here, score + work.margins[position])
+            n_next = keep_best(next_score, next_node, n_next, search.beam_width, key, here)
+    beam.next_size[lane] = n_next
 
 
 @inlined
-def _add_leaf(
-    ensemble: TreeEnsemble, leaf: int, probability: np.float32, n_seen: int, work: Workspace
+def _next_level_by_score(ensemble: TreeEnsemble, search: Search, row: int, beam: BeamWorkspace) -> int:
+    """Turn the heaps of inner nodes of one row into the entries of the next level; return their number.
+
+    Tree by tree, the best first: so the cut soon passes over most children.
+    """
+    k = 0
+    for lane in range(ensemble.child_ptr[0]):
+        n_next = beam.next_size[lane]
+        sort_best(beam.next_score[lane], beam.next_node[lane], n_next)
+        for i in range(n_next):
+            _enter(search, k, lane, row, i, beam)
+            k += 1
+        beam.next_size[lane] = 0
+    return k
+
+
+@inlined
+def _next_level_by_chunk(
+    ensemble: TreeEnsemble, search: Search, begin: int, end: int, beam: BeamWorkspace
 ) -> int:
-    """Add a tree's probability of the leaf's label to the label's sum; return the number of labels seen."""
-    label = ensemble.node_label[leaf]
-    if work.label_stamp[label] != work.stamp[0]:
-        work.label_stamp[label] = work.stamp[0]
-        work.label_sum[label] = np.float32(0.0)
-        work.leaf_seen[n_seen] = leaf
-        n_seen += 1
-    work.label_sum[label] += probability
-    return n_seen
+    """Turn the heaps of inner nodes of a block into the entries of the next level, by chunk.
+
+    A counting sort: chunks are numbered as their nodes are, and of one chunk the rows ascend.
+    """
+    n_trees = ensemble.child_ptr[0]
+    ends = beam.chunk_ptr
+    for chunk in range(len(ends)):
+        ends[chunk] = 0
+    for lane in range((end - begin) * n_trees):
+        for i in range(beam.next_size[lane]):
+            ends[ensemble.node_chunk[beam.next_node[lane, i]] + 1] += 1
+    for chunk in range(1, len(ends)):
+        ends[chunk] += ends[chunk - 1]
+    n_entries = int(ends[len(ends) - 1])
+    for row in range(begin, end):
+        for lane in range((row - begin) * n_trees, (row - begin + 1) * n_trees):
+            for i in range(beam.next_size[lane]):
+                chunk = ensemble.node_chunk[beam.next_node[lane, i]]
+                _enter(search, ends[chunk], lane, row, i, beam)
+                ends[chunk] += 1
+            beam.next_size[lane] = 0
+    return n_entries
+
+
+@inlined
+def _enter(search: Search, k: int, lane: int, row: int, i: int, beam: BeamWorkspace) -> None:
+    """Make the i-th of a lane's next nodes the k-th entry."""
+    node = beam.next_node[lane, i]
+    beam.entry_node[k] = node
+    beam.entry_lane[k] = lane
+    beam.entry_row[k] = row
+    beam.entry_score[k] = beam.next_score[lane, i]
+    if len(search.log_weight) > 0:
+        beam.entry_score[k] -= search.log_weight[node]
+
+
+@inlined
+def _finish_row(
+    ensemble: TreeEnsemble, search: Search, row: int, place: int, beam: BeamWorkspace, answers: Answers
+) -> None:
+    """Write the answer of the block's place-th row from the leaves that its lanes saved."""
+    n_trees = ensemble.child_ptr[0]
+    first_lane = place * n_trees
+    for lane in range(first_lane, first_lane + n_trees):
+        keep_best_leaves(ensemble, search, lane, beam)
+    if n_trees > 1:
+        keep_best_means(ensemble, search, first_lane, beam)
+    write_answer(
+        answers,
+        row,
+        n_trees == 1,
+        beam.best_score[first_lane],
+        beam.best_label[first_lane],
+        beam.best_size[first_lane],
+    )

@@ -3,7 +3,7 @@
 Source: plt-fmeasure.txt section 5 (uniform-cost search). With several trees the nodes of all share the queue:
 a label that no tree has reached yet is, in every tree, below some queued node, so its mean is at most the
 best queued score; and a label whose mean is m has probability >= m in some tree, so nodes below m can be
-dropped.
+dropped. With weights, a node's key is its score times the greatest weight below it: a bound all the same.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from model_store.ensemble import TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
-from service.kernels.answers import finish_answer, write_answer
+from service.kernels.answers import Answers, charge, clear_cost, write_answer
 from service.kernels.forest import borrow_ensemble
 from service.kernels.heaps import keep_best, pop_frontier, push_frontier
+from service.kernels.query import Rows, Search, is_allowed, key_of
+from service.kernels.queue_workspace import QueueWorkspace, borrow_queue
 from service.kernels.scores import expand, label_probability, start_row
 from service.kernels.workspace import Workspace, borrow_workspace
 
@@ -28,83 +30,96 @@ def best_first_rows(
     lent_ensemble: NDArray[np.int64],
     sparse: NDArray[Any],
     dense: NDArray[Any],
-    link: int,
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
     first: int,
     last: int,
+    link: int,
+    beam_width: int,
     top_r: int,
     node_mask: NDArray[np.uint8],
+    log_weight: NDArray[np.float32],
     lent_work: NDArray[np.int64],
+    lent_queue: NDArray[np.int64],
     counts_out: NDArray[np.int64],
     labels_out: NDArray[np.int32],
     scores_out: NDArray[np.float32],
+    costs_out: NDArray[np.int64],
 ) -> None:
-    """Answer rows first .. last - 1 exactly; parameters and outputs as in `beam.beam_rows`.
+    """Answer rows first .. last - 1 exactly; parameters and outputs as in `beam.beam_rows`, and
 
-    Stopped, a row has the labels that are surely the first of its answer. The workspace is one made for exact
-    traversals. Cost: at worst every chunk, as a rule few more than the answer's paths. The answer to a row
-    does not depend on the other rows.
+    beam_width  without effect
+    lent_queue  a QueueWorkspace made for this R
+    Stopped, a row has the labels that are surely the first of its answer. Cost: at worst every chunk, as a
+    rule few more than the answer's paths. The answer to a row does not depend on the other rows.
     """
     ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
     work = borrow_workspace(lent_work, ())
+    queue = borrow_queue(lent_queue, ())
+    rows = Rows(indptr, indices, values)
+    search = Search(link, beam_width, top_r, node_mask, log_weight)
+    answers = Answers(counts_out, labels_out, scores_out, costs_out)
+    are_logs = ensemble.child_ptr[0] == 1
     for row in range(first, last):
-        low, high = indptr[row], indptr[row + 1]
-        n_best = _search(ensemble, link, indices[low:high], values[low:high], top_r, node_mask, work)
-        write_answer(n_best, row, work, counts_out, labels_out, scores_out)
+        clear_cost(answers.costs, row, work)
+        n_best = _search(ensemble, rows, row, search, queue, work)
+        charge(answers.costs, row, work)
+        write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best)
+        if queue.front_score[0] > np.float32(-np.inf):
+            answers.counts[row] = _n_sure(answers, row, n_best, queue.front_score[0])
 
 
 @inlined
 def _search(
-    ensemble: TreeEnsemble,
-    link: int,
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    top_r: int,
-    node_mask: NDArray[np.uint8],
-    work: Workspace,
+    ensemble: TreeEnsemble, rows: Rows, row: int, search: Search, queue: QueueWorkspace, work: Workspace
 ) -> int:
-    """Leave the best labels of one row, sorted, in best_*; return their number.
+    """Leave the best labels of one row in the heap best_*; return their number.
 
-    best_* holds log-scores for one tree, probabilities for several.
+    best_* holds logarithms of keys for one tree, keys for several. front_score[0] is left as the logarithm of
+    a bound on the keys of all labels not seen, -inf where none of them can be better than those found.
     """
-    start_row(ensemble, work)
+    start_row(ensemble, queue)
+    low, high = rows.indptr[row], rows.indptr[row + 1]
+    indices, values = rows.indices[low:high], rows.values[low:high]
     n_trees = ensemble.child_ptr[0]
     n_front = 0
     n_best = 0
     floor = np.float32(-np.inf)
     for root in range(n_trees):
-        n_front = push_frontier(work.front_score, work.front_node, n_front, np.float32(0.0), root)
-    while n_front > 0 and work.front_score[0] >= floor and not work.stop[0]:
-        node = work.front_node[0]
-        n_front = pop_frontier(work.front_score, work.front_node, n_front)
-        expand(ensemble, link, node, indices, values, work)
+        key = key_of(search, root, np.float32(0.0))
+        n_front = push_frontier(queue.front_score, queue.front_node, n_front, key, root)
+    while n_front > 0 and queue.front_score[0] >= floor and not work.stop[0]:
+        node = queue.front_node[0]
+        n_front = pop_frontier(queue.front_score, queue.front_node, n_front)
+        expand(ensemble, search.link, node, indices, values, queue, work)
         for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):
-            score = work.node_score[child]
-            if score < floor or (len(node_mask) > 0 and node_mask[child] == 0):
+            key = key_of(search, child, queue.node_score[child])
+            if key < floor or not is_allowed(search, child):
                 continue
             if ensemble.node_chunk[child] >= 0:
-                n_front = push_frontier(work.front_score, work.front_node, n_front, score, child)
+                n_front = push_frontier(queue.front_score, queue.front_node, n_front, key, child)
                 continue
             label = ensemble.node_label[child]
             if n_trees > 1:
-                if work.label_stamp[label] == work.stamp[0]:
+                if queue.label_stamp[label] == queue.stamp[0]:
                     continue
-                work.label_stamp[label] = work.stamp[0]
-                score = label_probability(ensemble, link, label, indices, values, work)
-            n_best = keep_best(work.best_score, work.best_label, n_best, top_r, score, label)
-            if n_best == top_r:
-                floor = work.best_score[0] if n_trees == 1 else np.log(work.best_score[0])
-    n_best = finish_answer(n_trees == 1, n_best, work)
-    if n_front > 0 and work.front_score[0] >= floor:
-        n_best = _drop_unsure(n_best, np.exp(work.front_score[0]), work)
+                queue.label_stamp[label] = queue.stamp[0]
+                key = label_probability(ensemble, search.link, label, indices, values, queue, work)
+                if len(search.log_weight) > 0:
+                    key *= np.exp(search.log_weight[child])
+            n_best = keep_best(queue.best_score, queue.best_label, n_best, search.top_r, key, label)
+            if n_best == search.top_r:
+                floor = queue.best_score[0] if n_trees == 1 else np.log(queue.best_score[0])
+    if n_front == 0 or queue.front_score[0] < floor:
+        queue.front_score[0] = np.float32(-np.inf)
     return n_best
 
 
 @inlined
-def _drop_unsure(n_best: int, unseen: np.float32, work: Workspace) -> int:
-    """Return how many of best_* are better than all labels unseen, whose scores are at most `unseen`."""
-    while n_best > 0 and work.best_score[n_best - 1] <= unseen:
+def _n_sure(answers: Answers, row: int, n_best: int, log_unseen: np.float32) -> int:
+    """Return how many labels of a row's answer are better than all labels unseen."""
+    unseen = np.exp(log_unseen)
+    while n_best > 0 and answers.scores[row, n_best - 1] <= unseen:
         n_best -= 1
     return n_best

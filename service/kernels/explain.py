@@ -11,7 +11,7 @@ from model_store.ensemble import LANES, TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
 from service.kernels.forest import borrow_ensemble
-from service.kernels.links import log_link
+from service.kernels.links import log_links
 from service.kernels.scorer import find_blocks, find_rows, find_words, score_at_once
 from service.kernels.simd import vstore
 from service.kernels.words import load_weights, word_child, word_weight
@@ -52,7 +52,8 @@ def explain_leaf(
         above = ensemble.parent[node]
         path_out[step] = node
         score_at_once(ensemble, above, indices, values, work)
-        score_out[step] = log_link(link, work.margins[node - ensemble.child_ptr[above]])
+        log_links(link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins)
+        score_out[step] = work.margins[node - ensemble.child_ptr[above]]
         for i in range(len(indices)):
             weight = weight_at(ensemble, node, indices[i : i + 1], values[i : i + 1], work)
             added_out[step, i] = values[i] * weight

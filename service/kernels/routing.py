@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from model_store.ensemble import LINK_CODES, TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
+from service.kernels.answers import charge, clear_cost
 from service.kernels.forest import borrow_ensemble
+from service.kernels.query import Rows
 from service.kernels.routing_leaves import Wanted, add_leaves, rank_labels
 from service.kernels.routing_tail import borrow_tail
 from service.kernels.routing_workspace import RoutingWorkspace, borrow_routing
@@ -44,12 +46,14 @@ def route_rows(
     top_r: int,
     log_threshold: NDArray[np.float32],
     allowed: NDArray[np.uint8],
+    weight: NDArray[np.float32],
     is_sure: bool,
     lent_work: NDArray[np.int64],
     lent_routing: NDArray[np.int64],
     counts_out: NDArray[np.int64],
     labels_out: NDArray[np.int32],
     scores_out: NDArray[np.float32],
+    costs_out: NDArray[np.int64],
 ) -> None:
     """Answer rows first .. last - 1 of compressed sparse rows.
 
@@ -59,10 +63,11 @@ def route_rows(
     indices     int32, strictly ascending within a row; values float32, finite
     link        the routing rule, multiway or argmax, as in LINK_CODES
     block_rows  how many rows to send down together, in [1, the routing workspace's]
-    top_r, log_threshold, allowed  as in routing_leaves.Wanted
+    top_r .. weight  as in routing_leaves.Wanted
     is_sure     whether a stopped row is to have no answer: else it has what the leaves reached until then say
     counts_out  int64[n]: how many labels row i has; labels_out int32[n, top_r], scores_out float32[n, top_r]:
                 the labels of score > 0, the best first, of equal scores the smaller label first
+    costs_out   as in answers.Answers
     A block that finds no room (rows that enter many children) is halved; one row always finds it.
     Cost: the chunks of the nodes entered, at least depth a tree, at worst all; the labels of the leaves
     reached; with a tail, the mean rows of those labels. The answer to a row does not depend on the others.
@@ -71,12 +76,13 @@ def route_rows(
     tail = borrow_tail(lent_tail, ())
     work = borrow_workspace(lent_work, ())
     routing = borrow_routing(lent_routing, ())
-    wanted = Wanted(top_r, log_threshold, allowed)
+    rows = Rows(indptr, indices, values)
+    wanted = Wanted(top_r, log_threshold, allowed, weight)
     n_rows = block_rows
     row = first
     while row < last and not work.stop[0]:
         end = min(last, row + n_rows)
-        n_leaves = _go_down(ensemble, link, indptr, indices, values, row, end, routing, work)
+        n_leaves = _go_down(ensemble, link, rows, row, end, routing, work, costs_out)
         if n_leaves == _NO_ROOM:
             n_rows = max(1, (end - row) >> 1)
             continue
@@ -96,6 +102,7 @@ def route_rows(
         row = end
     for here in range(row, last):
         counts_out[here] = 0
+        clear_cost(costs_out, here, work)
 
 
 @kernel
@@ -110,6 +117,7 @@ def reach_leaves(
     link: int,
     lent_work: NDArray[np.int64],
     lent_routing: NDArray[np.int64],
+    costs_out: NDArray[np.int64],
 ) -> int:
     """Leave the leaves that one row reaches, but for empty ones, in leaf_node and leaf_tree; return how many.
 
@@ -118,28 +126,30 @@ def reach_leaves(
     ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
     work = borrow_workspace(lent_work, ())
     routing = borrow_routing(lent_routing, ())
-    return _go_down(ensemble, link, indptr, indices, values, row, row + 1, routing, work)
+    rows = Rows(indptr, indices, values)
+    return _go_down(ensemble, link, rows, row, row + 1, routing, work, costs_out)
 
 
 @inlined
 def _go_down(
     ensemble: TreeEnsemble,
     link: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
+    rows: Rows,
     first: int,
     last: int,
     routing: RoutingWorkspace,
     work: Workspace,
+    costs_out: NDArray[np.int64],
 ) -> int:
     """Send rows first .. last - 1 down; return the number of leaves in leaf_*, or _NO_ROOM.
 
     The leaves of a row come by ascending id: nodes are numbered level by level, and entered in order.
     """
+    for row in range(first, last):
+        clear_cost(costs_out, row, work)
     n_entries, n_leaves = _enter_roots(ensemble, first, last, routing)
     while n_entries > 0 and not work.stop[0]:
-        start_turns(work)
+        start_turns(work, 0)
         n_next = 0
         for k in range(n_entries):
             if work.stop[0]:
@@ -148,9 +158,8 @@ def _go_down(
             n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
             if n_next + n_children > len(routing.next_node) or n_leaves + n_children > len(routing.leaf_node):
                 return _NO_ROOM
-            score_in_turn(
-                ensemble, routing.entry_node, routing.entry_row, k, n_entries, indptr, indices, values, work
-            )
+            score_in_turn(ensemble, routing.entry_node, routing.entry_row, k, n_entries, rows, work)
+            charge(costs_out, routing.entry_row[k], work)
             n_next, n_leaves = _enter_children(
                 ensemble, link, node, n_children, k, n_next, n_leaves, routing, work
             )

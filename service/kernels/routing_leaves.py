@@ -34,11 +34,13 @@ class Wanted(NamedTuple):
     top_r          at most so many, in [1, the workspace's]
     log_threshold  float32[K], or float32[1] for all: the logarithm of the least score, -inf: all pass
     allowed        uint8[K]: 0 for labels that are not; or empty: all are
+    weight         float32[K]: labels are ranked by score times weight; or empty: all weights are 1
     """
 
     top_r: int
     log_threshold: NDArray[np.float32]
     allowed: NDArray[np.uint8]
+    weight: NDArray[np.float32]
 
 
 @inlined
@@ -85,6 +87,7 @@ def rank_labels(
     not enter the answer at any distance.
     """
     is_tail = len(tail.parameters) > 0
+    is_weighted = len(wanted.weight) > 0
     row_square = spread_row(indices, values, routing.dense_row) if is_tail else _ZERO
     n_best = 0
     for i in range(n_seen):
@@ -95,11 +98,13 @@ def rank_labels(
             continue
         if is_tail:
             score = share_of_trees(tail, score)
-            if n_best == wanted.top_r and score < routing.best_score[0]:
+            if n_best == wanted.top_r and not is_weighted and score < routing.best_score[0]:
                 continue
             score *= nearness(tail, label, row_square, routing.dense_row)
         log_threshold = wanted.log_threshold[label if len(wanted.log_threshold) > 1 else 0]
         if log_threshold == -np.inf or log_of(score) >= log_threshold:
+            if is_weighted:
+                score *= wanted.weight[label]
             n_best = keep_best(routing.best_score, routing.best_label, n_best, wanted.top_r, score, label)
     if is_tail:
         clear_row(indices, routing.dense_row)

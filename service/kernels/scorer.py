@@ -3,8 +3,10 @@
 Four steps, each of which asks for the cache lines that the next one reads, so that a traversal can have
 several chunks on their way at once: `find_blocks` counts bits in the chunk's directory, `find_rows` in the
 blocks found, `find_words` looks up where sparse rows lie, and `score_children` adds the rows up. None of the
-first three has a branch that depends on the data. The additions have a fixed order (sparse rows, then dense
-rows, each by ascending feature, then the bias), so that a margin has the same bits in every traversal.
+first three has a branch that depends on the data. A chunk that many rows of a batch need is spread over a map
+from features to rows instead (`service.kernels.feature_map`), which takes the place of the first two steps.
+The additions have a fixed order (sparse rows, then dense rows, each by ascending feature, then the bias), so
+that a margin has the same bits in every traversal.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from model_store.bits import BLOCK_BITS, GROUP_BITS, count_below, has
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
+from service.kernels.query import Rows
 from service.kernels.simd import prefetch, vadd, vbroadcast, vload, vmul, vstore
 from service.kernels.words import load_weights, word_child, word_weight
 from service.kernels.workspace import STAGES, Workspace
@@ -41,8 +44,8 @@ def find_blocks(
         group = np.uint32(indices[i]) >> _GROUP_BITS
         blocks = directory[group, 0]
         at = first + directory[group, 1] + count_below(blocks, block)
-        block_at[_place(n_found)] = at
-        block_item[_place(n_found)] = i
+        block_at[place(n_found)] = at
+        block_item[place(n_found)] = i
         n_found += has(blocks, block)
         prefetch(ensemble.blocks, 4 * at)
     work.counts[stage, 0] = n_found
@@ -68,8 +71,8 @@ def find_rows(
     n_sparse = np.int64(0)
     n_dense = np.int64(0)
     for found in range(work.counts[stage, 0]):
-        at = _place(block_at[found])
-        item = _place(block_item[found])
+        at = place(block_at[found])
+        item = place(block_item[found])
         feature = np.uint32(indices[item])
         value = values[item]
         rows = ensemble.blocks[at, 0]
@@ -78,11 +81,11 @@ def find_rows(
         is_dense = has(dense_rows, feature)
         n_dense_below = count_below(dense_rows, feature)
         n_below = count_below(rows, feature)
-        dense_at[_place(n_dense)] = first_dense + (np.int64(ensemble.blocks[at, 3]) + n_dense_below) * width
-        dense_value[_place(n_dense)] = value
+        dense_at[place(n_dense)] = first_dense + (np.int64(ensemble.blocks[at, 3]) + n_dense_below) * width
+        dense_value[place(n_dense)] = value
         n_dense += is_dense
-        sparse_at[_place(n_sparse)] = first_sparse + ensemble.blocks[at, 2] + n_below - n_dense_below
-        sparse_value[_place(n_sparse)] = value
+        sparse_at[place(n_sparse)] = first_sparse + ensemble.blocks[at, 2] + n_below - n_dense_below
+        sparse_value[place(n_sparse)] = value
         n_sparse += is_row - is_dense
     line = _LINE // ensemble.dense.itemsize
     for hit in range(n_dense):
@@ -100,8 +103,8 @@ def find_words(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -
     first = ensemble.sparse_ptr[ensemble.node_chunk[node]]
     sparse_at, sparse_count = work.sparse_at[stage], work.sparse_count[stage]
     for hit in range(work.counts[stage, 2]):
-        at = _place(sparse_at[hit])
-        begin, end = ensemble.row_ptr[at], ensemble.row_ptr[at + _place(1)]
+        at = place(sparse_at[hit])
+        begin, end = ensemble.row_ptr[at], ensemble.row_ptr[at + place(1)]
         sparse_at[hit] = first + begin
         sparse_count[hit] = end - begin
         prefetch(ensemble.sparse, first + begin)
@@ -116,67 +119,109 @@ def score_children(ensemble: TreeEnsemble, node: int, work: Workspace, stage: in
     margins = work.margins
     for j in range(width):
         margins[j] = np.float32(0.0)
-    sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
-    for hit in range(work.counts[stage, 2]):
-        value = sparse_value[hit]
-        at = sparse_at[hit]
-        for i in range(work.sparse_count[stage, hit]):
-            word = ensemble.sparse[_place(at + i)]
-            margins[word_child(word)] += value * word_weight(word)
-    n_dense = work.counts[stage, 1]
-    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
-    if n_dense > 0:
-        for tile in range(0, width, LANES):
-            total = vload(margins, tile)
-            for hit in range(n_dense):
-                weights = load_weights(ensemble.dense, dense_at[hit] + tile)
-                total = vadd(total, vmul(vbroadcast(dense_value[hit]), weights))
-            vstore(margins, tile, total)
+    n_words = _add_sparse_rows(ensemble, work, stage)
+    if work.counts[stage, 1] > 0:
+        _add_dense_rows(ensemble, width, work, stage)
     if len(ensemble.node_scale) > 0:
         for j in range(n_children):
-            margins[j] *= ensemble.node_scale[_place(child + j)]
+            margins[j] *= ensemble.node_scale[place(child + j)]
     for j in range(n_children):
-        margins[j] += ensemble.node_bias[_place(child + j)]
+        margins[j] += ensemble.node_bias[place(child + j)]
+    work.cost[0] += 1
+    work.cost[1] += (
+        n_words * ensemble.sparse.itemsize
+        + work.counts[stage, 1] * width * ensemble.dense.itemsize
+        + n_children * ensemble.node_bias.itemsize
+    )
 
 
 @inlined
-def _place(index: int | np.integer[Any]) -> np.uint64:
+def _add_sparse_rows(ensemble: TreeEnsemble, work: Workspace, stage: int) -> np.int64:
+    """Add the sparse rows found to `margins`; return the number of their words."""
+    margins = work.margins
+    sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
+    n_words = np.int64(0)
+    for hit in range(work.counts[stage, 2]):
+        value = sparse_value[hit]
+        at = sparse_at[hit]
+        n_words += work.sparse_count[stage, hit]
+        for i in range(work.sparse_count[stage, hit]):
+            word = ensemble.sparse[place(at + i)]
+            margins[word_child(word)] += value * word_weight(word)
+    return n_words
+
+
+@inlined
+def _add_dense_rows(ensemble: TreeEnsemble, width: np.int64, work: Workspace, stage: int) -> None:
+    """Add the dense rows found to `margins`, four vectors of children at a time while there are as many.
+
+    Of one vector alone every addition would wait for the one before.
+    """
+    margins, dense = work.margins, ensemble.dense
+    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
+    n_dense = work.counts[stage, 1]
+    tile = 0
+    while tile + 4 * LANES <= width:
+        first, second = vload(margins, tile), vload(margins, tile + LANES)
+        third, fourth = vload(margins, tile + 2 * LANES), vload(margins, tile + 3 * LANES)
+        for hit in range(n_dense):
+            at = dense_at[hit] + tile
+            value = vbroadcast(dense_value[hit])
+            first = vadd(first, vmul(value, load_weights(dense, at)))
+            second = vadd(second, vmul(value, load_weights(dense, at + LANES)))
+            third = vadd(third, vmul(value, load_weights(dense, at + 2 * LANES)))
+            fourth = vadd(fourth, vmul(value, load_weights(dense, at + 3 * LANES)))
+        vstore(margins, tile, first)
+        vstore(margins, tile + LANES, second)
+        vstore(margins, tile + 2 * LANES, third)
+        vstore(margins, tile + 3 * LANES, fourth)
+        tile += 4 * LANES
+    for rest in range(tile, width, LANES):
+        total = vload(margins, rest)
+        for hit in range(n_dense):
+            weights = load_weights(dense, dense_at[hit] + rest)
+            total = vadd(total, vmul(vbroadcast(dense_value[hit]), weights))
+        vstore(margins, rest, total)
+
+
+@inlined
+def place(index: int | np.integer[Any]) -> np.uint64:
     """Return an index as one that is never negative: for others numba adds the length, on every access."""
     return np.uint64(index)
 
 
 @inlined
-def start_turns(work: Workspace) -> None:
-    """Forget the list of nodes that score_in_turn was going through."""
+def start_turns(work: Workspace, first: int) -> None:
+    """Begin to go through a list of nodes, with nodes[first]."""
     for step in range(3):
-        work.turns[step] = 0
+        work.turns[step] = first
 
 
 @inlined
 def score_in_turn(
     ensemble: TreeEnsemble,
     nodes: NDArray[np.int32],
-    rows: NDArray[np.int32],
+    rows_of: NDArray[np.int32],
     k: int,
     n_nodes: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
+    rows: Rows,
     work: Workspace,
 ) -> None:
-    """Score the children of nodes[k] for rows[k], into `margins`; for k = 0, 1, 2, ... after start_turns.
+    """Score the children of nodes[k] for the row rows_of[k], into `margins`.
 
-    While one chunk is scored, the next three are each one step further back on their way. The list may grow
-    between two calls (n_nodes is its length so far). `rows` has one element when it is the same for all.
+    For k = first, first + 1, ... after start_turns(work, first). While one chunk is scored, the next three
+    are each one step further back on their way. The list may grow between two calls (n_nodes is its length
+    so far). `rows_of` has one element when it is the same for all.
     """
     turns = work.turns
     while turns[0] < min(n_nodes, k + 4):
-        low, high = _row_of(rows, turns[0], indptr)
-        find_blocks(ensemble, nodes[turns[0]], indices[low:high], work, turns[0] % STAGES)
+        low, high = row_bounds(rows_of, turns[0], rows)
+        find_blocks(ensemble, nodes[turns[0]], rows.indices[low:high], work, turns[0] % STAGES)
         turns[0] += 1
     while turns[1] < min(n_nodes, k + 3):
-        low, high = _row_of(rows, turns[1], indptr)
-        find_rows(ensemble, nodes[turns[1]], indices[low:high], values[low:high], work, turns[1] % STAGES)
+        low, high = row_bounds(rows_of, turns[1], rows)
+        stage = turns[1] % STAGES
+        find_rows(ensemble, nodes[turns[1]], rows.indices[low:high], rows.values[low:high], work, stage)
         turns[1] += 1
     while turns[2] < min(n_nodes, k + 2):
         find_words(ensemble, nodes[turns[2]], work, turns[2] % STAGES)
@@ -185,10 +230,10 @@ def score_in_turn(
 
 
 @inlined
-def _row_of(rows: NDArray[np.int32], k: int, indptr: NDArray[np.int64]) -> tuple[int, int]:
-    """Return the bounds of the row for the k-th node of a list."""
-    row = rows[k if len(rows) > 1 else 0]
-    return indptr[row], indptr[row + 1]
+def row_bounds(rows_of: NDArray[np.int32], k: int, rows: Rows) -> tuple[int, int]:
+    """Return where the row for the k-th node of a list begins and ends."""
+    row = rows_of[k if len(rows_of) > 1 else 0]
+    return rows.indptr[row], rows.indptr[row + 1]
 
 
 @inlined

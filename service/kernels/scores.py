@@ -11,28 +11,33 @@ from numpy.typing import NDArray
 
 from model_store.ensemble import TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
-from service.kernels.links import log_link
+from service.kernels.links import log_links
+from service.kernels.queue_workspace import QueueWorkspace
 from service.kernels.scorer import score_at_once
 from service.kernels.workspace import Workspace
 
 
 @inlined
-def start_row(ensemble: TreeEnsemble, work: Workspace) -> None:
+def start_row(ensemble: TreeEnsemble, queue: QueueWorkspace) -> None:
     """Forget the scores of the row before; the roots have log-score 0."""
-    work.stamp[0] += 1
+    queue.stamp[0] += 1
     for root in range(ensemble.child_ptr[0]):
-        work.node_score[root] = np.float32(0.0)
-        work.node_stamp[root] = work.stamp[0]
+        queue.node_score[root] = np.float32(0.0)
+        queue.node_stamp[root] = queue.stamp[0]
 
 
 @inlined
-def record_children(ensemble: TreeEnsemble, link: int, node: int, work: Workspace) -> None:
+def record_children(
+    ensemble: TreeEnsemble, link: int, node: int, queue: QueueWorkspace, work: Workspace
+) -> None:
     """Turn `margins` into log-scores of the node's children."""
-    score = work.node_score[node]
+    score = queue.node_score[node]
     child = ensemble.child_ptr[node]
-    for j in range(ensemble.child_ptr[node + 1] - child):
-        work.node_score[child + j] = score + log_link(link, work.margins[j])
-        work.node_stamp[child + j] = work.stamp[0]
+    n_children = ensemble.child_ptr[node + 1] - child
+    log_links(link, n_children, work.margins)
+    for j in range(n_children):
+        queue.node_score[child + j] = score + work.margins[j]
+        queue.node_stamp[child + j] = queue.stamp[0]
 
 
 @inlined
@@ -42,12 +47,13 @@ def expand(
     node: int,
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
+    queue: QueueWorkspace,
     work: Workspace,
 ) -> None:
     """See to it that the children of a node whose log-score is known have theirs."""
-    if work.node_stamp[ensemble.child_ptr[node]] != work.stamp[0]:
+    if queue.node_stamp[ensemble.child_ptr[node]] != queue.stamp[0]:
         score_at_once(ensemble, node, indices, values, work)
-        record_children(ensemble, link, node, work)
+        record_children(ensemble, link, node, queue, work)
 
 
 @inlined
@@ -57,6 +63,7 @@ def label_probability(
     label: int,
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
+    queue: QueueWorkspace,
     work: Workspace,
 ) -> np.float32:
     """Return the label's probability, scoring the chunks on its paths that are not scored yet."""
@@ -66,10 +73,10 @@ def label_probability(
         leaf = ensemble.label_leaf[tree, label]
         if leaf < 0:
             continue
-        while work.node_stamp[leaf] != work.stamp[0]:
+        while queue.node_stamp[leaf] != queue.stamp[0]:
             node = ensemble.parent[leaf]
-            while work.node_stamp[node] != work.stamp[0]:
+            while queue.node_stamp[node] != queue.stamp[0]:
                 node = ensemble.parent[node]
-            expand(ensemble, link, node, indices, values, work)
-        total += np.exp(work.node_score[leaf])
+            expand(ensemble, link, node, indices, values, queue, work)
+        total += np.exp(queue.node_score[leaf])
     return total / np.float32(n_trees)

@@ -190,6 +190,17 @@ def vgreater(typingctx: Any, left: Any, right: Any) -> Any:
 
 
 @instruction
+def vatleast(typingctx: Any, left: Any, right: Any) -> Any:
+    """Return the set of lanes (int64) where left >= right."""
+    _check_vectors(left, right)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _bits_of(builder, builder.fcmp_ordered(">=", args[0], args[1]))
+
+    return types.int64(vec16, vec16), generate
+
+
+@instruction
 def vnonzero(typingctx: Any, vector: Any) -> Any:
     """Return the set of lanes (int64) that are not zero; NaN counts as non-zero."""
     _check_vectors(vector)
@@ -239,6 +250,22 @@ def lowest_lane(typingctx: Any, lanes: Any) -> Any:
     return types.int64(types.int64), generate
 
 
+def _number(value: float) -> Any:
+    return ir.Constant(_V16F, [value] * _LANES)
+
+
+def _integer(value: int) -> Any:
+    return ir.Constant(_V16I, [value] * _LANES)
+
+
+def _polynomial(builder: Any, coefficients: tuple[float, ...], x: Any) -> Any:
+    """Emit the polynomial of x with these coefficients, the highest power first (Horner's scheme)."""
+    y = _number(coefficients[0])
+    for coefficient in coefficients[1:]:
+        y = builder.fadd(builder.fmul(y, x), _number(coefficient))
+    return y
+
+
 _LOG_COEFFICIENTS = (
     7.0376836292e-2,
     -1.1514610310e-1,
@@ -262,25 +289,51 @@ def vlog(typingctx: Any, vector: Any) -> Any:
     _check_vectors(vector)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def number(value: float) -> Any:
-            return ir.Constant(_V16F, [value] * _LANES)
-
-        def integer(value: int) -> Any:
-            return ir.Constant(_V16I, [value] * _LANES)
-
         bits = builder.bitcast(args[0], _V16I)
-        power = builder.ashr(builder.sub(bits, integer(0x3F3504F3)), integer(23))
+        power = builder.ashr(builder.sub(bits, _integer(0x3F3504F3)), _integer(23))
         x = builder.fsub(
-            builder.bitcast(builder.sub(bits, builder.shl(power, integer(23))), _V16F), number(1.0)
+            builder.bitcast(builder.sub(bits, builder.shl(power, _integer(23))), _V16F), _number(1.0)
         )
-        y = number(_LOG_COEFFICIENTS[0])
-        for coefficient in _LOG_COEFFICIENTS[1:]:
-            y = builder.fadd(builder.fmul(y, x), number(coefficient))
+        y = _polynomial(builder, _LOG_COEFFICIENTS, x)
         e = builder.sitofp(power, _V16F)
         square = builder.fmul(x, x)
         y = builder.fmul(builder.fmul(y, x), square)
-        y = builder.fadd(y, builder.fmul(e, number(-2.12194440e-4)))
-        y = builder.fsub(y, builder.fmul(square, number(0.5)))
-        return builder.fadd(builder.fadd(x, y), builder.fmul(e, number(0.693359375)))
+        y = builder.fadd(y, builder.fmul(e, _number(-2.12194440e-4)))
+        y = builder.fsub(y, builder.fmul(square, _number(0.5)))
+        return builder.fadd(builder.fadd(x, y), builder.fmul(e, _number(0.693359375)))
+
+    return vec16(vec16), generate
+
+
+_EXP_COEFFICIENTS = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+)
+
+
+@instruction
+def vexp(typingctx: Any, vector: Any) -> Any:
+    """Return e^x for x in [-87, 88]; other lanes give a number without meaning.
+
+    Source: expf of the Cephes library (Moshier 1989): x = n log 2 + r with |r| <= log(2) / 2, and e^r by a
+    polynomial of degree 7. Its error is below 2 units in the last place.
+    """
+    _check_vectors(vector)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        turns = builder.fadd(builder.fmul(args[0], _number(1.44269504088896341)), _number(0.5))
+        whole = builder.sitofp(builder.fptosi(turns, _V16I), _V16F)
+        is_above = builder.fcmp_ordered(">", whole, turns)
+        whole = builder.fsub(whole, builder.select(is_above, _number(1.0), _number(0.0)))
+        rest = builder.fsub(args[0], builder.fmul(whole, _number(0.693359375)))
+        rest = builder.fsub(rest, builder.fmul(whole, _number(-2.12194440e-4)))
+        y = builder.fmul(_polynomial(builder, _EXP_COEFFICIENTS, rest), builder.fmul(rest, rest))
+        y = builder.fadd(builder.fadd(y, rest), _number(1.0))
+        power = builder.shl(builder.add(builder.fptosi(whole, _V16I), _integer(127)), _integer(23))
+        return builder.fmul(y, builder.bitcast(power, _V16F))
 
     return vec16(vec16), generate

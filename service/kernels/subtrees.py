@@ -1,4 +1,5 @@
-"""What the labels below a node say about it: is any of them allowed, and which threshold is the least."""
+"""What the labels below a node say about it: is any of them allowed, which threshold is the
+least, which weight the greatest."""
 
 from __future__ import annotations
 
@@ -35,4 +36,21 @@ def least_thresholds(
     for node in range(len(log_out) - 1, -1, -1):
         above = ensemble.parent[node]
         if above >= 0 and log_out[node] < log_out[above]:
+            log_out[above] = log_out[node]
+
+
+@kernel
+def greatest_weights(
+    ensemble: TreeEnsemble, log_weight: NDArray[np.float32], log_out: NDArray[np.float32]
+) -> None:
+    """Set log_out[n], float32[N], to the greatest of the labels' log-weights (float32[K]) below node n. O(N).
+
+    -inf where there is no label below.
+    """
+    for node in range(len(log_out)):
+        label = ensemble.node_label[node]
+        log_out[node] = log_weight[label] if label >= 0 else np.float32(-np.inf)
+    for node in range(len(log_out) - 1, -1, -1):
+        above = ensemble.parent[node]
+        if above >= 0 and log_out[node] > log_out[above]:
             log_out[above] = log_out[node]

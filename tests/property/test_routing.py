@@ -24,6 +24,7 @@ from tests.small_models import random_tail
 N_ROWS = 7
 ALL_PASS = np.full(1, -np.inf, np.float32)
 ALL = np.empty(0, np.uint8)
+EQUAL = np.empty(0, np.float32)
 
 forests = st.fixed_dictionaries(
     {
@@ -49,7 +50,9 @@ def run(
     tail: Tail = NO_TAIL,
     log_threshold: Any = ALL_PASS,
     allowed: Any = ALL,
+    weight: Any = EQUAL,
     is_sure: bool = False,
+    costs: Any = None,
     stop: str | None = None,
 ) -> list[dict[int, float]]:
     """Return one {label: score} a row, in the order answered.
@@ -60,7 +63,7 @@ def run(
     indptr, indices, _ = rows
     n_rows, top_r = len(indptr) - 1, top_r or n_labels
     n_features = ensemble.directory.shape[1] << 10
-    work = make_workspace(ensemble, n_features=max(1, len(indices)), beam_width=1, top_r=1, exact=False)
+    work = make_workspace(ensemble, n_features=max(1, len(indices)), maps_features=False)
     routing = RoutingShape(ensemble, n_labels, n_features).make(block_rows=block_rows, top_r=top_r)
     if room is not None:
         entries = [name for name in routing._fields if name.startswith(("entry_", "next_", "leaf_"))]
@@ -86,12 +89,14 @@ def run(
         top_r,
         log_threshold,
         allowed,
+        weight,
         is_sure,
         lent_work,
         lend(routing, ROUTING_KINDS),
         counts,
         labels,
         scores,
+        np.empty((0, 2), np.int64) if costs is None else costs,
     )
     assert not routing.label_sum.any()
     assert not routing.dense_row.any()
@@ -138,8 +143,30 @@ def test_blocks_and_their_room_change_no_bit(forest, link, block_rows, is_tight)
     n_leaves = int(np.count_nonzero(np.diff(ensemble.leaf_ptr)))
     least = max(len(ensemble.directory), n_leaves, block_rows * forest["n_trees"])
     room = least + int(np.diff(ensemble.child_ptr).max()) if is_tight else None
-    found = run(ensemble, link, rows, n_labels, block_rows=block_rows, room=room)
+    costs = np.full((n_rows, 2), -1, np.int64)
+    found = run(ensemble, link, rows, n_labels, block_rows=block_rows, room=room, costs=costs)
     assert [list(answer.items()) for answer in found] == [list(answer.items()) for answer in expected]
+    alone = np.full((n_rows, 2), -1, np.int64)
+    run(ensemble, link, rows, n_labels, costs=alone)
+    np.testing.assert_array_equal(costs, alone)
+    assert (costs[:, 0] <= len(ensemble.directory)).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(forests, links, st.integers(0, 2**31), st.integers(1, 5), st.booleans())
+def test_weights_rank_labels_by_score_times_weight(forest, link, seed, top_r, is_tail):
+    _, ensemble = random_decision_forest(**forest)
+    n_labels = forest["n_labels"]
+    arrays = random_tail(seed, n_labels, forest["n_features"], 1.0)
+    tail = Tail(*(arrays[f"tail/{name}"] for name in Tail._fields)) if is_tail else NO_TAIL
+    rows = whole_rows(forest["seed"], N_ROWS, forest["n_features"])
+    weight = np.random.default_rng(seed).uniform(0.5, 20, n_labels).astype(np.float32)
+    plain = run(ensemble, link, rows, n_labels, tail=tail)
+    found = run(ensemble, link, rows, n_labels, tail=tail, weight=weight, top_r=top_r)
+    for one, other in zip(plain, found, strict=True):
+        keys = {label: float(np.float32(score) * weight[label]) for label, score in one.items()}
+        best = sorted(keys.items(), key=lambda item: (-item[1], item[0]))[:top_r]
+        assert list(other.items()) == best
 
 
 @settings(max_examples=60, deadline=None)

@@ -12,17 +12,19 @@ from hypothesis import strategies as st
 from model_store.build import build_ensemble
 from model_store.ensemble import LINK_CODES, LINKS, Chunk
 from service.kernels.beam import beam_rows
-from service.kernels.beam_batch import BLOCK_KINDS, beam_block, make_block
+from service.kernels.beam_workspace import BEAM_KINDS, BeamShape
 from service.kernels.best_first import best_first_rows
 from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend, relend
-from service.kernels.subtrees import mark_allowed
+from service.kernels.queue_workspace import QUEUE_KINDS, make_queue
+from service.kernels.subtrees import greatest_weights, mark_allowed
 from service.kernels.threshold import threshold_rows
 from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
 from tests.oracles.trees import beam_probabilities, label_probabilities, random_forest, random_rows
 
 N_ROWS = 4
 ALL = np.empty(0, np.uint8)
+EQUAL = np.empty(0, np.float32)
 
 forests = st.fixed_dictionaries(
     {
@@ -35,20 +37,38 @@ forests = st.fixed_dictionaries(
 )
 
 
-def run(kernel, ensemble, link, rows, top_r, *, beam_width=10, extra=(), mask=ALL, block=(), stop=None):
+def run(
+    kernel,
+    ensemble,
+    link,
+    rows,
+    top_r,
+    *,
+    beam_width=10,
+    log_threshold=None,
+    mask=ALL,
+    log_weight=EQUAL,
+    block_rows=1,
+    costs=None,
+    stop=None,
+):
     """Return one {label: score} a row, in the order answered.
 
-    stop  chooses from the workspace the array whose first byte is looked at as the flag: one that the
-          traversal itself writes to stops it at a known point.
+    costs  int64[n, 2], filled in
+    stop   chooses from the workspaces the array whose first byte is looked at as the flag: one that the
+           traversal itself writes to stops it at a known point.
     """
     indptr, indices, _ = rows
-    work = make_workspace(
-        ensemble, n_features=max(1, len(indices)), beam_width=beam_width, top_r=top_r, exact=True
-    )
-    work.best_label[:] = 0
+    work = make_workspace(ensemble, n_features=max(1, len(indices)), maps_features=block_rows > 1)
+    if kernel is beam_rows:
+        own = BeamShape(ensemble).make(n_rows=block_rows, beam_width=beam_width, top_r=top_r)
+        lent_own = lend(own, BEAM_KINDS)
+    else:
+        own = make_queue(ensemble, top_r=top_r)
+        lent_own = lend(own, QUEUE_KINDS)
     lent_work = lend(work, WORKSPACE_KINDS)
     if stop is not None:
-        relend(lent_work, work._fields.index("stop"), stop(work))
+        relend(lent_work, work._fields.index("stop"), stop(work, own))
     n_rows = len(indptr) - 1
     counts = np.full(n_rows, -1, np.int64)
     labels = np.full((n_rows, top_r), -1, np.int32)
@@ -57,17 +77,21 @@ def run(kernel, ensemble, link, rows, top_r, *, beam_width=10, extra=(), mask=AL
     kernel(
         lend(ensemble, ENSEMBLE_KINDS),
         *samples,
-        LINK_CODES[link],
         *rows,
         0,
         n_rows,
-        *extra,
+        LINK_CODES[link],
+        beam_width,
+        top_r,
         mask,
+        log_weight,
+        *(() if log_threshold is None else (log_threshold,)),
         lent_work,
-        *block,
+        lent_own,
         counts,
         labels,
         scores,
+        np.empty((0, 2), np.int64) if costs is None else costs,
     )
     return [
         dict(zip(labels[i, : counts[i]].tolist(), scores[i, : counts[i]].tolist(), strict=True))
@@ -104,7 +128,7 @@ def all_labels(trees) -> np.ndarray:
 def test_best_first_gives_the_best_labels(forest, link, top_r):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
-    answers = run(best_first_rows, ensemble, link, rows, top_r, extra=(top_r,))
+    answers = run(best_first_rows, ensemble, link, rows, top_r)
     for answer, row in zip(answers, row_dicts(rows), strict=True):
         expected = label_probabilities(trees, link, row, forest["n_labels"])
         check_top(answer, expected, top_r, all_labels(trees))
@@ -115,7 +139,7 @@ def test_best_first_gives_the_best_labels(forest, link, top_r):
 def test_a_beam_wider_than_the_tree_is_exact(forest, link, top_r):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
-    answers = run(beam_rows, ensemble, link, rows, top_r, beam_width=500, extra=(500, top_r))
+    answers = run(beam_rows, ensemble, link, rows, top_r, beam_width=500)
     for answer, row in zip(answers, row_dicts(rows), strict=True):
         expected = label_probabilities(trees, link, row, forest["n_labels"])
         check_top(answer, expected, top_r, all_labels(trees))
@@ -127,7 +151,7 @@ def test_beam_search_equals_the_oracle(forest, link, beam_width):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
     top_r = forest["n_labels"]
-    answers = run(beam_rows, ensemble, link, rows, top_r, beam_width=beam_width, extra=(beam_width, top_r))
+    answers = run(beam_rows, ensemble, link, rows, top_r, beam_width=beam_width)
     for answer, row in zip(answers, row_dicts(rows), strict=True):
         expected = beam_probabilities(trees, link, row, forest["n_labels"], beam_width)
         found = np.zeros(forest["n_labels"])
@@ -152,7 +176,7 @@ def test_threshold_gives_every_label_that_reaches_it(forest, link, threshold, pe
             if ensemble.parent[node] >= 0:
                 above = ensemble.parent[node]
                 log_threshold[above] = min(log_threshold[above], log_threshold[node])
-    answers = run(threshold_rows, ensemble, link, rows, n_labels, extra=(n_labels, log_threshold))
+    answers = run(threshold_rows, ensemble, link, rows, n_labels, log_threshold=log_threshold)
     for answer, row in zip(answers, row_dicts(rows), strict=True):
         expected = label_probabilities(trees, link, row, n_labels)
         clear = np.abs(expected - thresholds) > 2e-3 * thresholds
@@ -174,12 +198,13 @@ def test_a_mask_hides_labels_and_nothing_else(forest, top_r, mode):
         mask[node] |= label >= 0 and allowed[label]
         if mask[node] and ensemble.parent[node] >= 0:
             mask[ensemble.parent[node]] = 1
-    kernel, extra = {
-        "beam": (beam_rows, (500, top_r)),
-        "exact": (best_first_rows, (top_r,)),
-        "threshold": (threshold_rows, (top_r, np.array([-np.inf], np.float32))),
+    kernel, log_threshold = {
+        "beam": (beam_rows, None),
+        "exact": (best_first_rows, None),
+        "threshold": (threshold_rows, np.array([-np.inf], np.float32)),
     }[mode]
-    answers = run(kernel, ensemble, "hinge2", rows, top_r, beam_width=500, extra=extra, mask=mask)
+    options = {"beam_width": 500, "log_threshold": log_threshold, "mask": mask}
+    answers = run(kernel, ensemble, "hinge2", rows, top_r, **options)
     reachable = np.array([label for label in all_labels(trees) if allowed[label]], np.int64)
     for answer, row in zip(answers, row_dicts(rows), strict=True):
         expected = label_probabilities(trees, "hinge2", row, n_labels)
@@ -209,8 +234,8 @@ def test_small_weights_are_float32_rounded(weights, rounded, n_trees):
     trees, ensemble = random_forest(**forest, weights=weights)
     trees = [t._replace(chunks=[c and rounded(c) for c in t.chunks]) for t in trees]
     rows = random_rows(3, 20, 70)
-    for kernel, extra in ((beam_rows, (500, 5)), (best_first_rows, (5,))):
-        answers = run(kernel, ensemble, "hinge2", rows, 5, beam_width=500, extra=extra)
+    for kernel in (beam_rows, best_first_rows):
+        answers = run(kernel, ensemble, "hinge2", rows, 5, beam_width=500)
         for answer, row in zip(answers, row_dicts(rows), strict=True):
             check_top(answer, label_probabilities(trees, "hinge2", row, 50), 5, all_labels(trees))
 
@@ -218,18 +243,80 @@ def test_small_weights_are_float32_rounded(weights, rounded, n_trees):
 @settings(max_examples=40, deadline=None)
 @given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 8), st.integers(1, 6), st.booleans())
 def test_a_block_gives_the_bits_of_single_rows(forest, link, top_r, beam_width, masked):
-    _, ensemble = random_forest(**{**forest, "n_trees": 1})
+    _, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], 40, forest["n_features"])
     mask = ALL
     if masked:
         allowed = np.random.default_rng(forest["seed"]).random(forest["n_labels"]) < 0.5
         mask = np.empty(len(ensemble.parent), np.uint8)
         mark_allowed(ensemble, allowed.astype(np.uint8), mask)
-    block = make_block(ensemble, n_rows=50, beam_width=beam_width + 2, top_r=top_r + 1)
-    options = {"beam_width": beam_width, "extra": (beam_width, top_r), "mask": mask}
-    alone = run(beam_rows, ensemble, link, rows, top_r, **options)
-    together = run(beam_block, ensemble, link, rows, top_r, **options, block=(lend(block, BLOCK_KINDS),))
+    costs, costs_together = np.full((2, 40, 2), -1, np.int64)
+    options = {"beam_width": beam_width, "mask": mask}
+    alone = run(beam_rows, ensemble, link, rows, top_r, **options, costs=costs)
+    together = run(beam_rows, ensemble, link, rows, top_r, **options, block_rows=33, costs=costs_together)
     assert [list(answer.items()) for answer in alone] == [list(answer.items()) for answer in together]
+    np.testing.assert_array_equal(costs, costs_together)
+
+
+def weighted(forest, ensemble):
+    """Weights between 1 and 50 a label, and their logarithms a node."""
+    weights = np.exp(np.random.default_rng(forest["seed"] + 1).uniform(0, 4, forest["n_labels"]))
+    log_weight = np.empty(len(ensemble.parent), np.float32)
+    greatest_weights(ensemble, np.log(weights).astype(np.float32), log_weight)
+    return weights, log_weight
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    forests,
+    st.sampled_from(LINKS["label-tree"]),
+    st.integers(1, 12),
+    st.sampled_from([beam_rows, best_first_rows]),
+)
+def test_weights_rank_labels_by_probability_times_weight(forest, link, top_r, kernel):
+    trees, ensemble = random_forest(**forest)
+    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    weights, log_weight = weighted(forest, ensemble)
+    answers = run(kernel, ensemble, link, rows, top_r, beam_width=500, log_weight=log_weight)
+    for answer, row in zip(answers, row_dicts(rows), strict=True):
+        expected = label_probabilities(trees, link, row, forest["n_labels"]) * weights
+        check_top(answer, expected, top_r, all_labels(trees))
+
+
+@settings(max_examples=40, deadline=None)
+@given(forests, st.sampled_from(LINKS["label-tree"]), st.floats(0.01, 0.9))
+def test_weights_do_not_change_what_passes_a_threshold(forest, link, threshold):
+    _, ensemble = random_forest(**forest)
+    rows, n_labels = random_rows(forest["seed"], N_ROWS, forest["n_features"]), forest["n_labels"]
+    weights, log_weight = weighted(forest, ensemble)
+    options = {"log_threshold": np.log(np.full(1, threshold, np.float32))}
+    plain = run(threshold_rows, ensemble, link, rows, n_labels, **options)
+    ranked = run(threshold_rows, ensemble, link, rows, n_labels, **options, log_weight=log_weight)
+    for one, other in zip(plain, ranked, strict=True):
+        assert one.keys() == other.keys()
+        assert list(other.values()) == sorted(other.values(), reverse=True)
+        for label, key in other.items():
+            assert key == pytest.approx(one[label] * weights[label], rel=1e-4, abs=1e-30)
+
+
+@settings(max_examples=40, deadline=None)
+@given(forests, st.integers(1, 12), st.integers(1, 6))
+def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(forest, top_r, beam_width):
+    trees, ensemble = random_forest(**forest)
+    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    costs = np.full((N_ROWS, 2), -1, np.int64)
+    run(beam_rows, ensemble, "hinge2", rows, top_r, beam_width=beam_width, costs=costs)
+    bound = 0
+    for tree in trees:
+        ends = [0, 1]
+        while ends[-1] > ends[-2]:
+            inner = sum(chunk is not None for chunk in tree.chunks[ends[-2] : ends[-1]])
+            bound += min(inner, beam_width)
+            ends.append(int(tree.child_ptr[ends[-1]]))
+    assert (costs[:, 0] >= forest["n_trees"]).all()
+    assert (costs[:, 0] <= bound).all()
+    assert (costs[:, 1] >= 4 * costs[:, 0]).all()
+    assert (costs[:, 1] <= ensemble.sparse.nbytes + ensemble.dense.nbytes + ensemble.node_bias.nbytes).all()
 
 
 def test_equal_scores_come_in_the_order_of_labels():
@@ -244,8 +331,8 @@ def test_equal_scores_come_in_the_order_of_labels():
     rows = random_rows(1, 1, 5)
     expected = all_labels(trees)[:7].tolist()
     n = len(expected)
-    assert list(run(best_first_rows, ensemble, "hinge2", rows, n, extra=(n,))[0]) == expected
-    assert list(run(beam_rows, ensemble, "hinge2", rows, n, beam_width=99, extra=(99, n))[0]) == expected
+    assert list(run(best_first_rows, ensemble, "hinge2", rows, n)[0]) == expected
+    assert list(run(beam_rows, ensemble, "hinge2", rows, n, beam_width=99)[0]) == expected
 
 
 def first_row(forest):
@@ -255,7 +342,7 @@ def first_row(forest):
 
 def stopped_at(node):
     """Stop an exact or thresholded traversal once the node has a score."""
-    return lambda work: work.node_stamp[node:]
+    return lambda _, queue: queue.node_stamp[node:]
 
 
 @settings(max_examples=60, deadline=None)
@@ -263,11 +350,9 @@ def stopped_at(node):
 def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(forest, top_r, where, link):
     _, ensemble = random_forest(**forest)
     rows = first_row(forest)
-    whole = list(run(best_first_rows, ensemble, link, rows, top_r, extra=(top_r,))[0].items())
+    whole = list(run(best_first_rows, ensemble, link, rows, top_r)[0].items())
     node = forest["n_trees"] + int(where * (len(ensemble.parent) - forest["n_trees"] - 1))
-    part = list(
-        run(best_first_rows, ensemble, link, rows, top_r, extra=(top_r,), stop=stopped_at(node))[0].items()
-    )
+    part = list(run(best_first_rows, ensemble, link, rows, top_r, stop=stopped_at(node))[0].items())
     assert part == whole[: len(part)]
 
 
@@ -276,10 +361,10 @@ def test_a_stopped_best_first_search_gives_the_first_labels_of_its_answer(forest
 def test_a_stopped_threshold_search_gives_labels_of_its_answer(forest, threshold, where, link):
     _, ensemble = random_forest(**forest)
     rows, n_labels = first_row(forest), forest["n_labels"]
-    extra = (n_labels, np.log(np.full(1, threshold, np.float32)))
-    whole = run(threshold_rows, ensemble, link, rows, n_labels, extra=extra)[0]
+    options = {"log_threshold": np.log(np.full(1, threshold, np.float32))}
+    whole = run(threshold_rows, ensemble, link, rows, n_labels, **options)[0]
     node = forest["n_trees"] + int(where * (len(ensemble.parent) - forest["n_trees"] - 1))
-    part = run(threshold_rows, ensemble, link, rows, n_labels, extra=extra, stop=stopped_at(node))[0]
+    part = run(threshold_rows, ensemble, link, rows, n_labels, **options, stop=stopped_at(node))[0]
     assert part.items() <= whole.items()
 
 
@@ -288,14 +373,14 @@ def test_searches_that_stop_half_way_have_part_of_their_answer():
     for seed in range(40):
         forest = {"seed": seed, "n_trees": 1, "n_labels": 60, "n_features": 70, "arity": 5}
         _, ensemble = random_forest(**forest)
-        whole = len(run(best_first_rows, ensemble, "hinge2", first_row(forest), 60, extra=(60,))[0])
+        whole = len(run(best_first_rows, ensemble, "hinge2", first_row(forest), 60)[0])
         ways = {
-            "exact": (best_first_rows, (60,)),
-            "threshold": (threshold_rows, (60, np.full(1, -np.inf, np.float32))),
+            "exact": (best_first_rows, None),
+            "threshold": (threshold_rows, np.full(1, -np.inf, np.float32)),
         }
-        for way, (kernel, extra) in ways.items():
-            middle = stopped_at(len(ensemble.parent) // 2)
-            part = run(kernel, ensemble, "hinge2", first_row(forest), 60, extra=extra, stop=middle)[0]
+        for way, (kernel, log_threshold) in ways.items():
+            options = {"log_threshold": log_threshold, "stop": stopped_at(len(ensemble.parent) // 2)}
+            part = run(kernel, ensemble, "hinge2", first_row(forest), 60, **options)[0]
             found[way].append(0 < len(part) < whole)
     assert any(found["exact"])
     assert any(found["threshold"])
@@ -307,10 +392,12 @@ def test_a_stopped_beam_gives_what_it_has_found(n_trees):
     for seed in range(30):
         forest = {"seed": seed, "n_trees": n_trees, "n_labels": 60, "n_features": 70, "arity": 9}
         _, ensemble = random_forest(**forest)
-        options = {"beam_width": 50, "extra": (50, 60)}
+        options = {"beam_width": 50}
         whole = run(beam_rows, ensemble, "hinge2", first_row(forest), 60, **options)[0]
-        # The list of nodes has its first entry behind it: each level ends after one chunk.
-        part = run(beam_rows, ensemble, "hinge2", first_row(forest), 60, **options, stop=lambda w: w.turns)[0]
+        # The list of nodes has its first entry behind it: the search ends after a chunk of the second level.
+        part = run(
+            beam_rows, ensemble, "hinge2", first_row(forest), 60, **options, stop=lambda work, _: work.turns
+        )[0]
         assert part.keys() <= whole.keys()
         assert all(score <= whole[label] for label, score in part.items())
         partial += 0 < len(part) < len(whole)
@@ -322,17 +409,14 @@ def test_a_search_stopped_before_it_begins_finds_nothing(way):
     forest = {"seed": 3, "n_trees": 1, "n_labels": 30, "n_features": 20, "arity": 4}
     _, ensemble = random_forest(**forest)
     rows = random_rows(1, N_ROWS, 20)
-    block = make_block(ensemble, n_rows=N_ROWS, beam_width=10, top_r=5)
-    kernel, extra, blocks = {
-        "beam": (beam_rows, (10, 5), ()),
-        "block": (beam_block, (10, 5), (lend(block, BLOCK_KINDS),)),
-        "exact": (best_first_rows, (5,), ()),
-        "threshold": (threshold_rows, (5, np.full(1, -np.inf, np.float32)), ()),
+    kernel, log_threshold, block_rows = {
+        "beam": (beam_rows, None, 1),
+        "block": (beam_rows, None, N_ROWS),
+        "exact": (best_first_rows, None, 1),
+        "threshold": (threshold_rows, np.full(1, -np.inf, np.float32), 1),
     }[way]
     flag = np.ones(1, np.uint8)
-    assert (
-        run(kernel, ensemble, "hinge2", rows, 5, extra=extra, block=blocks, stop=lambda _: flag)
-        == [{}] * N_ROWS
-    )
+    options = {"log_threshold": log_threshold, "block_rows": block_rows, "stop": lambda *_: flag}
+    assert run(kernel, ensemble, "hinge2", rows, 5, **options) == [{}] * N_ROWS
     flag[0] = 0
-    assert all(run(kernel, ensemble, "hinge2", rows, 5, extra=extra, block=blocks, stop=lambda _: flag))
+    assert all(run(kernel, ensemble, "hinge2", rows, 5, **options))

@@ -46,7 +46,7 @@ def test_a_path_equals_the_oracle(weights, link, seed, n_features, arity):
         seed, n_trees=1, n_labels=40, n_features=n_features, arity=arity, weights=weights
     )
     _, indices, values = random_rows(seed, 1, n_features)
-    work = make_workspace(ensemble, n_features=n_features, beam_width=1, top_r=1, exact=False)
+    work = make_workspace(ensemble, n_features=n_features, maps_features=False)
     row = dict(zip(indices.tolist(), values.tolist(), strict=True))
     margins = node_margins(tree, row)
     error = {"float32": 1e-6, "bfloat16": 2**-8, "int8": 0.05}[weights]

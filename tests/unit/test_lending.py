@@ -9,8 +9,10 @@ import pytest
 
 from model_store.ensemble import TreeEnsemble
 from model_store.jit import borrowing_kernel
+from service.kernels.beam_workspace import BEAM_KINDS, BeamShape
 from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import Kinds, borrower, lend
+from service.kernels.queue_workspace import QUEUE_KINDS, make_queue
 from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
 from tests.oracles.trees import random_forest
 
@@ -69,7 +71,11 @@ def test_the_kinds_name_every_field_in_order():
 def test_ensembles_and_workspaces_are_of_their_kinds(n_trees):
     _, ensemble = random_forest(0, n_trees=n_trees, n_labels=9, n_features=40, arity=3)
     assert tuple(ENSEMBLE_KINDS) == TreeEnsemble._fields
-    for exact in (False, True):
-        work = make_workspace(ensemble, n_features=5, beam_width=2, top_r=3, exact=exact)
+    for maps_features in (False, True):
+        work = make_workspace(ensemble, n_features=5, maps_features=maps_features)
         assert len(lend(work, WORKSPACE_KINDS)) == 4 * len(work)
+    beam = BeamShape(ensemble).make(n_rows=3, beam_width=2, top_r=3)
+    assert len(lend(beam, BEAM_KINDS)) == 4 * len(beam)
+    queue = make_queue(ensemble, top_r=3)
+    assert len(lend(queue, QUEUE_KINDS)) == 4 * len(queue)
     assert len(lend(ensemble, ENSEMBLE_KINDS)) == 4 * len(ensemble)

@@ -13,10 +13,9 @@ from model_store.store import Store
 from service.errors import Unavailable, UnknownLabel
 from service.inference.predictor import Predictions, PredictOptions, Predictor
 from service.kernels.beam import beam_rows
-from service.kernels.beam_batch import beam_block
 from service.kernels.best_first import best_first_rows
 from service.kernels.explain import depth_of, explain_leaf
-from service.kernels.subtrees import least_thresholds, mark_allowed
+from service.kernels.subtrees import greatest_weights, least_thresholds, mark_allowed
 from service.kernels.threshold import threshold_rows
 from service.rows import SparseRows
 from tests.oracles.trees import random_rows
@@ -178,8 +177,8 @@ def test_read_only_rows_are_answered_too(predictor):
 
 
 def test_after_the_warm_up_nothing_is_compiled(model):
-    searches = (beam_rows, beam_block, best_first_rows, threshold_rows)
-    kernels = (*searches, mark_allowed, least_thresholds, depth_of, explain_leaf)
+    searches = (beam_rows, best_first_rows, threshold_rows)
+    kernels = (*searches, mark_allowed, least_thresholds, greatest_weights, depth_of, explain_leaf)
     predictor = Predictor(model)
     predictor.warm_up()
     before = [len(kernel.signatures) for kernel in kernels]
@@ -190,6 +189,10 @@ def test_after_the_warm_up_nothing_is_compiled(model):
     predictor.predict(some_rows(2), masked)
     predictor.predict(
         some_rows(2), PredictOptions(threshold=predictor.node_thresholds(np.full(40, 0.5, np.float32)))
+    )
+    predictor.predict(
+        some_rows(2),
+        PredictOptions(weights=predictor.node_weights(np.full(40, 2, np.float32)), costs=True),
     )
     predictor.explain(some_rows(3), 1, 7)
     assert [len(kernel.signatures) for kernel in kernels] == before
