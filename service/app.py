@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import re
@@ -21,6 +22,7 @@ from service.api.batch import BatchRoutes
 from service.api.docs import DocsRoutes
 from service.api.edge import Edge
 from service.api.health import HealthRoutes
+from service.api.learning import Learning
 from service.api.metrics import Metrics
 from service.api.models import ModelRoutes
 from service.api.openapi import openapi_document
@@ -45,9 +47,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     limits = settings.limits
     draining = threading.Event()
     store = Store(settings.store)
+    learning = Learning(settings)
     live = LiveModels(
         store,
-        serve_model,
+        functools.partial(serve_model, learning=learning),
         models_max=limits.models_max,
         versions_max=limits.versions_max,
         seconds_max=limits.request_seconds_max,
@@ -60,6 +63,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        learning.start()
         following = asyncio.create_task(live.follow(settings.store_poll_seconds, _settle))
         with _on_hangup(live.wake):
             yield
@@ -67,6 +71,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         live.close()
         work.close()
         batch.close()
+        await asyncio.to_thread(learning.close)
 
     app = Service(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.draining = draining

@@ -27,7 +27,7 @@ from service.rows import SparseRows
 def name_labels(
     found: Predictions, ids: Sequence[str], served: Served, explanations: Sequence[bytes] | None = None
 ) -> list[Prediction]:
-    """Return a prediction a row of `found`, with its id; `explanations` has the JSON of each of its labels."""
+    """Return a prediction a row of `found`; `explanations` has the JSON of each of its labels."""
     scores = dump(found.scores)[1:-1].split(b",")
     begun = map(served.label_texts.__getitem__, found.labels.tolist())
     labels = [begin + score + b"}" for begin, score in zip(begun, scores, strict=False)]

@@ -9,7 +9,7 @@ from service.api.answers import explain_labels, name_labels
 from service.api.lines import Block
 from service.api.parse import Instance, Line, parse_line
 from service.api.problems import describe_error
-from service.api.rows import fault_of, transform
+from service.api.rows import fault_of, transform, with_present_thresholds
 from service.api.served import Served
 from service.api.streams import Answered
 from service.api.wire import dump_line
@@ -26,9 +26,11 @@ def answer_block(
     """Return an answer line for each line of a block: a prediction, explained or not, or the line's error."""
     lines = [_parse(line, limits) for line in block.lines]
     rows, faults = _to_rows([line.instance for line in lines if isinstance(line, Line)], served.featurizer)
+    epoch = served.thresholds.epoch
+    options = with_present_thresholds(options, served)
     found = served.predictor.predict_batch(rows, options, 1)
     explanations = explain_labels(found, rows, served) if explain else None
-    predictions = iter(name_labels(found, served, explanations))
+    predictions = iter(name_labels(found, served.ids.of(found, options, epoch), served, explanations))
     next_fault = iter(faults)
     answers = []
     for number, line in zip(count(block.first), lines, strict=False):

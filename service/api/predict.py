@@ -83,14 +83,15 @@ def _stop_after(milliseconds: int | None) -> Iterator[NDArray[np.uint8] | None]:
 def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | None = None) -> PredictAnswer:
     """Return the answer to a request from the version that serves it; once `stop` is set, what is sure."""
     rows = to_rows(query.instances, served.featurizer)
+    epoch = served.thresholds.epoch
     options = to_options(query.options, served, stop)
     found = served.predictor.predict(rows, options)
     explanations = explain_labels(found, rows, served) if query.options.explain else None
     return {
         "model": served.name,
         "version": served.version,
-        "threshold_epoch": None,
-        "predictions": name_labels(found, served, explanations),
+        "threshold_epoch": epoch or None,
+        "predictions": name_labels(found, served.ids.of(found, options, epoch), served, explanations),
     }
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
+from service.inference.predictor import NodeThresholds, PredictOptions
+from service.inference.predictors import AnyPredictor
 from service.rows import SparseRows
 
 PREDICTED_MAX = 1000
@@ -17,7 +18,7 @@ PREDICTED_MAX = 1000
 class Thresholded(NamedTuple):
     """What `service.thresholds.live.Traversal` asks for, over a predictor."""
 
-    predictor: Predictor
+    predictor: AnyPredictor
 
     def prepare(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
         """Return thresholds, float32[K], prepared for predictions. O(nodes)."""

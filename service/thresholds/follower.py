@@ -77,6 +77,7 @@ class Follower:
             with self._database.read() as connection:
                 heads = {(head.model, head.version): head for head in all_heads(connection)}
             for live in followed:
+                live.is_known = True
                 self._refresh(live, heads.get((live.model, live.version)))
             self._on_answer()
             self._answered_at = time.monotonic()

@@ -92,6 +92,8 @@ class LiveThresholds:
         self.epoch = 0
         self.base_epoch = 0
         self._traversal = traversal
+        self.is_known = False
+        """Whether the database has answered since, so that no thresholds means that there are none."""
         self._counts = np.empty(0, np.int64) if label_counts is None else label_counts
         self._n_rows = n_rows
         self._state: _State | None = None
@@ -144,8 +146,29 @@ class LiveThresholds:
     def catch_up(self, connection: Connection) -> None:
         """Apply what the database has now; without thresholds in it, change nothing."""
         head = find_head(connection, self.model, self.version)
+        self.is_known = True
         if head is not None and head.epoch:
             self.refresh(connection, head)
+
+    def warm_up(self) -> None:
+        """Compile or load the kernels that feedback needs, by counting an event nowhere."""
+        label, nothing = np.zeros(1, np.int32), np.empty(0, np.int32)
+        hits, marks, labels_out, hits_out, marks_out = np.zeros((5, 1), np.int32)
+        thresholds, before = np.zeros((2, 1), np.float32)
+        count_event(
+            hits,
+            marks,
+            thresholds,
+            *START,
+            self._counts,
+            self._n_rows,
+            label,
+            nothing,
+            labels_out,
+            hits_out,
+            marks_out,
+            before,
+        )
 
     def predict(self, row: SparseRows) -> NDArray[np.int32]:
         """Return the labels that one row is predicted to have under the present thresholds, ascending."""

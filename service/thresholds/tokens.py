@@ -1,8 +1,8 @@
 """prediction_id: a signed token that says, when feedback comes, what was predicted: no log is needed for it.
 
 Layout, before base64 (URL-safe, no padding): a head of 29 bytes (format 1, 4 bytes of the model's hash,
-version, epoch, expiry in seconds since 1970, a serial number; little-endian), the labels as int32, and 16 bytes
-of a MAC: BLAKE2b with a key of 32 bytes, a MAC by itself (RFC 7693) at a fraction of HMAC's time.
+version, epoch, expiry in seconds since 1970, a serial number; little-endian), the labels as int32, and 16
+bytes of a MAC: BLAKE2b with a key of 32 bytes, a MAC by itself (RFC 7693) and faster than HMAC.
 """
 
 from __future__ import annotations
@@ -64,17 +64,20 @@ class Tokens:
         self._seconds_max = seconds_max
         self._serial = itertools.count(int.from_bytes(os.urandom(7), "little"))
 
-    def sign(self, model: bytes, version: int, epoch: int, labels: Sequence[bytes]) -> list[str]:
+    def sign(self, model: bytes, version: int, epoch: int, labels: bytes, ends: Sequence[int]) -> list[str]:
         """Return a token for each prediction of an answer; no other has it.
 
         model    `model_hash` of its name
-        labels   the predicted labels of each prediction, as the bytes of int32
+        labels   the predicted labels of all predictions, as the bytes of int32
+        ends     where each prediction's bytes end
         """
         expiry = int(time.time()) + self._seconds_max
         key, serial = self._keys[0], self._serial
         tokens = []
-        for part in labels:
-            body = _HEAD.pack(_FORMAT, model, version, epoch, expiry, next(serial)) + part
+        start = 0
+        for end in ends:
+            body = _HEAD.pack(_FORMAT, model, version, epoch, expiry, next(serial)) + labels[start:end]
+            start = end
             mac = hashlib.blake2b(body, digest_size=_MAC_BYTES, key=key).digest()
             text = binascii.b2a_base64(body + mac, newline=False).translate(_TO_URL_SAFE).rstrip(b"=")
             tokens.append(text.decode("ascii"))
