@@ -20,13 +20,15 @@ import numpy as np
 from model_store.checks import assemble, check_version
 from model_store.errors import Corrupt
 from model_store.manifest import Manifest
+from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Model, manifest_of, write_arrays, write_manifest
-from service.inference.predictor import PredictOptions, Predictor
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
 from service.rows import SparseRows
 from tests.faulty_fs import QuickFileSystem
 from tests.mutations import mutated
-from tests.small_models import small_draft
+from tests.small_models import random_tail, small_draft
 
 DRAFTS = [
     small_draft(n_labels=3, n_features=40, n_trees=1),
@@ -34,6 +36,17 @@ DRAFTS = [
     small_draft(2, weights="bfloat16", n_labels=20, arity=17, n_features=1100, share=0.01),
     small_draft(4, weights="int8", n_labels=20, arity=17, n_features=100, share=0.05),
     small_draft(3, kind="decision-tree", n_labels=6, n_features=64),
+    small_draft(6, kind="decision-tree", link="argmax", n_labels=9, n_features=40, arity=2, n_trees=4),
+    small_draft(
+        7,
+        kind="decision-tree",
+        weights="bfloat16",
+        n_labels=12,
+        n_features=70,
+        arity=4,
+        n_trees=1,
+        extra={**random_tail(7, 12, 70), REPORT: report_array({"splits": [1, 2]})},
+    ),
     small_draft(4, n_labels=1, n_features=1),
     small_draft(5, n_labels=30, n_features=200, arity=2, link="logistic"),
 ]
@@ -43,7 +56,7 @@ N_FEATURES_SERVED_MAX = 1 << 20
 
 def serve(model: Model, rng: np.random.Generator) -> None:
     """Answer a full and some random rows in every way."""
-    predictor = Predictor(model)
+    predictor = make_predictor(model)
     predictor.warm_up()
     n = predictor.n_features
     for density in (1.0, 0.3, 0.0):
@@ -81,8 +94,7 @@ def main(rounds: int, seed: int) -> dict[str, Any]:
     for manifest, arrays in sources:  # so that nothing is compiled while the clock runs
         with tempfile.TemporaryDirectory() as root:
             model = through_files(Path(root), manifest, arrays)
-        if manifest.kind == "label-tree":
-            serve(model, numbers)
+        serve(model, numbers)
     counts = {"refused": 0, "served": 0}
     slowest = 0.0
     for number in range(rounds):
@@ -95,7 +107,7 @@ def main(rounds: int, seed: int) -> dict[str, Any]:
             else:
                 check_version(manifest, arrays)
                 model = Model(manifest, *assemble(manifest, arrays), arrays)
-            if manifest.kind == "label-tree" and manifest.n_features <= N_FEATURES_SERVED_MAX:
+            if manifest.n_features <= N_FEATURES_SERVED_MAX:
                 serve(model, numbers)
             counts["served"] += 1
         except Corrupt:

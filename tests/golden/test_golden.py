@@ -28,11 +28,10 @@ def test_a_golden_version_is_read(archive: Path, tmp_path: Path) -> None:
         manifest = store.import_(file, "golden")
     model = store.open("golden")
     assert manifest.n_labels == DRAFTS[archive.stem]["n_labels"]
-    if manifest.kind == "label-tree":
-        expected = json.loads((archive.parent / "answers.json").read_text())[archive.stem]
-        found = answers(model)
-        assert (found["ptr"], found["labels"]) == (expected["ptr"], expected["labels"])
-        assert found["scores"] == pytest.approx(expected["scores"], rel=1e-5)
+    expected = json.loads((archive.parent / "answers.json").read_text())[archive.stem]
+    found = answers(model)
+    assert (found["ptr"], found["labels"]) == (expected["ptr"], expected["labels"])
+    assert found["scores"] == pytest.approx(expected["scores"], rel=1e-5)
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parent.name}-{path.stem}")
