@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,20 @@ class Trained:
     report: dict[str, Any] = field(default_factory=dict)
 
 
+class OnlineTrainer(Protocol):
+    """What learns from rows as they come; the same rows in the same order give the same bits."""
+
+    @property
+    def bytes_max(self) -> int:
+        """Return the bytes that learning takes at most, besides the rows at hand."""
+
+    def learn(self, data: TrainingSet) -> Iterator[int]:
+        """Learn from rows whose labels are numbered by first appearance; yields how many are done."""
+
+    def finish(self, n_labels: int, n_features: int, ids: NDArray[np.int32]) -> Trained:
+        """Return what has been learnt. ids int32[labels so far]: the final id of each label."""
+
+
 @dataclass(frozen=True)
 class TrainerSpec(Generic[P]):
     """A trainer: its name, its parameters, and functions of (data, parameters, seed, crew, progress).
@@ -57,6 +71,7 @@ class TrainerSpec(Generic[P]):
     estimate  the size of the model before its training
     train_stream  the same on rows that need not fit in memory, saying before what it will take; None for a
               trainer that cannot
+    online    what learns from rows that are seen once, with a seed; None for a trainer that cannot
     """
 
     name: str
@@ -65,15 +80,20 @@ class TrainerSpec(Generic[P]):
     train: Callable[[TrainingSet, P, int, Crew, Progress], Trained]
     estimate: Callable[[TrainingSet, P, int, Crew, Progress], SizeEstimate]
     train_stream: Callable[[RowSource, P, int, Crew, Progress, OnPlan], Trained] | None = None
+    online: Callable[[P, int], OnlineTrainer] | None = None
 
 
 def check_training_set(data: TrainingSet) -> None:
-    """Raise BadData when rows and labels disagree, or when no row carries a label."""
+    """Raise BadData when rows and labels disagree, no row carries a label, or a value is not finite."""
     n_rows, n_labelled = data.rows.n_rows, data.labels.n_rows
     if n_rows != n_labelled:
         raise BadData(f"expected labels for {n_rows} rows, found them for {n_labelled}")
     if not len(data.labels.indices):
         raise BadData(f"expected rows with labels, found none in {n_rows} rows")
+    wrong = np.flatnonzero(~np.isfinite(data.rows.values))
+    if len(wrong):
+        row = int(np.searchsorted(data.rows.indptr, wrong[0], "right")) - 1
+        raise BadData(f"row {row}: expected finite values, found {data.rows.values[wrong[0]]}")
 
 
 def rows_by_label(labels: LabelRows) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
