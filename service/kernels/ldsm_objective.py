@@ -1,0 +1,211 @@
+"""LdSM's objective J: a node's running sums, the best directions of a row, and the J of a finished split.
+
+A *direction set* is a set of children as an integer, bit m for child m. What the paper keeps as running means
+is kept as sums, the same numbers without divisions: `totals`[m] = C_v P_m and `sums`[k, m] = l_v[k] P_m^k.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.jit import inlined, kernel
+
+Integer = int | np.int64
+
+
+class NodeLabels(NamedTuple):
+    """The labels of a node's n rows, renumbered.
+
+    ptr    int64[n + 1]
+    ranks  int32[nnz]    positions in `used`
+    used   int32[k]      the labels that occur, ascending
+    """
+
+    ptr: NDArray[np.int64]
+    ranks: NDArray[np.int32]
+    used: NDArray[np.int32]
+
+
+class Tally(NamedTuple):
+    """The running sums of a node with M children; they go on from epoch to epoch.
+
+    seen    float64[1]                 C_v: labels seen, with repeats
+    totals  float64[M]                 C_v P_m
+    sums    float64[k, M]              l_v[k] P_m^k
+    pairs   float64[M (M - 1) / 2, 3]  workspace
+    """
+
+    seen: NDArray[np.float64]
+    totals: NDArray[np.float64]
+    sums: NDArray[np.float64]
+    pairs: NDArray[np.float64]
+
+
+@inlined
+def empty_tally(n_labels: int, n_children: int) -> Any:
+    """Return the tally of a node that has seen nothing."""
+    n_pairs = n_children * (n_children - 1) // 2
+    return Tally(
+        np.zeros(1),
+        np.zeros(n_children),
+        np.zeros((n_labels, n_children)),
+        np.empty((n_pairs, 3), np.float64),
+    )
+
+
+@kernel
+def localise_labels(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: NDArray[np.int32], rank: NDArray[np.int32]
+) -> NodeLabels:
+    """Copy the labels of a node's rows and renumber them.
+
+    rank  int32[n_labels], workspace: zero at the call and on return
+    """
+    nnz = 0
+    for row in rows:
+        nnz += indptr[row + 1] - indptr[row]
+    found = np.empty(min(nnz, len(rank)), np.int32)
+    n_used = 0
+    for row in rows:
+        for e in range(indptr[row], indptr[row + 1]):
+            if rank[indices[e]] == 0:
+                rank[indices[e]] = 1
+                found[n_used] = indices[e]
+                n_used += 1
+    used = np.sort(found[:n_used])
+    for k in range(n_used):
+        rank[used[k]] = k
+    ptr = np.empty(len(rows) + 1, np.int64)
+    ptr[0] = 0
+    ranks = np.empty(nnz, np.int32)
+    at = 0
+    for i in range(len(rows)):
+        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            ranks[at] = rank[indices[e]]
+            at += 1
+        ptr[i + 1] = at
+    for label in used:
+        rank[label] = 0
+    return NodeLabels(ptr, ranks, used)
+
+
+@inlined
+def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> None:
+    """Write what each pair of children (j, l) adds to C_v J without the multi-way penalty.
+
+    Column 0: the row goes to l, not j; column 1: to both or neither; column 2: to j, not l. So the labels
+    of the row are gone through once a pair rather than once a direction set.
+    """
+    size = np.float64(labels.ptr[i + 1] - labels.ptr[i])
+    pair = 0
+    for j in range(len(tally.totals)):
+        for l in range(j + 1, len(tally.totals)):  # noqa: E741 (the paper's index)
+            gap = tally.totals[j] - tally.totals[l]
+            to_l, alike, to_j = abs(gap - size), abs(gap), abs(gap + size)
+            for e in range(labels.ptr[i], labels.ptr[i + 1]):
+                k = labels.ranks[e]
+                gap = tally.sums[k, j] - tally.sums[k, l]
+                to_l -= lambda1 * abs(gap - 1.0)
+                alike -= lambda1 * abs(gap)
+                to_j -= lambda1 * abs(gap + 1.0)
+            tally.pairs[pair, 0] = to_l
+            tally.pairs[pair, 1] = alike
+            tally.pairs[pair, 2] = to_j
+            pair += 1
+
+
+@inlined
+def best_directions(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float, lambda2: float) -> Any:
+    """Return the direction set of row i with the least J, and count the row's labels as seen.
+
+    Source: LdSM, algorithm 3 (OptimizeObjective), and the two counters of algorithm 4. J is taken times C_v,
+    which does not move its minimum; the class integrity is summed over the row's labels, as there: the
+    others add the same to every set. Equal J: the smallest set. A row without labels gets set 1.
+    Cost: M^2 / 2 for each label, and M^2 / 2 for each of 2^M - 1 sets.
+    """
+    n_children = len(tally.totals)
+    size = np.float64(labels.ptr[i + 1] - labels.ptr[i])
+    tally.seen[0] += size
+    _tabulate(tally, labels, i, lambda1)
+    surplus = -tally.seen[0]
+    for m in range(n_children):
+        surplus += tally.totals[m]
+    least = np.inf
+    chosen = 1
+    for directions in range(1, 1 << n_children):
+        value = 0.0
+        n_sent = 0
+        pair = 0
+        for j in range(n_children):
+            to_j = (directions >> j) & 1
+            n_sent += to_j
+            for l in range(j + 1, n_children):  # noqa: E741
+                value += tally.pairs[pair, 1 + to_j - ((directions >> l) & 1)]
+                pair += 1
+        value += lambda2 * abs(surplus + size * n_sent)
+        if value < least:
+            least = value
+            chosen = directions
+    return chosen
+
+
+@inlined
+def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share: float) -> None:
+    """Count that so much of row i goes to `child`: the updates of P_m and P_m^k at the end of algorithm 4."""
+    tally.totals[child] += share * (labels.ptr[i + 1] - labels.ptr[i])
+    for e in range(labels.ptr[i], labels.ptr[i + 1]):
+        tally.sums[labels.ranks[e], child] += share
+
+
+@kernel
+def count_labels(labels: NodeLabels, directions: NDArray[np.uint16], n_children: int) -> NDArray[np.int32]:
+    """Return int32[k, n_children]: how many rows with each label go to each child."""
+    counts = np.zeros((len(labels.used), n_children), np.int32)
+    for i in range(len(directions)):
+        for e in range(labels.ptr[i], labels.ptr[i + 1]):
+            for m in range(n_children):
+                counts[labels.ranks[e], m] += (directions[i] >> m) & 1
+    return counts
+
+
+@kernel
+def split_quality(
+    labels: NodeLabels, counts: NDArray[np.int32], lambda1: float, lambda2: float
+) -> tuple[float, float, float]:
+    """Return J, the balancedness factor beta and the purity factor alpha of a split.
+
+    Source: LdSM, equation 1 and definitions 1 and 2, with P_j^i the share of label i's rows that go to child
+    j, pi_i label i's share of all labels of the rows, P_j = sum of pi_i P_j^i: whole rows rather than the
+    regressors' values that training sums up. J is in [-lambda1 (M - 1), lambda2 (M - 1)] when
+    lambda2 / lambda1 > M - 3 (lemma 2); beta in [0, 1 - 1/M]; alpha in [0, 1]. At least one label.
+
+    counts  int32[k, M]  from `count_labels`
+    """
+    n_children = counts.shape[1]
+    carried = np.zeros(len(labels.used))
+    for rank in labels.ranks:
+        carried[rank] += 1
+    n_all = np.float64(len(labels.ranks))
+    reached = np.zeros(n_children)
+    integrity = 0.0
+    alpha = 0.0
+    for k in range(len(carried)):
+        row_sum = 0.0
+        for j in range(n_children):
+            row_sum += counts[k, j]
+        for j in range(n_children):
+            reached[j] += counts[k, j] / n_all
+            alpha += min(np.float64(counts[k, j]), row_sum - counts[k, j]) / n_all
+            for l in range(j + 1, n_children):  # noqa: E741
+                integrity += abs(counts[k, j] - counts[k, l]) / n_all
+    balance = 0.0
+    beta = 0.0
+    for j in range(n_children):
+        beta = max(beta, abs(reached[j] - reached.mean()))
+        for l in range(j + 1, n_children):  # noqa: E741
+            balance += abs(reached[j] - reached[l])
+    j_value = balance - lambda1 * integrity + lambda2 * abs(reached.sum() - 1.0)
+    return j_value, beta, alpha / n_children
