@@ -1,0 +1,319 @@
+"""Trainer `ldsm`: an ensemble of logarithm-depth decision trees that may send a row several ways."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Chunk, Tree
+from service.errors import BadData, BadParameter
+from service.kernels.ldsm import CHILDREN_MAX, NAG, SGD, Examples, Learning, Split, split_node
+from service.kernels.pruning import pack_tile
+from service.rows import SparseRows
+from service.trainers.clustering import derived_seed
+from service.trainers.ldsm_report import Shape, SplitFacts, report_of
+from service.trainers.parameters import Parameters, choice, real, whole
+from service.trainers.representations import squared_lengths
+from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
+from service.trainers.spec import Trained, TrainerSpec, TrainingSet
+from service.trainers.tail import tail_arrays
+from service.trainers.work import Crew, Progress
+
+STAGE = "trees"
+
+_STEPS = {"sgd": 1.0, "nag": 0.5}
+_OPTIMISERS = {"sgd": SGD, "nag": NAG}
+
+
+@dataclass(frozen=True)
+class LdsmParameters(Parameters):
+    """Parameters of `ldsm`; the defaults, chosen on held-out training rows, are for rows of length 1."""
+
+    trees: int = whole(50, 1, 1000, "trees of the ensemble; their scores are averaged")
+    arity: int = whole(4, 2, CHILDREN_MAX, "children of a node (M)")
+    max_nodes: int = whole(2000, 3, 10_000_000, "a tree grows no further than so many nodes (T_max)")
+    max_depth: int = whole(32, 1, 1000, "most splits between the root and a leaf")
+    max_copies: float = real(
+        32.0,
+        1.0,
+        1000.0,
+        "a tree's leaves hold at most so many times the training rows: bounds memory and time",
+    )
+    min_rows: int = whole(2, 2, 1_000_000, "a node of fewer rows is not split")
+    lambda1: float = real(2.0, 0.0, 1000.0, "weight of the class integrity in the objective J")
+    lambda2: float = real(1.5, 0.0, 1000.0, "weight of the multi-way penalty in the objective J")
+    optimiser: str = choice("sgd", tuple(_OPTIMISERS), "gradient descent, or normalised adaptive gradient")
+    step: float = real(0.0, 0.0, 1000.0, "size of the first step; 0: 1 with sgd, 0.5 with nag")
+    epochs: int = whole(
+        10, 1, 1000, "passes over a node's rows; over more than 5000, n of them: epochs * sqrt(5000 / n)"
+    )
+    prune: float = real(0.3, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
+    shares: str = choice(
+        "rows",
+        ("rows", "labels"),
+        "a leaf's value for a label: its share of the leaf's rows, or of their labels",
+    )
+    rerank: str = choice("no", ("no", "yes"), "let predictions heed the distance to each label's mean row")
+    alpha: float = real(0.8, 0.0, 1.0, "rerank=yes: weight of the trees against the distance")
+    gamma: float = real(30.0, 0.0, 1e6, "rerank=yes: how fast a label's score falls with the distance")
+    weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")
+
+    def validate(self) -> None:
+        """Raise BadParameter when a value is out of its range, also beside another."""
+        super().validate()
+        if self.max_nodes <= self.arity:
+            expected = f"more than arity, {self.arity}, so that a tree can have a split"
+            raise BadParameter(f"max_nodes: expected {expected}; found {self.max_nodes}")
+
+    def learning(self) -> Learning:
+        """Return how the regressors of a node are trained."""
+        step = self.step or _STEPS[self.optimiser]
+        return Learning(
+            self.arity,
+            float(self.lambda1),
+            float(self.lambda2),
+            self.epochs,
+            _OPTIMISERS[self.optimiser],
+            float(step),
+            float(self.prune),
+        )
+
+
+Histogram = tuple[NDArray[np.int32], NDArray[np.int32]]
+"""Labels, ascending, and how many of a node's rows carry each."""
+
+
+@dataclass
+class _Node:
+    """A node while its tree grows.
+
+    histogram  of a leaf; empty at an inner node
+    children   ids in the order of growth; empty at a leaf
+    """
+
+    depth: int
+    n_rows: int
+    histogram: Histogram
+    children: range = range(0)
+    chunk: Chunk | None = None
+
+
+class _Grown(NamedTuple):
+    """A finished tree, and what a report wants of it."""
+
+    tree: Tree
+    shape: Shape
+    splits: list[SplitFacts]
+    n_nonzeros: int
+
+
+def _priority(histogram: Histogram) -> int:
+    """Return sum - max of a label histogram: 0 when one label says all (LdSM, algorithm 1)."""
+    return int(histogram[1].sum()) - int(histogram[1].max(initial=0))
+
+
+def _chunk_of(split: Split) -> Chunk:
+    """Return the kept weights of a split by ascending feature."""
+    ascending = np.argsort(split.features)
+    counts = np.empty(len(ascending), np.int32)
+    child, weight = pack_tile(split.weights, ascending, split.n_children, 0.0, counts)
+    kept = counts > 0
+    return Chunk(
+        features=split.features[ascending][kept],
+        row_ptr=np.concatenate([[0], np.cumsum(counts[kept], dtype=np.int64)]),
+        child=child.astype(np.int32),
+        weight=weight,
+        bias=split.weights[-1, : split.n_children].copy(),
+    )
+
+
+class _Growth:
+    """The growth of one tree (LdSM, algorithm 1).
+
+    waiting  heap of (-priority, id, rows) of the nodes that may be split
+    """
+
+    def __init__(
+        self, examples: Examples, rows: NDArray[np.int32], parameters: LdsmParameters, seed: int
+    ) -> None:
+        self.examples = examples
+        self.parameters = parameters
+        self.learning = parameters.learning()
+        self.state = np.array([seed], np.uint64)
+        self.rows_max = int(parameters.max_copies * len(rows))
+        self.rows_held = len(rows)
+        self.nodes: list[_Node] = []
+        self.splits: list[SplitFacts] = []
+        self.waiting: list[tuple[int, int, NDArray[np.int32]]] = []
+        labels, counts = np.unique(examples.y_idx, return_counts=True)
+        self._add(0, rows, (labels.astype(np.int32), counts.astype(np.int32)))
+
+    def grow(self, stop: NDArray[np.uint8]) -> None:
+        """Split the node of the highest priority until nothing is left to split, or a limit is reached.
+
+        Deviations: a node whose priority is 0 (one label says all) is not split, the root included; a split
+        must fit max_nodes, where the paper may pass T_max by M - 1. Equal priorities: the elder node.
+        """
+        most = self.parameters.max_nodes - self.parameters.arity
+        while self.waiting and len(self.nodes) <= most and not stop[0]:
+            _, number, rows = heapq.heappop(self.waiting)
+            node = self.nodes[number]
+            split = split_node(self.examples, rows, self.learning, self.state, stop)
+            held = self.rows_held - node.n_rows + int(split.sizes[: split.n_children].sum())
+            serves = split.n_children > 0 and held <= self.rows_max
+            self.splits.append(SplitFacts(node.depth, node.n_rows, serves, split.n_retries, *split.quality))
+            if serves:
+                self.rows_held = held
+                self._add_children(node, rows, split)
+
+    def _add(self, depth: int, rows: NDArray[np.int32], histogram: Histogram) -> None:
+        """Add a leaf, and let it wait when it may be split."""
+        p = self.parameters
+        priority = _priority(histogram)
+        if priority and len(rows) >= p.min_rows and depth < p.max_depth:
+            heapq.heappush(self.waiting, (-priority, len(self.nodes), rows))
+        self.nodes.append(_Node(depth, len(rows), histogram))
+
+    def _add_children(self, node: _Node, rows: NDArray[np.int32], split: Split) -> None:
+        node.chunk = _chunk_of(split)
+        node.children = range(len(self.nodes), len(self.nodes) + split.n_children)
+        node.histogram = (np.empty(0, np.int32), np.empty(0, np.int32))
+        for m in range(split.n_children):
+            counts = split.counts[:, m]
+            carried = counts > 0
+            to_child = (split.directions >> m) & 1 == 1
+            self._add(node.depth + 1, rows[to_child], (split.labels[carried], counts[carried]))
+
+    def finish(self) -> _Grown:
+        """Number the nodes breadth-first."""
+        order = [0]
+        for number in order:
+            order.extend(self.nodes[number].children)
+        nodes = [self.nodes[number] for number in order]
+        child_ptr = np.concatenate([[1], 1 + np.cumsum([len(node.children) for node in nodes])])
+        tree = Tree(
+            child_ptr=child_ptr.astype(np.int32),
+            node_label=np.full(len(nodes), -1, np.int32),
+            chunks=[node.chunk for node in nodes],
+            histograms=[None if node.children else self._values(node) for node in nodes],
+        )
+        leaves = [node for node in nodes if not node.children]
+        shape = Shape(len(nodes), len(leaves), max(node.depth for node in leaves), self.rows_held)
+        n_nonzeros = sum(len(node.chunk.weight) for node in nodes if node.chunk is not None)
+        return _Grown(tree, shape, self.splits, n_nonzeros)
+
+    def _values(self, node: _Node) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        labels, counts = node.histogram
+        whole = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
+        return labels, (counts / np.float32(whole)).astype(np.float32)
+
+
+def _check_finite(rows: SparseRows) -> None:
+    """Raise BadData for a row whose squared length is no float32: a gradient step would not be finite."""
+    squares = squared_lengths(rows.values, rows.indptr)
+    wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))
+    if len(wrong):
+        raise BadData(
+            f"row {wrong[0]}: expected values of a finite squared length, found {squares[wrong[0]]}"
+        )
+
+
+def train_ldsm(
+    data: TrainingSet, parameters: LdsmParameters, seed: int, crew: Crew, progress: Progress
+) -> Trained:
+    """Train LdSM trees that differ by their initial weights and the order of their rows.
+
+    Source: LdSM, algorithms 1 to 5; deviations: `_Growth.grow`, `split_node`, `train_regressors`. Rows
+    without labels are left out: a share is of the rows that carry any label. The threads take a tree at a
+    time; the same bits whatever their number. Time: each split reads its node's rows at most
+    epochs * (1 + RETRIES) times, and the nodes of a depth hold at most max_copies * rows. Memory: the trees,
+    and for each that is being grown 4 * max_copies bytes a row, and what `train_regressors` says of a node.
+    """
+    _check_finite(data.rows)
+    x, y = data
+    labelled = np.flatnonzero(np.diff(y.indptr)).astype(np.int32)
+    local = threading.local()
+    forest: dict[int, _Grown] = {}
+
+    def work(number: int) -> _Grown:
+        if not hasattr(local, "examples"):
+            ranks = np.zeros(x.n_features, np.int32), np.zeros(y.n_labels, np.int32)
+            local.examples = Examples(x.indptr, x.indices, x.values, y.indptr, y.indices, *ranks)
+        growth = _Growth(local.examples, labelled, parameters, derived_seed(seed, number))
+        growth.grow(crew.stop)
+        return growth.finish()
+
+    def done(number: int, grown: _Grown) -> None:
+        forest[number] = grown
+        progress(STAGE, len(forest), parameters.trees)
+
+    crew.run(work, range(parameters.trees), done)
+    return _assemble(data, parameters, [forest[number] for number in range(parameters.trees)])
+
+
+def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown]) -> Trained:
+    """Pack the trees."""
+    weights: Any = parameters.weights
+    extra = {}
+    if parameters.rerank == "yes":
+        extra = tail_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
+    n_labels = len(np.unique(data.labels.indices))
+    return Trained(
+        ensemble=build_ensemble(
+            [g.tree for g in forest], data.labels.n_labels, data.rows.n_features, weights
+        ),
+        kind="decision-tree",
+        link="multiway",
+        weights=weights,
+        parameters=parameters.as_dict(),
+        n_nonzeros=sum(grown.n_nonzeros for grown in forest),
+        extra=extra,
+        report=report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels),
+    )
+
+
+def estimate_ldsm(
+    data: TrainingSet, parameters: LdsmParameters, seed: int, crew: Crew, progress: Progress
+) -> SizeEstimate:
+    """Return a bound on the size of what `train_ldsm` would train.
+
+    Not a forecast but a proof, and so far above the usual size: a tree has at most (max_nodes - 1) / arity
+    splits and arity^d of them at depth d; a split has at most `arity` weights for each feature that occurs,
+    and the splits of a depth together at most for each value of the rows that its nodes hold (max_copies
+    times the training rows). Nothing is trained, so alpha_per_depth is empty.
+    """
+    p = parameters
+    labelled = np.diff(data.labels.indptr) > 0
+    n_entries = int(np.diff(data.rows.indptr)[labelled].sum())
+    n_features = len(np.unique(data.rows.indices))
+    n_labels = len(np.unique(data.labels.indices))
+    left = (p.max_nodes - 1) // p.arity
+    of_tree = 0
+    for depth in range(p.max_depth):
+        most = int(p.max_copies * n_entries)
+        n_splits = min(left, p.arity ** min(depth, 40), -(-most // max(1, n_features)))
+        of_tree += min(n_splits * n_features, most) * p.arity
+        left -= n_splits
+    bound = p.trees * of_tree
+    progress("estimate", 1, 1)
+    return SizeEstimate(
+        nonzeros_bound=bound,
+        bytes_bound=bound * WEIGHT_BYTES,
+        ratio_to_ovr=bound * WEIGHT_BYTES / max(1, n_features * n_labels * FLAT_WEIGHT_BYTES),
+        alpha_per_depth=(),
+    )
+
+
+LDSM = TrainerSpec(
+    name="ldsm",
+    about="decision trees of logarithmic depth that may send a row several ways",
+    parameters=LdsmParameters,
+    train=train_ldsm,
+    estimate=estimate_ldsm,
+)
