@@ -11,11 +11,15 @@ import argparse
 import json
 import resource
 import time
+from collections.abc import Callable
+from ctypes import byref
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import scipy.sparse as sp
+from pecos.core import ScipyCompressedSparseAllocator, ScipyCsrF32, clib
 from pecos.utils import smat_util
 from pecos.xmc import Indexer, LabelEmbeddingFactory
 from pecos.xmc.xlinear.model import XLinearModel
@@ -42,35 +46,63 @@ def train(work: Path, threads: int) -> None:
     say("model_bytes", directory_bytes(work / "libpecos"))
 
 
+VARIANTS = ("HASH_CHUNKED", "BINARY_SEARCH_CHUNKED")
+"""The layouts of its weights; of each figure the faster one counts."""
+
+
+def load(work: Path, variant: str) -> XLinearModel:
+    return XLinearModel.load(str(work / "libpecos"), is_predict_only=True, weight_matrix_type=variant)
+
+
+def timed(calls: list) -> list[float]:
+    """Return the seconds that each call took."""
+    seconds = []
+    for call in calls:
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def c_call(model: XLinearModel, row: sp.csr_matrix, top_r: int, beam_width: int) -> Callable[[], None]:
+    """Return the call of the C function alone for one row, everything converted before."""
+    allocator = ScipyCompressedSparseAllocator()
+    matrix = ScipyCsrF32.init_from(row)
+    function, handle = clib.clib_float32.c_xlinear_predict_csr_f32, model.model.model_chain
+    arguments = handle, byref(matrix), beam_width, None, top_r, 1, allocator.cfunc
+    return lambda: function(*arguments)
+
+
 def predict(work: Path, top_r: int, beam_width: int, repeats: int, calls: int) -> None:
     rows = smat_util.load_matrix(str(work / "test.rows.npz")).astype(np.float32)
     rows.sort_indices()
-    start = time.perf_counter()
-    model = XLinearModel.load(str(work / "libpecos"), is_predict_only=True, weight_matrix_type="HASH_CHUNKED")
-    say("load_seconds", time.perf_counter() - start)
     options = {"only_topk": top_r, "beam_size": beam_width, "threads": 1}
-    seconds = []
-    for _ in range(repeats):
+    single = [rows[i % rows.shape[0]] for i in range(calls)]
+    figures: dict[str, list[float]] = {}
+    for variant in VARIANTS:
         start = time.perf_counter()
-        found = model.predict(rows, **options)
-        seconds.append(time.perf_counter() - start)
-    say("batch_us_per_row", median(seconds) / rows.shape[0] * 1e6)
-    one_call = []
-    for i in range(calls):
-        row = rows[i % rows.shape[0]]
-        start = time.perf_counter()
-        model.predict(row, **options)
-        one_call.append(time.perf_counter() - start)
-    say("one_call_us_p50", float(np.quantile(one_call, 0.5)) * 1e6)
-    say("one_call_us_p99", float(np.quantile(one_call, 0.99)) * 1e6)
-    sp.save_npz(work / "libpecos.found.npz", found.tocsr())
+        model = load(work, variant)
+        figures.setdefault("load_seconds", []).append(time.perf_counter() - start)
+        batch = timed([lambda: model.predict(rows, **options)] * repeats)
+        figures.setdefault("batch_us_per_row", []).append(median(batch) / rows.shape[0] * 1e6)
+        ways = {
+            "one_call": [partial(model.predict, row, **options) for row in single],
+            "one_call_below": [c_call(model, row, top_r, beam_width) for row in single],
+        }
+        for way, made in ways.items():
+            seconds = timed(made)
+            for name, quantile in (("p50", 0.5), ("p99", 0.99)):
+                figures.setdefault(f"{way}_us_{name}", []).append(float(np.quantile(seconds, quantile)) * 1e6)
+    for figure, values in figures.items():
+        say(figure, min(values))
+    sp.save_npz(work / "libpecos.found.npz", model.predict(rows, **options).tocsr())
 
 
 def threads(work: Path, top_r: int, beam_width: int, threads_max: int, repeats: int) -> None:
     """Say the rows a second of a batch on 1 to threads_max threads, taking turns."""
     rows = smat_util.load_matrix(str(work / "test.rows.npz")).astype(np.float32)
     rows.sort_indices()
-    model = XLinearModel.load(str(work / "libpecos"), is_predict_only=True, weight_matrix_type="HASH_CHUNKED")
+    model = load(work, VARIANTS[0])
     seconds: dict[int, list[float]] = {n: [] for n in range(1, threads_max + 1)}
     for repeat in range(repeats + 1):
         for n, found in seconds.items():
