@@ -6,6 +6,7 @@ import ast
 import hashlib
 import io
 import math
+import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,7 +106,7 @@ def map_array(fs: FileSystem, directory: Path, name: str, info: ArrayInfo) -> tu
     mapped = fs.map(directory / where)
     if len(mapped.data) != info.bytes:
         raise Corrupt(where, f"{info.bytes} bytes", f"{len(mapped.data)} bytes")
-    offset = _check_header(where, mapped.data[:HEADER_BYTES_MAX], info)
+    offset = _check_header(where, _head(mapped), info)
     dtype = np.dtype(DESCRIPTORS[info.dtype])
     count = math.prod(info.shape)
     if offset + count * dtype.itemsize != info.bytes:
@@ -115,6 +116,16 @@ def map_array(fs: FileSystem, directory: Path, name: str, info: ArrayInfo) -> tu
         array.flags.writeable = False
         return array, mapped
     return np.frombuffer(mapped.data, dtype, count, offset).reshape(info.shape), mapped
+
+
+def _head(mapped: Mapped) -> bytes:
+    """Return the first bytes of a file, without having the system read megabytes ahead of them."""
+    if isinstance(mapped.data, bytes):
+        return mapped.data[:HEADER_BYTES_MAX]
+    mapped.data.madvise(mmap.MADV_RANDOM)
+    head = mapped.data[:HEADER_BYTES_MAX]
+    mapped.data.madvise(mmap.MADV_NORMAL)
+    return head
 
 
 def check_digest(name: str, mapped: Mapped, info: ArrayInfo) -> None:
