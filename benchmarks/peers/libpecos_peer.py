@@ -83,7 +83,7 @@ def predict(work: Path, top_r: int, beam_width: int, repeats: int, calls: int) -
         start = time.perf_counter()
         model = load(work, variant)
         figures.setdefault("load_seconds", []).append(time.perf_counter() - start)
-        batch = timed([lambda: model.predict(rows, **options)] * repeats)
+        batch = timed([partial(model.predict, rows, **options)] * repeats)
         figures.setdefault("batch_us_per_row", []).append(median(batch) / rows.shape[0] * 1e6)
         ways = {
             "one_call": [partial(model.predict, row, **options) for row in single],
