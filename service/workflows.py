@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -22,29 +22,31 @@ from model_store.version import Draft, Model, manifest_of
 from service.datasets import Dataset, read_dataset
 from service.datasets.parts import DataStream
 from service.errors import BadParameter
-from service.evaluation import PredictedRows, Report, Truth, evaluation_report
+from service.evaluation import EmptyConvention, PredictedRows, Report, Truth, evaluation_report
 from service.features import (
     Featurizer,
     default_kind,
     featurizer_arrays,
     featurizer_config,
     fit_featurizer,
-    load_featurizer,
     parse_features,
 )
+from service.inference.parts import predict_all
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import AnyPredictor, make_predictor
+from service.labelled import OnProgress, read_labelled
+from service.online import OnStart, learn_standard_input, no_start
 from service.rows import SparseRows
 from service.streaming import FileSource
 from service.trainers import Trained, estimate, parse_parameters, train, train_stream
 from service.trainers.parameters import Parameters
 from service.trainers.source import OnPlan, no_plan
 
-OnProgress = Callable[[str, int, int], None]
-"""Called with a phase's name, how much of it is done, and how much it is in all."""
-
 FEATURES = "features."
 """What the name of a parameter of the features begins with; all others are the trainer's."""
+
+STDIN = Path("-")
+"""The data file that is standard input."""
 
 TOP_R = 5
 """What rankings are measured on, and what is timed."""
@@ -54,8 +56,6 @@ THRESHOLD_UNTUNED = 0.5
 
 _REPEATS = 5
 _SECONDS_MAX = 10.0
-_DECIDED_MAX = 1 << 24
-"""Places for labels that are predicted at a threshold, at a time."""
 
 
 def no_progress(phase: str, done: int, total: int) -> None:
@@ -66,6 +66,7 @@ def no_progress(phase: str, done: int, total: int) -> None:
 class TrainRequest:
     """What to train on, and how.
 
+    data        a file, or STDIN: lines that are learnt as they come
     parameters  "key=value" each; those that begin with "features." are the features', others the trainer's
     label_names  for numeric data files: line i + 1 is the name of label i
     stream      read the data again for each pass, and never hold it in memory
@@ -119,18 +120,22 @@ def train_and_publish(
     request: TrainRequest,
     on_progress: OnProgress = no_progress,
     on_plan: OnPlan = no_plan,
+    on_start: OnStart = no_start,
 ) -> TrainReport:
     """Train on a data file and publish the result as the model's next version.
 
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on a stream
-    they are all but publishing. `on_plan` is told before a training on a stream begins what it will take.
-    Raises BadInput for what cannot be trained on, StoreError when it cannot be published; then nothing is. A
-    store that cannot be written to is refused before anything is read.
+    they are all but publishing. `on_plan` is told before a training on a stream begins what it will take,
+    `on_start` before standard input is read. Raises BadInput for what cannot be trained on, StoreError when
+    it cannot be published; then nothing is. A store that cannot be written to is refused before anything is
+    read.
     """
     check_model(model)
     parameters = parse_parameters(request.trainer, _parameters_of_trainer(request.parameters))
     store.prepare()
-    if request.stream:
+    if request.data == STDIN:
+        outcome = _train_on_standard_input(request, parameters, on_progress, on_start)
+    elif request.stream:
         outcome = _train_on_stream(request, parameters, on_progress, on_plan)
     else:
         outcome = _train_on_all(request, parameters, on_progress)
@@ -189,6 +194,20 @@ def _train_on_all(request: TrainRequest, parameters: Parameters, on_progress: On
     )
 
 
+def _train_on_standard_input(
+    request: TrainRequest, parameters: Parameters, on_progress: OnProgress, on_start: OnStart
+) -> _Outcome:
+    """Train on the lines of standard input, each seen once."""
+    if request.stream or request.label_names is not None:
+        raise BadParameter("expected a file with --stream and --label-names, found standard input")
+    features = _parameters_of_features(request.parameters)
+    start = time.perf_counter()
+    learnt = learn_standard_input(request.trainer, parameters, features, request.seed, on_progress, on_start)
+    seconds = time.perf_counter() - start
+    names = build_names(learnt.names)
+    return _Outcome(learnt.trained, learnt.data, names, learnt.featurizer, learnt.counts, seconds)
+
+
 def _train_on_stream(
     request: TrainRequest, parameters: Parameters, on_progress: OnProgress, on_plan: OnPlan
 ) -> _Outcome:
@@ -211,71 +230,62 @@ def _train_on_stream(
     )
 
 
-def evaluate(model: Model, data: Path, threads: int = 1, on_progress: OnProgress = no_progress) -> Report:
+def evaluate(
+    model: Model,
+    data: Path,
+    threads: int = 1,
+    on_progress: OnProgress = no_progress,
+    *,
+    thresholds: NDArray[np.float32] | None = None,
+    empty: EmptyConvention = "one",
+) -> Report:
     """Measure an opened version on a labelled file; return the keys of `xylem evaluate --json`.
 
-    Rankings are the first TOP_R of the default beam; F-measures are of the labels at `threshold`;
-    `us_per_row` is of a batch, on one thread, the median of some runs. Raises BadInput.
+    Rankings are the first TOP_R of the default beam; F-measures are of the labels at `thresholds`,
+    float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `us_per_row` is of a batch, on one
+    thread, the median of some runs. Raises BadInput.
     """
-    report, predictor, rows = _measure(model, data, threads, on_progress)
+    report, predictor, rows = _measure(model, data, threads, on_progress, thresholds, empty)
     us_per_row = _us_per_row(predictor, rows, on_progress)
-    return {**report, "us_per_row": us_per_row, "threshold": THRESHOLD_UNTUNED}
+    threshold: float | str = THRESHOLD_UNTUNED if thresholds is None else "tuned"
+    return {**report, "us_per_row": us_per_row, "threshold": threshold}
 
 
 def _metrics(model: Model, data: Path, threads: int, on_progress: OnProgress) -> dict[str, float]:
     """Return what a manifest keeps of the figures on a validation file: all that are in percent."""
-    report, _, _ = _measure(model, data, threads, on_progress)
+    report, _, _ = _measure(model, data, threads, on_progress, None, "one")
     return {key: value for key, value in report.items() if type(value) is float}
 
 
 def _measure(
-    model: Model, data: Path, threads: int, on_progress: OnProgress
+    model: Model,
+    data: Path,
+    threads: int,
+    on_progress: OnProgress,
+    thresholds: NDArray[np.float32] | None,
+    empty: EmptyConvention,
 ) -> tuple[Report, AnyPredictor, SparseRows]:
     """Return the figures of a version on a labelled file but for its speed, and what to measure that with."""
-    manifest = model.manifest
-    dataset = read_dataset(
-        data,
-        labels=model.labels,
-        n_features=manifest.n_features,
-        on_progress=lambda done, total: on_progress("read", done, total),
-    )
-    featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
-    on_progress("features", 0, 1)
-    rows = featurizer.transform_dataset(dataset)
-    on_progress("features", 1, 1)
+    labelled = read_labelled(model, data, on_progress)
+    rows = labelled.rows
     predictor = make_predictor(model)
     ranked = predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), threads)
+    decided = predict_all(
+        predictor,
+        rows,
+        THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds),
+        threads,
+        lambda done: on_progress("decide", done, rows.n_rows),
+    )
     report = evaluation_report(
         PredictedRows(ranked.ptr, ranked.labels),
-        _decided(predictor, rows, threads, on_progress),
-        Truth(dataset.labels, dataset.unknown_labels),
+        PredictedRows(*decided),
+        Truth(labelled.labels, labelled.unknown),
         model.arrays.get("labels/counts"),
-        manifest.data.rows,
+        model.manifest.data.rows,
+        empty=empty,
     )
     return report, predictor, rows
-
-
-def _decided(
-    predictor: AnyPredictor, rows: SparseRows, threads: int, on_progress: OnProgress
-) -> PredictedRows:
-    """Return all labels at the threshold, predicted in parts so that memory stays bounded."""
-    options = PredictOptions(top_r=predictor.n_labels, threshold=THRESHOLD_UNTUNED)
-    step = max(1, _DECIDED_MAX // predictor.n_labels)
-    ptrs, labels = [np.zeros(1, np.int64)], []
-    for first in range(0, rows.n_rows, step):
-        on_progress("decide", first, rows.n_rows)
-        found = predictor.predict_batch(_part(rows, first, first + step), options, threads)
-        ptrs.append(found.ptr[1:] + ptrs[-1][-1])
-        labels.append(found.labels)
-    on_progress("decide", rows.n_rows, rows.n_rows)
-    return PredictedRows(np.concatenate(ptrs), np.concatenate(labels))
-
-
-def _part(rows: SparseRows, first: int, last: int) -> SparseRows:
-    """Return rows first .. last - 1."""
-    indptr = rows.indptr[first : last + 1]
-    cut = slice(int(indptr[0]), int(indptr[-1]))
-    return SparseRows(indptr - indptr[0], rows.indices[cut], rows.values[cut], rows.n_features)
 
 
 def _us_per_row(predictor: AnyPredictor, rows: SparseRows, on_progress: OnProgress) -> float:

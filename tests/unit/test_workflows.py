@@ -11,6 +11,7 @@ from model_store.manifest import WEIGHTS
 from model_store.store import Store
 from service import warm, workflows
 from service.errors import BadData, BadParameter
+from service.inference import parts as inference_parts
 from service.trainers import TRAINERS
 from service.workflows import TrainRequest, estimate_size, evaluate, train_and_publish
 
@@ -85,7 +86,7 @@ def test_an_evaluation_in_parts_equals_one_in_whole(
     train_and_publish(store, "colours", TrainRequest("label-tree", file))
     model = store.open("colours")
     whole = evaluate(model, file)
-    monkeypatch.setattr(workflows, "_DECIDED_MAX", 3 * model.manifest.n_labels)
+    monkeypatch.setattr(inference_parts, "PLACES_MAX", 3 * model.manifest.n_labels)
     parts = evaluate(model, file, threads=2)
     del whole["us_per_row"], parts["us_per_row"]
     assert whole == parts
