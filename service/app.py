@@ -21,6 +21,7 @@ from service.api.admission import Admission
 from service.api.batch import BatchRoutes
 from service.api.docs import DocsRoutes
 from service.api.edge import Edge
+from service.api.feedback import FeedbackRoutes
 from service.api.health import HealthRoutes
 from service.api.learning import Learning
 from service.api.metrics import Metrics
@@ -34,8 +35,8 @@ from service.inference.live import LiveModels
 from service.logs import log
 from service.settings import Settings, read_settings
 
-STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/batch")
-"""Paths whose bodies are never held whole, and so have no limit of bytes."""
+STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
+"""Paths whose bodies, if they are lines, are never held whole, and so have no limit of bytes."""
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -57,8 +58,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     metrics = Metrics()
     work = WorkPool(limits.threads_max, limits.queue_max, limits.request_seconds_max)
+    feedback = FeedbackRoutes(live, learning, metrics, limits)
     batch = BatchRoutes(live, metrics, limits)
     health = HealthRoutes(live, metrics, draining.is_set)
+    metrics.watch_thresholds(learning.follower)
     metrics.watch(live.status, lambda: health.ready)
 
     @contextlib.asynccontextmanager
@@ -71,6 +74,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         live.close()
         work.close()
         batch.close()
+        feedback.close()
         await asyncio.to_thread(learning.close)
 
     app = Service(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
@@ -81,6 +85,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     for part in (
         PredictRoutes(live, work, metrics, limits),
         batch,
+        feedback,
         health,
         ModelRoutes(live, store),
         DocsRoutes(openapi_document(limits)),

@@ -35,7 +35,8 @@ class Admission:
 
     def bytes_max(self, scope: Scope) -> int | None:
         """Return the most bytes that the body may have; None: it is a stream."""
-        return None if self._streams.fullmatch(scope["path"]) else self._limits.body_bytes_max
+        is_stream = self._streams.fullmatch(scope["path"]) and not _is_json(scope)
+        return None if is_stream else self._limits.body_bytes_max
 
     def enter(self, scope: Scope) -> bool:
         """Return whether a request may be answered; it is in flight then, until `leave`."""
@@ -50,6 +51,13 @@ class Admission:
     def refusal(self) -> Overloaded:
         """Return what a request is refused with that may not enter."""
         return Overloaded(f"expected at most {self._limits.requests_max} requests at a time, found more")
+
+
+def _is_json(scope: Scope) -> bool:
+    return any(
+        name == b"content-type" and value.lower().partition(b";")[0].strip() in JSON
+        for name, value in scope["headers"]
+    )
 
 
 def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:

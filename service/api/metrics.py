@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from service.inference.live import LiveStatus
+from service.thresholds.follower import Follower
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -50,6 +51,7 @@ class Metrics:
         self.lines_bad = 0
         self.rows: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
+        self.events: Counter[tuple[str, str]] = Counter()
         self.timings: defaultdict[tuple[str, int], _Timing] = defaultdict(_Timing)
 
     def record_request(self, route: str, status: int, code: str | None, seconds: float) -> None:
@@ -63,6 +65,15 @@ class Metrics:
     def record_rows(self, model: str, n_rows: int) -> None:
         """Count predicted instances."""
         self.rows[model] += n_rows
+
+    def record_events(self, model: str, results: Iterable[str]) -> None:
+        """Count events of feedback by what became of them."""
+        for result in results:
+            self.events[model, result] += 1
+
+    def watch_thresholds(self, follower: Follower) -> None:
+        """Report the thresholds that are served, read when the figures are."""
+        self.registry.register(_ThresholdCollector(follower))
 
     def watch(self, status: Callable[[], LiveStatus], ready: Callable[[], bool]) -> None:
         """Report the live models, read when the figures are."""
@@ -102,12 +113,49 @@ class _RequestCollector(Collector):
         rows = CounterMetricFamily("xylem_rows", "Instances predicted.", labels=("model",))
         for model, n in metrics.rows.items():
             rows.add_metric((model,), n)
-        yield from (requests, seconds, errors, rows)
+        events = CounterMetricFamily(
+            "xylem_feedback_events", "Events of feedback by result.", labels=("model", "result")
+        )
+        for (model, result), n in metrics.events.items():
+            events.add_metric((model, result), n)
+        yield from (requests, seconds, errors, rows, events)
         yield GaugeMetricFamily(
             "xylem_requests_in_flight", "Requests being answered.", value=metrics.in_flight
         )
         yield CounterMetricFamily(
             "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad
+        )
+
+
+class _ThresholdCollector(Collector):
+    """The thresholds that are served."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures. O(labels)."""
+        labels = ("model", "version")
+        epochs = GaugeMetricFamily("xylem_threshold_epoch", "The epoch of the thresholds.", labels=labels)
+        measures = GaugeMetricFamily(
+            "xylem_threshold_macro_f",
+            "Mean F-measure, 0 to 1, of the labels with tuning rows or feedback so far.",
+            labels=labels,
+        )
+        for live in self._follower.followed:
+            if live.epoch:
+                name = live.model, str(live.version)
+                epochs.add_metric(name, live.epoch)
+                measures.add_metric(name, live.macro_f())
+        yield epochs
+        yield measures
+        yield GaugeMetricFamily(
+            "xylem_threshold_lag_seconds",
+            "Seconds since the database was last read, beyond which thresholds may be old.",
+            value=self._follower.lag_seconds,
+        )
+        yield GaugeMetricFamily(
+            "xylem_database_failed", "Whether the database does not answer.", value=bool(self._follower.fault)
         )
 
 

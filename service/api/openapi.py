@@ -6,12 +6,14 @@ the parser and real answers.
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, get_args
 
 from model_store.version import code_version
 from service.api.problems import PROBLEMS
 from service.inference.explain import FEATURES_MAX
 from service.settings import Limits
+from service.thresholds.feedback import Result
 
 Json = dict[str, Any]
 
@@ -56,7 +58,12 @@ def openapi_document(limits: Limits) -> Json:
         },
         "paths": _paths(),
         "components": {
-            "schemas": {**_option_schemas(limits), **_request_schemas(limits), **_answer_schemas()}
+            "schemas": {
+                **_option_schemas(limits),
+                **_request_schemas(limits),
+                **_feedback_schemas(limits),
+                **_answer_schemas(),
+            }
         },
         "x-problems": {code: problem._asdict() for code, problem in PROBLEMS.items()},
     }
@@ -84,6 +91,17 @@ def _paths() -> Json:
         f"{alias}/batch": {
             "post": _batch(
                 "batchWithAlias", [_MODEL, _ALIAS], "Predict lines with the version an alias names"
+            )
+        },
+        f"{model}/feedback": {
+            "post": _feedback("feedback", [_MODEL], "True labels, for the version `latest` names")
+        },
+        f"{version}/feedback": {
+            "post": _feedback("feedbackWithVersion", [_MODEL, _VERSION], "True labels, for a version")
+        },
+        f"{alias}/feedback": {
+            "post": _feedback(
+                "feedbackWithAlias", [_MODEL, _ALIAS], "True labels, for the version an alias names"
             )
         },
         "/v1/models": {"get": _get("listModels", "The models", "ModelList", 503)},
@@ -133,6 +151,67 @@ def _batch(operation_id: str, parameters: list[Json], summary: str) -> Json:
             "application/x-ndjson", "BatchLine", '{"text": "a text editor"}\n{"text": "a game of chess"}\n'
         ),
         "responses": {"200": answer, **_problems(404, 409, 415, 422, 503)},
+    }
+
+
+def _feedback(operation_id: str, parameters: list[Json], summary: str) -> Json:
+    event = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
+    request = _body("application/json", "FeedbackRequest", {"events": [event]})
+    request["content"] |= _body("application/x-ndjson", "FeedbackEvent", f"{json.dumps(event)}\n")["content"]
+    answer = _answer("application/json", "FeedbackAnswer", "What became of each event, in their order")
+    answer["content"] |= _answer("application/x-ndjson", "FeedbackLine", "")["content"]
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        "description": "Each event moves the thresholds that `threshold: tuned` predicts at. It counts once, "
+        "however often it is sent, and is durable once the answer says `applied`. An event with an instance "
+        "belongs to the version of the path, one with a prediction_id to the version that predicted. NDJSON "
+        "is streamed both ways and has no limit of length: read answers while you write.",
+        "parameters": parameters,
+        "requestBody": request,
+        "responses": {"200": answer, **_problems(400, 404, 408, 413, 415, 422, 503)},
+    }
+
+
+def _feedback_schemas(limits: Limits) -> Json:
+    text = {"type": "string"}
+    identity = {"type": "string", "minLength": 1, "description": f"at most {limits.event_id_bytes_max} bytes"}
+    labels = _array(text, maxItems=limits.label_list_max, description="the true labels, all of them")
+    event = {"event_id": identity, "labels": labels}
+    verdict = {
+        "event_id": text,
+        "result": {"enum": list(get_args(Result))},
+        "reason": {"type": "string", "description": "a code, of what was rejected or came too late"},
+        "detail": text,
+    }
+    line = {**verdict, "line": {"type": "integer", "description": "from 1"}}
+    return {
+        "FeedbackEvent": {
+            "oneOf": [
+                _object(["event_id", "instance", "labels"], {**event, "instance": _ref("Instance")}),
+                _object(["event_id", "prediction_id", "labels"], {**event, "prediction_id": text}),
+            ]
+        },
+        "FeedbackRequest": {
+            "oneOf": [
+                _ref("FeedbackEvent"),
+                _object(["events"], {"events": _array(_ref("FeedbackEvent"), maxItems=limits.events_max)}),
+            ]
+        },
+        "FeedbackResult": _object(["result"], verdict),
+        "FeedbackLine": {
+            "oneOf": [_object(["result"], line), _object(["error"], {"error": _ref("LineError")})],
+            "description": "an error ends the answer: send what has none again",
+        },
+        "FeedbackAnswer": _object(
+            ["model", "version", "threshold_epoch", "results"],
+            {
+                "model": text,
+                "version": {"type": "integer"},
+                "threshold_epoch": {"type": ["integer", "null"]},
+                "results": _array(_ref("FeedbackResult")),
+            },
+        ),
     }
 
 

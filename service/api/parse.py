@@ -73,7 +73,17 @@ class Line(NamedTuple):
     identity: str | int | None
 
 
+class Feedback(NamedTuple):
+    """An event of feedback: the true labels of an instance, or of what a prediction was made for."""
+
+    event_id: str
+    instance: Instance | None
+    prediction_id: str | None
+    labels: list[str]
+
+
 _DEFAULT = Options()
+_EVENT_KEYS = frozenset(Feedback._fields)
 _OPTION_KEYS = frozenset(Options._fields)
 _PREDICT_KEYS = _OPTION_KEYS | {"instances"}
 _PLAIN_KEYS = frozenset({"instances", "top_r", "beam_width"})
@@ -110,6 +120,48 @@ def parse_line(line: bytes, limits: Limits) -> Line:
     if identity is not None and type(identity) not in (str, int):
         raise BadRequest(f"expected a string or an integer, found {_found(identity)}").at("id")
     return Line(_instance(fields, limits), identity)
+
+
+def parse_feedback(body: bytes, limits: Limits) -> list[Any]:
+    """Return the events of a feedback request, for `parse_event`: of {"events": [...]}, or the one it is.
+
+    Raises MalformedJson, BadRequest or LimitExceeded.
+    """
+    fields = _object(parse_json(body), "")
+    if "events" not in fields:
+        return [fields]
+    _refuse_unknown(fields, frozenset({"events"}), "")
+    events = _array(fields["events"], "events")
+    _check_limit(len(events), "events", limits.events_max, "events_max", "events")
+    return events
+
+
+def parse_event(value: Any, limits: Limits) -> Feedback:
+    """Return the event that a JSON value is. Raises BadRequest or LimitExceeded, naming the field."""
+    fields = _object(value, "")
+    _refuse_unknown(fields, _EVENT_KEYS, "")
+    for key in ("event_id", "labels"):
+        if key not in fields:
+            raise BadRequest(f"expected the field {key}, found none").at(key)
+    event_id, token = fields["event_id"], fields.get("prediction_id", "")
+    for key, text in (("event_id", event_id), ("prediction_id", token)):
+        if type(text) is not str:
+            raise BadRequest(f"expected a string, found {_found(text)}").at(key)
+    n_bytes = _utf8_length(event_id)
+    _check_limit(n_bytes, "bytes of an id", limits.event_id_bytes_max, "event_id_bytes_max", "event_id")
+    if not event_id:
+        raise BadRequest("expected an id of at least one character, found none").at("event_id")
+    labels = _names(_array(fields["labels"], "labels"), "labels", limits)
+    assert labels is not None
+    if ("instance" in fields) == ("prediction_id" in fields):
+        found = "both" if "instance" in fields else "neither"
+        raise BadRequest(f"expected either instance or prediction_id, found {found}")
+    if "instance" not in fields:
+        return Feedback(event_id, None, token, labels)
+    try:
+        return Feedback(event_id, _instance(fields["instance"], limits), None, labels)
+    except BadInput as fault:
+        raise fault.at(_join("instance", fault.path) if fault.path else "instance") from None
 
 
 def parse_options(query_string: bytes, limits: Limits) -> Options:

@@ -18,7 +18,7 @@ from service.thresholds.state import Head, all_heads
 class Follower:
     """Follows the database in a thread of its own, from `start` on.
 
-    A database that does not answer leaves the thresholds as they are: `fault` says why, and `stale_seconds`
+    A database that does not answer leaves the thresholds as they are: `fault` says why, and `lag_seconds`
     for how long. It goes on trying.
 
     on_answer   called whenever the database has answered
@@ -37,9 +37,9 @@ class Follower:
         """What the database said when it was last asked and did not answer."""
 
     @property
-    def stale_seconds(self) -> float | None:
-        """Return for how long the database has not answered; None: it does."""
-        return None if self.fault is None else time.monotonic() - self._answered_at
+    def lag_seconds(self) -> float:
+        """Return how long ago the database last answered."""
+        return time.monotonic() - self._answered_at
 
     @property
     def followed(self) -> list[LiveThresholds]:

@@ -116,6 +116,12 @@ class LiveThresholds:
         counters = Counters(state.hits.astype(np.int64), state.marks.astype(np.int64))
         return Tuned(state.method, state.convention, state.start, state.thresholds.copy(), counters)
 
+    def macro_f(self) -> float:
+        """Return the mean of 2 hits / marks over the labels that have marks, from 0 to 1; 0 without any."""
+        state = self._present()
+        used = np.flatnonzero(state.marks)
+        return float((2.0 * state.hits[used] / state.marks[used]).mean()) if len(used) else 0.0
+
     def replace(self, tuned: Tuned, head: Head) -> None:
         """Put a state in place of the present one, whole."""
         if len(tuned.thresholds) != self.n_labels:

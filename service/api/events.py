@@ -1,0 +1,146 @@
+"""Feedback as requests say it -> events that can be counted, or why one cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.names import NameTable, find_names
+from service.api.parse import Feedback, Instance, parse_event
+from service.api.problems import describe_error
+from service.api.rows import fault_of, transform
+from service.api.served import Served
+from service.errors import BadInput, UnknownLabel
+from service.features import Featurizer
+from service.rows import SparseRows
+from service.settings import Limits
+from service.thresholds.feedback import Event, Result, event_key
+from service.thresholds.tokens import Token, TokenFault, Tokens, model_hash
+
+
+class Verdict(NamedTuple):
+    """What became of an event; `reason` is a code, and there is one unless it was applied or a duplicate."""
+
+    event_id: str | None
+    result: Result
+    reason: str | None = None
+    detail: str | None = None
+
+
+class Checked(NamedTuple):
+    """An event whose fields are right, and what its prediction_id says."""
+
+    feedback: Feedback
+    token: Token | None
+
+
+def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> Checked | Verdict:
+    """Return an event and what its prediction_id says, or why it cannot be used."""
+    try:
+        feedback = parse_event(value, limits)
+    except BadInput as error:
+        event_id = value.get("event_id") if isinstance(value, dict) else None
+        return refused(event_id if isinstance(event_id, str) else None, error)
+    if feedback.prediction_id is None:
+        return Checked(feedback, None)
+    try:
+        if tokens is None:
+            raise TokenFault("forged", "expected a prediction_id that was signed, but no key is known yet")
+        return Checked(feedback, tokens.read(feedback.prediction_id, model_hash(model)))
+    except TokenFault as fault:
+        result: Result = "late" if fault.reason == "expired" else "rejected"
+        return Verdict(feedback.event_id, result, f"prediction-{fault.reason}", str(fault))
+
+
+def to_events(checked: Sequence[Checked], served: Served) -> list[Event | Verdict]:
+    """Return what can be counted, or why it cannot, for events of one version."""
+    rows = _to_rows([one.feedback.instance for one in checked], served.featurizer)
+    labels = _label_ids([one.feedback.labels for one in checked], served.labels)
+    events: list[Event | Verdict] = []
+    for (feedback, token), row, ids in zip(checked, rows, labels, strict=True):
+        if isinstance(ids, BadInput):
+            events.append(refused(feedback.event_id, ids))
+            continue
+        if isinstance(row, BadInput):
+            events.append(refused(feedback.event_id, row))
+            continue
+        key = event_key(served.name, feedback.event_id)
+        if token is None:
+            events.append(Event(key, ids, row))
+            continue
+        predicted = token.labels
+        if len(predicted) and not 0 <= predicted[0] <= predicted[-1] < served.labels.n_names:
+            fault = "expected a prediction of this version, found labels that it does not have"
+            events.append(Verdict(feedback.event_id, "rejected", "prediction-forged", fault))
+            continue
+        events.append(Event(key, ids, None, predicted, token.epoch))
+    return events
+
+
+def refused(event_id: str | None, error: BadInput) -> Verdict:
+    """Return the verdict on an event that is at fault."""
+    described = describe_error(error)
+    place = f"{error.path}: " if error.path else ""
+    return Verdict(event_id, "rejected", described["code"], f"{place}{error}")
+
+
+def verdict_line(verdict: Verdict, more: Mapping[str, int]) -> dict[str, Any]:
+    """Return what an answer says of an event."""
+    said = {name: value for name, value in verdict._asdict().items() if value is not None}
+    return {**said, **more} if verdict.reason else said
+
+
+def _to_rows(
+    instances: Sequence[Instance | None], featurizer: Featurizer
+) -> list[SparseRows | BadInput | None]:
+    """Return the row of each instance, or why the model does not take it; None where there is no instance."""
+    given = [instance for instance in instances if instance is not None]
+    faults: list[BadInput | None] = [None] * len(given)
+    try:
+        rows = transform(given, featurizer)
+    except BadInput:
+        faults = [fault_of(instance, featurizer) for instance in given]
+        rows = transform([i for i, fault in zip(given, faults, strict=True) if fault is None], featurizer)
+    next_row = iter(range(rows.n_rows))
+    next_fault = iter(faults)
+    found: list[SparseRows | BadInput | None] = []
+    for instance in instances:
+        if instance is None:
+            found.append(None)
+        else:
+            fault = next(next_fault)
+            found.append(_row(rows, next(next_row)) if fault is None else _within_instance(fault))
+    return found
+
+
+def _row(rows: SparseRows, i: int) -> SparseRows:
+    first, last = rows.indptr[i], rows.indptr[i + 1]
+    indptr = np.array([0, last - first], np.int64)
+    return SparseRows(indptr, rows.indices[first:last], rows.values[first:last], rows.n_features)
+
+
+def _within_instance(fault: BadInput) -> BadInput:
+    return fault.at(f"instance.{fault.path}" if fault.path else "instance")
+
+
+def _label_ids(names: Sequence[list[str]], table: NameTable) -> list[NDArray[np.int32] | BadInput]:
+    """Return the ids of the labels of each event, ascending, or which of them the model does not have."""
+    encoded = [name.encode() for some in names for name in some]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(name) for name in encoded], out=offsets[1:])
+    ids = find_names(table, np.frombuffer(b"".join(encoded), np.uint8), offsets)
+    found: list[NDArray[np.int32] | BadInput] = []
+    end = 0
+    for some in names:
+        start, end = end, end + len(some)
+        own = np.unique(ids[start:end])
+        if len(own) and own[0] < 0:
+            i = int(np.argmin(ids[start:end]))
+            fault = UnknownLabel(f"expected labels of the model, found {some[i][:80]!r}")
+            found.append(fault.at(f"labels[{i}]"))
+        else:
+            found.append(own)
+    return found
