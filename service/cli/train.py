@@ -44,6 +44,15 @@ def print_plan(plan: Plan) -> None:
     )
 
 
+def print_start(n_bytes: int) -> None:
+    """Say on standard error what learning from standard input will take, and how it ends."""
+    typer.echo(
+        f"Learning from standard input in at most {mebibytes(n_bytes)} besides the lines at hand. The end of "
+        "the input or Ctrl-C publishes what has been learnt; a second Ctrl-C gives it up.",
+        err=True,
+    )
+
+
 def train(
     trainer: Trainer,
     data: Data,
@@ -59,7 +68,9 @@ def train(
 ) -> None:
     """Train on a data file and publish the result as a new version of a model, its `latest`.
 
-    Nothing is published when training fails or is interrupted.
+    Nothing is published when training fails or is interrupted. With --data - the trainer (lomtree) learns
+    from JSON lines on standard input as they come; there Ctrl-C ends the input, and what was learnt is
+    published.
     """
     from model_store.store import Store
     from service.workflows import TrainRequest, train_and_publish
@@ -75,7 +86,7 @@ def train(
         stream=stream,
     )
     with progress(json) as show:
-        report = train_and_publish(Store(store), model, request, show, print_plan)
+        report = train_and_publish(Store(store), model, request, show, print_plan, print_start)
     if json:
         print_json(report._asdict())
         return

@@ -1,8 +1,9 @@
-"""Text to rows under the hash of its n-grams."""
+"""Text to rows under the hash of its n-grams, named features to rows under the hash of their names."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from model_store.names import hash_bytes
 from service.features.blocks import in_blocks, joined
 from service.features.featurizer import Featurizer
 from service.features.parameters import HashingParameters
-from service.features.raw import tidied
+from service.features.raw import finite_values, tidied
 from service.features.words import find_ngrams, split_words
 from service.rows import SparseRows
 
@@ -21,12 +22,12 @@ _SIGN_BIT = np.uint64(63)
 
 
 class HashingFeaturizer(Featurizer):
-    """Counts of n-grams under the low bits of `hash_bytes`; nothing is fitted.
+    """Counts of n-grams, or values by name, under the low bits of `hash_bytes`; nothing is fitted.
 
     Source: Weinberger et al. 2009, "Feature hashing for large scale multitask learning", equation 1.
     """
 
-    takes = "text or ids and values"
+    takes = "text, named features or ids and values"
     parameters: HashingParameters
 
     def __init__(self, parameters: HashingParameters) -> None:
@@ -39,6 +40,20 @@ class HashingFeaturizer(Featurizer):
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text."""
         return joined([self._transform_block(block) for block in in_blocks(texts)], self.n_features)
+
+    def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
+        """Return a row for each instance; values whose names share an id are summed."""
+        values = finite_values([list(instance.values()) for instance in instances], "features")
+        indptr = np.zeros(len(instances) + 1, np.int64)
+        np.cumsum([len(instance) for instance in instances], out=indptr[1:])
+        # a lone surrogate becomes bytes of its own
+        names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]
+        offsets = np.zeros(len(names) + 1, np.int64)
+        np.cumsum([len(name) for name in names], out=offsets[1:])
+        indices, signs = np.empty(len(names), np.int32), np.empty(len(names), np.float32)
+        utf8 = np.frombuffer(b"".join(names), np.uint8)
+        _hash(utf8, offsets[:-1], offsets[1:], self.n_features - 1, self.parameters.signed, indices, signs)
+        return self._normalised(tidied(indptr, indices, values * signs, self.n_features))
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         chosen = self.parameters

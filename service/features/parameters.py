@@ -108,6 +108,8 @@ class TfidfParameters(_Checked):
 class HashingParameters(_Checked):
     """Words and word n-grams of a text, counted under the hash of their bytes: no vocabulary, no limit to it.
 
+    For named features, the values under the hash of their names; then the n-grams' parameters mean nothing.
+
     n_features    how many features, a power of two
     signed        count up or down by another bit of the hash, so that collisions cancel out on average
     lowercase, ngram_min, ngram_max, norm  as in TfidfParameters

@@ -58,6 +58,9 @@ def fit_featurizer(dataset: Dataset, parameters: FeatureParameters) -> tuple[Fea
     if dataset.texts is not None and isinstance(parameters, HashingParameters):
         hashing = HashingFeaturizer(parameters)
         return hashing, hashing.transform_texts(dataset.texts)
+    if dataset.named is not None and isinstance(parameters, HashingParameters):
+        hashing = HashingFeaturizer(parameters)
+        return hashing, hashing.transform_named(dataset.named)
     if dataset.named is not None and isinstance(parameters, NamedParameters):
         return fit_named(dataset.named, parameters)
     if dataset.rows is not None and isinstance(parameters, RawParameters):
@@ -68,7 +71,7 @@ def fit_featurizer(dataset: Dataset, parameters: FeatureParameters) -> tuple[Fea
 
 
 def streaming_featurizer(dataset: Dataset, items: Mapping[str, str], n_features: int) -> Featurizer:
-    """Return the featurizer of instances that are never all at hand: hashing of texts, or ids as they are.
+    """Return the featurizer of instances that are never all at hand: texts or names hashed, or ids.
 
     dataset     some of the instances, all are of their kind
     items       parameters of the features, as `parse_features` takes them
@@ -76,11 +79,9 @@ def streaming_featurizer(dataset: Dataset, items: Mapping[str, str], n_features:
 
     Raises BadParameter for a kind that must see all instances first: tfidf and named.
     """
-    if dataset.named is not None:
-        raise BadParameter("expected text or feature ids to stream, found named features")
-    kind = RawParameters.kind if dataset.texts is None else HashingParameters.kind
+    kind = HashingParameters.kind if dataset.rows is None else RawParameters.kind
     parameters = parse_features(kind, items)
-    if isinstance(parameters, HashingParameters) and dataset.texts is not None:
+    if isinstance(parameters, HashingParameters) and dataset.rows is None:
         return HashingFeaturizer(parameters)
     if isinstance(parameters, RawParameters) and dataset.rows is not None:
         return RawFeaturizer(parameters, n_features)
