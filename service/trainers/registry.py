@@ -7,16 +7,20 @@ from typing import Any
 
 from service.errors import BadParameter
 from service.rows import LabelRows, SparseRows
+from service.trainers.fastxml import FASTXML
 from service.trainers.label_tree import LABEL_TREE
 from service.trainers.lomtree import LOMTREE
 from service.trainers.ovr import OVR
 from service.trainers.parameters import Parameters
+from service.trainers.pfastrexml import PFASTREXML
 from service.trainers.plt import PLT
 from service.trainers.source import OnPlan, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, check_training_set
 from service.trainers.work import Crew, Progress, no_progress
 
-TRAINERS: dict[str, TrainerSpec[Any]] = {spec.name: spec for spec in (LABEL_TREE, OVR, PLT, LOMTREE)}
+TRAINERS: dict[str, TrainerSpec[Any]] = {
+    spec.name: spec for spec in (LABEL_TREE, OVR, PLT, LOMTREE, FASTXML, PFASTREXML)
+}
 """Every trainer by the name that the command line takes."""
 
 

@@ -1,0 +1,173 @@
+"""What trainers `fastxml` and `pfastrexml` share: a forest of trees whose splits rank labels well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Chunk, Tree
+from service.kernels.ranking_tree import Grown, Growth, Rows, grow_tree
+from service.trainers.clustering import derived_seed
+from service.trainers.parameters import Parameters, choice, real, whole
+from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
+from service.trainers.spec import Trained, TrainingSet
+from service.trainers.work import Crew, Progress
+
+STAGE = "trees"
+
+SPARE = 1.25
+"""An estimate allows another tree so many times the weights of the first; they differ by a few percent."""
+
+
+@dataclass(frozen=True)
+class ForestParameters(Parameters):
+    """Parameters of a forest of ranking trees.
+
+    `cost` and `eps` were chosen on held-out training rows; they are for rows of length 1.
+    """
+
+    trees: int = whole(50, 1, 1000, "trees of the ensemble; their scores are averaged")
+    max_leaf: int = whole(10, 1, 1_000_000, "a node of no more rows is not split")
+    max_depth: int = whole(64, 1, 1000, "most splits between the root and a leaf")
+    leaf_labels: int = whole(100, 1, 1_000_000, "a leaf keeps so many labels, the most frequent ones")
+    cost: float = real(3.0, 1e-6, 1e6, "weight of the separators' logistic loss against their L1 penalty (C)")
+    eps: float = real(0.1, 1e-6, 0.99, "a separator is done when its violations have fallen to this share")
+    max_steps: int = whole(10, 1, 10_000, "a separator is given up after so many Newton steps")
+    prune: float = real(0.0, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
+    weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")
+
+    def growth(self) -> Growth:
+        """Return how the trees are grown."""
+        return Growth(
+            self.max_leaf, self.max_depth, self.leaf_labels, self.cost, self.eps, self.max_steps, self.prune
+        )
+
+
+def _rows(data: TrainingSet, label_weight: NDArray[np.float32]) -> Rows:
+    discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
+    ideal = np.concatenate([[0.0], np.cumsum(discount)])
+    x, y = data
+    return Rows(
+        x.indptr, x.indices, x.values, y.indptr, y.indices, label_weight, discount, ideal, x.n_features
+    )
+
+
+def grow_forest(
+    data: TrainingSet,
+    parameters: ForestParameters,
+    label_weight: NDArray[np.float32],
+    n_trees: int,
+    seed: int,
+    crew: Crew,
+    progress: Progress,
+) -> list[Grown]:
+    """Grow the first n_trees trees, each on all rows that carry labels; the threads take a tree at a time.
+
+    label_weight  float32[K], > 0: gain of each label in the nDCG of the splits
+
+    The same bits whatever the number of threads. Cost and memory: see `grow_tree`, for each thread.
+    """
+    rows, growth = _rows(data, label_weight), parameters.growth()
+    labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
+    trees: dict[int, Grown] = {}
+
+    def work(number: int) -> Grown:
+        return grow_tree(rows, labelled.copy(), growth, derived_seed(seed, number), crew.stop)
+
+    def done(number: int, grown: Grown) -> None:
+        trees[number] = grown
+        progress(STAGE, len(trees), n_trees)
+
+    crew.run(work, range(n_trees), done)
+    return [trees[number] for number in range(n_trees)]
+
+
+def tree_of(grown: Grown, leaf_weight: NDArray[np.float32]) -> Tree:
+    """Return the tree that the store takes: a leaf's value is a label's share of its rows * leaf_weight."""
+    n_nodes = len(grown.n_rows)
+    is_inner = np.diff(grown.child_ptr) > 0
+    share = grown.leaf_count / np.repeat(grown.n_rows, np.diff(grown.leaf_ptr))
+    value = (share * leaf_weight[grown.leaf_label]).astype(np.float32)
+    chunks: list[Chunk | None] = [None] * n_nodes
+    histograms: list[tuple[NDArray[np.int32], NDArray[np.float32]] | None] = [None] * n_nodes
+    for node in range(n_nodes):
+        if is_inner[node]:
+            of_node = slice(grown.weight_ptr[node], grown.weight_ptr[node + 1])
+            n_weights = of_node.stop - of_node.start
+            chunks[node] = Chunk(
+                features=grown.feature[of_node],
+                row_ptr=np.arange(n_weights + 1),
+                child=np.ones(n_weights, np.int32),
+                weight=grown.weight[of_node],
+                bias=np.array([0.0, grown.bias[grown.child_ptr[node] + 1]], np.float32),
+            )
+        else:
+            of_leaf = slice(grown.leaf_ptr[node], grown.leaf_ptr[node + 1])
+            histograms[node] = grown.leaf_label[of_leaf], value[of_leaf]
+    return Tree(grown.child_ptr, np.full(n_nodes, -1, np.int32), chunks, histograms)
+
+
+def assemble_forest(
+    data: TrainingSet,
+    parameters: ForestParameters,
+    forest: list[Grown],
+    leaf_weight: NDArray[np.float32],
+    extra: dict[str, NDArray[Any]],
+) -> Trained:
+    """Pack the trees."""
+    weights: Any = parameters.weights
+    trees = [tree_of(grown, leaf_weight) for grown in forest]
+    return Trained(
+        ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features, weights),
+        kind="decision-tree",
+        link="argmax",
+        weights=weights,
+        parameters=parameters.as_dict(),
+        n_nonzeros=sum(len(grown.weight) for grown in forest),
+        extra=extra,
+    )
+
+
+def estimate_forest(
+    data: TrainingSet,
+    parameters: ForestParameters,
+    label_weight: NDArray[np.float32],
+    seed: int,
+    crew: Crew,
+    progress: Progress,
+) -> SizeEstimate:
+    """Return the size of a forest, from its first tree.
+
+    What a tree's separators keep cannot be known without solving them, so the first tree is grown, as the
+    training will, and each other one is allowed SPARE times its weights and one separator that keeps every
+    feature: a forecast with room to spare, not a proof. alpha_per_depth is of the first tree. Cost: that of
+    a tree.
+    """
+    first = grow_forest(data, parameters, label_weight, 1, seed, crew, progress)[0]
+    n_weights = len(first.weight)
+    n_features = len(np.unique(data.rows.indices))
+    n_labels = len(np.unique(data.labels.indices))
+    bound = n_weights + (parameters.trees - 1) * (int(SPARE * n_weights) + n_features)
+    return SizeEstimate(
+        nonzeros_bound=bound,
+        bytes_bound=bound * WEIGHT_BYTES,
+        ratio_to_ovr=bound * WEIGHT_BYTES / max(1, n_features * n_labels * FLAT_WEIGHT_BYTES),
+        alpha_per_depth=_alphas(first),
+    )
+
+
+def _alphas(grown: Grown) -> tuple[float, ...]:
+    """Return the mean share of its parent's features that an inner node has, for each depth from 1."""
+    inner = np.flatnonzero(np.diff(grown.child_ptr))
+    parent = np.searchsorted(grown.child_ptr, inner, "right") - 1
+    depth = np.zeros(len(grown.n_rows), np.int64)
+    sums: dict[int, list[float]] = {}
+    for node, above in zip(inner[1:].tolist(), parent[1:].tolist(), strict=True):
+        depth[node] = depth[above] + 1
+        share = float(grown.n_used[node] / max(1, grown.n_used[above]))
+        sums.setdefault(int(depth[node]), []).append(share)
+    return tuple(sum(sums[d]) / len(sums[d]) for d in sorted(sums))
