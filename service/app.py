@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from model_store.store import Store
 from service.api import problems
 from service.api.admission import Admission
+from service.api.auth import AdminKey
 from service.api.batch import BatchRoutes
 from service.api.docs import DocsRoutes
 from service.api.edge import Edge
@@ -30,6 +31,7 @@ from service.api.openapi import openapi_document
 from service.api.opening import serve_model
 from service.api.predict import PredictRoutes
 from service.api.routing import Direct
+from service.api.thresholds import ThresholdRoutes
 from service.api.work import WorkPool
 from service.inference.live import LiveModels
 from service.logs import log
@@ -86,6 +88,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         PredictRoutes(live, work, metrics, limits),
         batch,
         feedback,
+        ThresholdRoutes(live, learning, AdminKey(settings.admin_key), limits),
         health,
         ModelRoutes(live, store),
         DocsRoutes(openapi_document(limits)),

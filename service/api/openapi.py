@@ -62,8 +62,10 @@ def openapi_document(limits: Limits) -> Json:
                 **_option_schemas(limits),
                 **_request_schemas(limits),
                 **_feedback_schemas(limits),
+                **_threshold_schemas(),
                 **_answer_schemas(),
-            }
+            },
+            "securitySchemes": {"adminKey": {"type": "http", "scheme": "bearer"}},
         },
         "x-problems": {code: problem._asdict() for code, problem in PROBLEMS.items()},
     }
@@ -104,6 +106,10 @@ def _paths() -> Json:
                 "feedbackWithAlias", [_MODEL, _ALIAS], "True labels, for the version an alias names"
             )
         },
+        f"{model}/thresholds": {"get": _thresholds("thresholds", [_MODEL])},
+        f"{version}/thresholds": {"get": _thresholds("thresholdsOfVersion", [_MODEL, _VERSION])},
+        f"{alias}/thresholds": {"get": _thresholds("thresholdsOfAlias", [_MODEL, _ALIAS])},
+        "/v1/admin/models/{model}/thresholds/restore": {"post": _restore()},
         "/v1/models": {"get": _get("listModels", "The models", "ModelList", 503)},
         model: {"get": {**_get("showModel", "A model", "ModelDetails", 404, 503), "parameters": [_MODEL]}},
         "/livez": {"get": _get("livez", "Whether the process runs", "Alive")},
@@ -170,6 +176,66 @@ def _feedback(operation_id: str, parameters: list[Json], summary: str) -> Json:
         "parameters": parameters,
         "requestBody": request,
         "responses": {"200": answer, **_problems(400, 404, 408, 413, 415, 422, 503)},
+    }
+
+
+def _thresholds(operation_id: str, parameters: list[Json]) -> Json:
+    query = {
+        "offset": "labels to skip",
+        "limit": "labels to show",
+        "marks_below": "only labels with fewer marks: those that rest on too little feedback; 0: all",
+    }
+    asked = [
+        {"name": name, "in": "query", "schema": {"type": "integer", "minimum": 0}, "description": says}
+        for name, says in query.items()
+    ]
+    answer = _get(operation_id, "Thresholds, and what they rest on", "Thresholds", 404, 409, 422, 503)
+    return {**answer, "parameters": [*parameters, *asked]}
+
+
+def _restore() -> Json:
+    return {
+        "operationId": "restoreThresholds",
+        "summary": "Put the thresholds of an earlier epoch in place again",
+        "parameters": [_MODEL],
+        "security": [{"adminKey": []}],
+        "requestBody": _body("application/json", "RestoreRequest", {"epoch": 41}),
+        "responses": {
+            "200": _answer("application/json", "RestoreAnswer", "The new epoch"),
+            **_problems(400, 401, 404, 408, 413, 415, 422, 503),
+        },
+    }
+
+
+def _threshold_schemas() -> Json:
+    text, integer, number = {"type": "string"}, {"type": "integer"}, {"type": "number"}
+    label: Json = {
+        "label": text,
+        "id": integer,
+        "threshold": number,
+        "hits": {"type": "integer", "description": "rows in which it was true and predicted"},
+        "marks": {"type": "integer", "description": "rows in which it was true, plus those it was predicted"},
+    }
+    checkpoint: Json = {"epoch": integer, "kind": text, "created_at": number}
+    answer: Json = {
+        "model": text,
+        "version": integer,
+        "threshold_epoch": integer,
+        "method": text,
+        "start": _map(number),
+        "n_events": {"type": "integer", "description": "events of feedback that were counted"},
+        "macro_f": {"type": "number", "description": "mean F-measure, 0 to 1, of the labels with marks"},
+        "checkpoints": _array(_object(list(checkpoint), checkpoint)),
+        "n_labels": {"type": "integer", "description": "labels that the query selects"},
+        "labels": _array(_object(list(label), label)),
+        "next_offset": {"type": ["integer", "null"]},
+    }
+    epoch = {"type": "integer", "minimum": 1}
+    restored: Json = {"model": text, "version": integer, "threshold_epoch": integer}
+    return {
+        "Thresholds": _object(list(answer), answer),
+        "RestoreRequest": _object(["epoch"], {"epoch": epoch, "version": epoch}),
+        "RestoreAnswer": _object(list(restored), restored),
     }
 
 

@@ -47,6 +47,12 @@ class UnsupportedEncoding(BadInput):
     code = "unsupported-content-encoding"
 
 
+class Unauthorized(BadInput):
+    """A request to an admin route without the admin key."""
+
+    code = "unauthorized"
+
+
 class Problem(NamedTuple):
     """What a code means."""
 
@@ -74,6 +80,7 @@ PROBLEMS: dict[str, Problem] = {
     "body-timeout": Problem(408, "The body did not arrive in time"),
     "unsupported-media-type": Problem(415, "The content type is not one that the route takes"),
     "unsupported-content-encoding": Problem(415, "Encoded bodies are not taken"),
+    "unauthorized": Problem(401, "The route is for admins"),
     "invalid-name": Problem(404, "No model, version or alias has such a name"),
     "not-found": Problem(404, "The store has no such thing"),
     "model-not-found": Problem(404, "No such model"),

@@ -223,6 +223,19 @@ class ThresholdDatabase:
             head = find_head(connection, model, version)
             return None if head is None or head.epoch == 0 else read_state(connection, head)
 
+    def restore(self, model: str, version: int, epoch: int) -> int:
+        """Put the state of an epoch in place again, as a new epoch, and return that.
+
+        What feedback did since does not count any more; its events are still known, and will not count again.
+        Raises BadParameter for an epoch that is not kept, DatabaseUnavailable.
+        """
+        with self._database.write() as connection:
+            head = lock_head(connection, model, version)
+            if not 1 <= epoch <= head.epoch:
+                place = f"model {model} version {version}"
+                raise BadParameter(f"{place}: expected an epoch from 1 to {head.epoch}, found {epoch}")
+            return replace_state(connection, head, RESTORED, read_state(connection, head, epoch)).epoch
+
 
 def _append(connection: Connection, head: Head, kind: str, payload: bytes, n_events: int) -> Head:
     epoch = head.epoch + 1

@@ -1,0 +1,64 @@
+"""R10: acknowledged feedback under kill -9. R21: writes that fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from service.errors import DatabaseUnavailable
+from tests.databases import database_url, postgresql  # noqa: F401
+from tests.feedback_helpers import Replica, token_event
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.mark.parametrize("rounds", [25, pytest.param(1000, marks=pytest.mark.soak)], ids=["quick", "soak"])
+def test_killed_feeders(rounds: int, database_url: str) -> None:  # noqa: F811
+    seed = int.from_bytes(os.urandom(4), "little")
+    command = [sys.executable, "-W", "ignore", "-m", "tests.feeders", database_url, str(rounds), str(seed)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert (found["lost"], found["wrong"]) == (0, 0), (seed, found)
+    assert found["acknowledged"] > 3 * rounds, found  # or nothing was under way when it was killed
+
+
+def test_a_write_that_fails_leaves_nothing_counted(database_url: str) -> None:  # noqa: F811
+    replica = Replica(database_url)
+    replica.send(token_event("first", [1], [1, 2]))
+    before = replica.bits()
+    engine = replica.database._engine
+    at = 0
+    failed = 0
+    while True:
+        at += 1
+        count = 0
+
+        def strike(*_: Any, at: int = at) -> None:
+            nonlocal count
+            count += 1
+            if count == at:
+                raise DatabaseUnavailable("database or disk is full")
+
+        event.listen(engine, "before_cursor_execute", strike)
+        event.listen(engine, "commit", strike)
+        try:
+            replica.send(token_event("second", [3], [2, 3]))
+            break
+        except DatabaseUnavailable:
+            failed += 1
+            assert replica.bits() == before
+        finally:
+            event.remove(engine, "before_cursor_execute", strike)
+            event.remove(engine, "commit", strike)
+    assert failed >= 5  # lock, events, log, head, commit
+    assert replica.bits() != before
+    assert replica.send(token_event("second", [3], [2, 3])).results == ["duplicate"]
+    replica.close()

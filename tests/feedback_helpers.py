@@ -1,0 +1,76 @@
+"""Replicas in this process: live thresholds of one small model, and writers over one database."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+
+from model_store.store import Store
+from service.db.engine import Database
+from service.inference.predictor import Predictor
+from service.inference.thresholded import Thresholded
+from service.rows import SparseRows
+from service.thresholds.feedback import Event, FeedbackWriter, Outcome, event_key
+from service.thresholds.live import LiveThresholds
+from tests.small_models import small_draft
+
+N_LABELS, N_FEATURES = 12, 40
+
+
+@cache
+def predictor() -> Predictor:
+    """The predictor of a small label tree."""
+    store = Store(Path(mkdtemp()) / "store")
+    store.publish("m", small_draft(3, n_labels=N_LABELS, n_features=N_FEATURES))
+    return Predictor(store.open("m"))
+
+
+class Replica:
+    """One process's view of the thresholds of model m, version 1."""
+
+    def __init__(self, url: str) -> None:
+        self.database = Database(url)
+        self.writer = FeedbackWriter(self.database, queue_max=10_000, days_max=30)
+        self.live = LiveThresholds("m", 1, N_LABELS, Thresholded(predictor()))
+
+    def send(self, *events: Event) -> Outcome:
+        """Count events, and wait until they are durable."""
+        return self.writer.submit(self.live, events, may_wait=False).result(30)
+
+    def catch_up(self) -> None:
+        """Read what others wrote."""
+        with self.live.lock, self.database.read() as connection:
+            self.live.catch_up(connection)
+
+    def bits(self) -> tuple[bytes, bytes, bytes, int]:
+        """Everything that replicas must agree on, and that the nodes' thresholds are those of the labels."""
+        state = self.live.snapshot()
+        expected = predictor().node_thresholds(state.thresholds).log
+        assert np.array_equal(self.live.prepared.log, expected)
+        counters = state.counters
+        return state.thresholds.tobytes(), counters.hits.tobytes(), counters.marks.tobytes(), self.live.epoch
+
+    def close(self) -> None:
+        self.writer.close()
+        self.database.close()
+
+
+def labels_of(*labels: int) -> np.ndarray:
+    return np.array(sorted(set(labels)), np.int32)
+
+
+def token_event(name: str, true: list[int], predicted: list[int], epoch: int = 0) -> Event:
+    """An event whose prediction was made before."""
+    return Event(event_key("m", name), labels_of(*true), None, labels_of(*predicted), epoch)
+
+
+def instance_event(name: str, true: list[int], seed: int) -> Event:
+    """An event with an instance of random features."""
+    rng = np.random.default_rng(seed)
+    features = np.flatnonzero(rng.random(N_FEATURES) < 0.3).astype(np.int32)
+    values = rng.standard_normal(len(features)).astype(np.float32)
+    row = SparseRows(np.array([0, len(features)], np.int64), features, values, N_FEATURES)
+    return Event(event_key("m", name), labels_of(*true), row)
