@@ -18,7 +18,7 @@ from service.kernels.simd import lowest_lane
 from service.kernels.workspace import Workspace
 
 _BLOCK = 1 << BLOCK_BITS
-_LOOK_UPS_A_FEATURE = 0.5
+_LOOK_UPS_A_FEATURE = 1
 """Spreading a chunk pays from so many look-ups for each of its features on (measured on label trees)."""
 
 

@@ -17,7 +17,7 @@ from service.kernels.lending import Kinds, borrower
 STAGES = 4
 """How many chunks are on their way at once."""
 
-_MAP_FEATURES_MAX = 1 << 17
+_MAP_FEATURES_MAX = 1 << 18
 """A map of more features than this does not stay in the caches, and does not pay."""
 
 
