@@ -39,6 +39,7 @@ def application() -> typer.Typer:
     from service.cli.evaluate import evaluate
     from service.cli.predict import predict
     from service.cli.serve import serve
+    from service.cli.thresholds import thresholds
     from service.cli.train import train
 
     app = typer.Typer(
@@ -48,7 +49,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for command in (train, evaluate, predict, estimate, serve):
+    for command in (train, evaluate, predict, thresholds, estimate, serve):
         app.command()(command)
     app.add_typer(models.app, name="models")
     return app

@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from service.cli.console import print_facts, print_json, print_table, progress
-from service.cli.options import DEFAULT_STORE, Data, Json, Model, StoreDir, Threads, parse_reference
+from service.cli.database import opened_database
+from service.cli.options import (
+    DEFAULT_STORE,
+    Data,
+    EmptyLabels,
+    Json,
+    Model,
+    StoreDir,
+    Threads,
+    parse_reference,
+)
+from service.errors import BadParameter
+
+if TYPE_CHECKING:
+    from service.thresholds.tuned import Tuned
 
 _CUTS = (1, 3, 5)
 _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
@@ -14,18 +30,33 @@ _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
 def evaluate(
     model: Model,
     data: Data,
+    empty_labels: EmptyLabels = "one",
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row."""
+    """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
+
+    F-measures are at the tuned thresholds of the version, or else at 0.5.
+    """
     from model_store.store import Store
     from service.workflows import evaluate as measure
 
     name, reference = parse_reference(model)
+    if empty_labels not in ("one", "zero"):
+        raise BadParameter(f"--empty-labels: expected one or zero, found {empty_labels!r}")
+    empty: Any = empty_labels
     opened = Store(store).open(name, reference)
+    tuned = tuned_of(store, name, opened.manifest.version)
     with progress(json) as show:
-        report = measure(opened, data, threads or os.cpu_count() or 1, show)
+        report = measure(
+            opened,
+            data,
+            threads or os.cpu_count() or 1,
+            show,
+            thresholds=None if tuned is None else tuned.thresholds,
+            empty=empty,
+        )
     if json:
         print_json(report)
         return
@@ -35,7 +66,7 @@ def evaluate(
         for metric in _RANKINGS
     ]
     print_table(title, ("", *(f"@{k}" for k in _CUTS)), rows)
-    at = f"at threshold {report['threshold']}"
+    at = "at tuned thresholds" if tuned else f"at threshold {report['threshold']}"
     print_facts(
         "",
         {
@@ -47,3 +78,11 @@ def evaluate(
             "microseconds a row (batch, one thread)": report["us_per_row"],
         },
     )
+
+
+def tuned_of(store: Path, name: str, version: int) -> Tuned | None:
+    """Return the thresholds that are kept with a version, None if there are none."""
+    from service.thresholds.state import ThresholdDatabase
+
+    with opened_database(store, create=False) as database:
+        return None if database is None else ThresholdDatabase(database).load(name, version)

@@ -28,6 +28,13 @@ Parameters = Annotated[
 Threads = Annotated[
     int | None, typer.Option(min=1, max=1024, help="Threads; the number of cores if left out.")
 ]
+EmptyLabels = Annotated[
+    str,
+    typer.Option(
+        metavar="one|zero",
+        help="What F is of a label never true nor predicted: 1 as in the paper, or 0 as in scikit-learn.",
+    ),
+]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same data: the same model.")]
 Model = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A model; `latest` without a version.")]
 

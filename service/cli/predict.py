@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 import typer
 
 from service.cli.console import progress
+from service.cli.database import opened_database
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, Threads, parse_reference
 from service.errors import BadData
 
@@ -32,7 +33,11 @@ Instances = Annotated[
 ]
 TopR = Annotated[int, typer.Option("--top-r", help="At most so many labels a row.")]
 Threshold = Annotated[
-    str | None, typer.Option(metavar="X", help="Only labels with a score of at least X, from 0 to 1.")
+    str | None,
+    typer.Option(
+        metavar="X",
+        help="Only labels with a score of at least X, from 0 to 1; tuned: each label's threshold.",
+    ),
 ]
 BeamWidth = Annotated[int, typer.Option(help="Nodes kept a level: wider is slower, closer to exact.")]
 Exact = Annotated[bool, typer.Option("--exact", help="Search until the answer is exact.")]
@@ -70,7 +75,7 @@ def predict(
     from model_store.store import Store
     from service.api.blocks import answer_block
     from service.api.opening import serve_model
-    from service.api.parse import parse_options
+    from service.api.parse import TUNED, parse_options
     from service.api.rows import to_options
     from service.settings import read_settings
 
@@ -81,6 +86,12 @@ def predict(
     options = parse_options(urlencode(given).encode(), limits)
     name, reference = parse_reference(model)
     served = serve_model(Store(store).open(name, reference))
+    if options.threshold == TUNED:
+        with opened_database(store, create=False) as database:
+            if database is not None:
+                with database.read() as connection:
+                    served.thresholds.catch_up(connection)
+            served.thresholds.is_known = True
     engine_options = to_options(options, served)
 
     def answer(block: Block) -> Answered:

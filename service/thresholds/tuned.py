@@ -13,7 +13,7 @@ from service.thresholds.ofo import Counters, Start, thresholds_of
 Method = Literal["sto", "fta", "fta-one", "ofo"]
 """Ways to tune: search over all cuts, a fixed grid (each label its threshold, or one for all), online."""
 
-METHODS: tuple[Method, ...] = ("sto", "fta", "fta-one", "ofo")
+METHODS: tuple[Method, ...] = ("ofo", "fta", "fta-one", "sto")
 
 
 class Tuned(NamedTuple):

@@ -1,0 +1,31 @@
+"""The database of thresholds as commands find it: the one of the settings, else beside the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from service.db.engine import Database
+
+
+@contextmanager
+def opened_database(store: Path, *, create: bool) -> Iterator[Database | None]:
+    """Yield the database of a store, closed in the end; None when it is not there and `create` is not asked.
+
+    Raises BadParameter for a URL that cannot be used.
+    """
+    from service.db.engine import FILE_NAME, Database, default_url
+    from service.settings import read_settings
+
+    url = read_settings().database_url
+    if url is None and not create and not (store / FILE_NAME).exists():
+        yield None
+        return
+    database = Database(url or default_url(store))
+    try:
+        yield database
+    finally:
+        database.close()
