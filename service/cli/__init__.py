@@ -37,6 +37,7 @@ def application() -> typer.Typer:
     from service.cli import models
     from service.cli.estimate import estimate
     from service.cli.evaluate import evaluate
+    from service.cli.feedback import feedback
     from service.cli.predict import predict
     from service.cli.serve import serve
     from service.cli.thresholds import thresholds
@@ -49,7 +50,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for command in (train, evaluate, predict, thresholds, estimate, serve):
+    for command in (train, evaluate, predict, thresholds, feedback, estimate, serve):
         app.command()(command)
     app.add_typer(models.app, name="models")
     return app
