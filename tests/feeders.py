@@ -1,7 +1,7 @@
 """R10: processes that send feedback and are killed at random moments, by a process that forks them.
 
-python -m tests.feeders URL ROUNDS SEED prints one JSON object. A feeder writes to a pipe when a block of events
-is acknowledged. The next one begins with the block that was not, whose fate nobody knows.
+python -m tests.feeders URL ROUNDS SEED prints one JSON object. A feeder writes to a pipe when a block of
+events is acknowledged. The next one begins with the block that was not, whose fate nobody knows.
 """
 
 from __future__ import annotations

@@ -189,7 +189,8 @@ class FeedbackWriter:
                     deltas = sum_deltas([one.deltas for one in counted])
                     head = append_feedback(connection, head, deltas, len(counted))
         except BaseException:
-            live.undo(counted)
+            if counted:
+                live.undo(counted)
             if was_empty:
                 live.forget()
             raise

@@ -1,0 +1,161 @@
+"""`xylem feedback`: a file of events to a server, or to a store's database; again, where it was cut off."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from service.cli.console import print_facts, print_json, progress
+from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from service.cli.predict import STDIN, blocks, opened
+from service.errors import BadData, BadParameter, Unavailable
+
+EVENTS_A_BLOCK = 64
+TIMEOUT_SECONDS = 60.0
+TRIES_MAX = 20
+RESULTS = ("applied", "duplicate", "late", "rejected")
+
+Send = Callable[[list[Any]], list[dict[str, Any]]]
+"""Sends events, as JSON values, and returns what became of each."""
+
+Events = Annotated[
+    str, typer.Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input.")
+]
+Url = Annotated[
+    str | None, typer.Option(metavar="URL", help="A server, as http://127.0.0.1:8080; else the database.")
+]
+
+
+def feedback(
+    model: Model, data: Events = STDIN, url: Url = None, store: StoreDir = DEFAULT_STORE, json: Json = False
+) -> None:
+    """Send true labels, so that thresholds learn: one JSON object a line.
+
+    A line is {"event_id": ..., "labels": [...]} with "instance" or "prediction_id" (docs/feedback.md). Each
+    event counts once: a file that was sent in part can be sent again as a whole. Exit status 2 when some were
+    rejected.
+    """
+    from service.settings import read_settings
+
+    line_bytes_max = read_settings().limits.line_bytes_max
+    counts: Counter[str] = Counter()
+    first_fault = ""
+    sender = _to_database(model, store) if url is None else _to_server(model, url)
+    with opened(data) as source, progress(json or data == STDIN) as show, sender as send:
+        for block in blocks(source, line_bytes_max, EVENTS_A_BLOCK):
+            values = [_value(line) for line in block.lines]
+            for number, verdict in enumerate(send(values), block.first):
+                counts[verdict["result"]] += 1
+                if verdict["result"] == "rejected" and not first_fault:
+                    first_fault = f"line {number}: {verdict.get('detail')}"
+            show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
+    facts = {result: counts[result] for result in RESULTS}
+    if json:
+        print_json(facts)
+    else:
+        print_facts("", facts)
+    if first_fault:
+        n = counts["rejected"]
+        raise BadData(f"{data}: expected events that can be used, found {n} others, at first {first_fault}")
+
+
+def _value(line: bytes | None) -> Any:
+    """Return the JSON value of a line; a string, which is no event, for what is none."""
+    import orjson
+
+    try:
+        return orjson.loads(line or b"")
+    except orjson.JSONDecodeError:
+        return "not JSON"
+
+
+@contextmanager
+def _to_server(model: str, url: str) -> Iterator[Send]:
+    """Yield what sends events to a server, again while it answers 503."""
+    import orjson
+
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise BadParameter(f"--url: expected http://HOST:PORT, found {url!r}")
+    name, reference = parse_reference(model)
+    kind = "versions" if reference.isdigit() else "aliases"
+    path = f"{parts.path.rstrip('/')}/v1/models/{name}/{kind}/{reference}/feedback"
+    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT_SECONDS)
+
+    def send(values: list[Any]) -> list[dict[str, Any]]:
+        body = orjson.dumps({"events": values})
+        found = ""
+        for _ in range(TRIES_MAX):
+            try:
+                connection.request("POST", path, body, {"content-type": "application/json"})
+                response = connection.getresponse()
+                answer = orjson.loads(response.read())
+            except (OSError, http.client.HTTPException, orjson.JSONDecodeError) as error:
+                connection.close()
+                found = str(error)
+                time.sleep(1.0)
+                continue
+            if response.status == http.client.OK:
+                results: list[dict[str, Any]] = answer["results"]
+                return results
+            found = str(answer.get("detail"))
+            if response.status != http.client.SERVICE_UNAVAILABLE:
+                raise BadData(f"{url}: expected an answer to feedback, found {response.status}: {found}")
+            time.sleep(float(response.headers.get("retry-after") or 1))
+        raise Unavailable(f"{url}: expected an answer to feedback, found {found}; send the file again")
+
+    try:
+        yield send
+    finally:
+        connection.close()
+
+
+@contextmanager
+def _to_database(model: str, store: Path) -> Iterator[Send]:
+    """Yield what counts events in the database of the store; servers that share it follow."""
+    from model_store.store import Store
+    from service.api.events import Checked, Verdict, check_event, to_events, verdict_line
+    from service.api.learning import Learning
+    from service.api.opening import serve_model
+    from service.settings import read_settings
+
+    name, reference = parse_reference(model)
+    settings = read_settings(store=store)
+    learning = Learning(settings)
+    served = serve_model(Store(store).open(name, reference), learning)
+
+    def check(value: Any) -> Checked | Verdict:
+        checked = check_event(value, name, learning.tokens, settings.limits)
+        if isinstance(checked, Verdict) or checked.token is None or checked.token.version == served.version:
+            return checked
+        detail = f"expected a prediction of version {served.version}, found {checked.token.version}"
+        return Verdict(checked.feedback.event_id, "rejected", "version-gone", detail)
+
+    def send(values: list[Any]) -> list[dict[str, Any]]:
+        checked = [check(value) for value in values]
+        good = [one for one in checked if isinstance(one, Checked)]
+        found = to_events(good, served)
+        faults = [one if isinstance(one, Verdict) else None for one in found]
+        events = [one for one in found if not isinstance(one, Verdict)]
+        outcome = (
+            learning.writer.submit(served.thresholds, events, may_wait=True).result() if events else None
+        )
+        results = iter(outcome.results if outcome else ())
+        verdicts = iter(
+            fault or Verdict(one.feedback.event_id, next(results))
+            for one, fault in zip(good, faults, strict=True)
+        )
+        return [verdict_line(one if isinstance(one, Verdict) else next(verdicts), {}) for one in checked]
+
+    try:
+        yield send
+    finally:
+        learning.close()
