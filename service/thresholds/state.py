@@ -239,7 +239,7 @@ class ThresholdDatabase:
 
 def _append(connection: Connection, head: Head, kind: str, payload: bytes, n_events: int) -> Head:
     epoch = head.epoch + 1
-    base_epoch = head.base_epoch if kind == FEEDBACK else epoch
+    base_epoch = epoch if kind in (TUNED, RESTORED) else head.base_epoch
     values = {"version_id": head.id, "epoch": epoch, "kind": kind}
     connection.execute(insert(LOG), {**values, "payload": payload, "created_at": time.time()})
     new = head._replace(epoch=epoch, base_epoch=base_epoch, n_events=head.n_events + n_events)
