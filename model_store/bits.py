@@ -15,6 +15,7 @@ import llvmlite.ir as ir
 import numpy as np
 from numba import types
 
+from model_store.ensemble import LANES
 from model_store.jit import borrowing_inlined, instruction
 
 BLOCK_BITS = 5
@@ -46,6 +47,17 @@ def has(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
 def count_below(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
     """Return how many elements of the set `word` are less than item % 32, int64."""
     return np.int64(popcount(np.uint32(word & np.uint32((_ONE << np.uint32(item & _MASK)) - _ONE))))
+
+
+@borrowing_inlined
+def padded_width(n_children: int | np.integer[Any]) -> np.int64:
+    """Return the width of a dense row of n_children (>= 1): a power of two, or else a multiple of LANES."""
+    if n_children > LANES:
+        return np.int64((n_children + LANES - 1) // LANES * LANES)
+    width = np.int64(1)
+    while width < n_children:
+        width += width
+    return width
 
 
 def n_groups(n_features: int) -> int:

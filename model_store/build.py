@@ -7,34 +7,18 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.bits import BLOCK_BITS, GROUP_BITS, n_groups, popcount
+from model_store.bits import BLOCK_BITS, GROUP_BITS, n_groups, padded_width, popcount
 from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights
 from model_store.jit import kernel
+from model_store.weights import store_weights
 
 DENSE_SHARE = 6
 """A row is dense when one in this many of its (padded) children has a weight."""
 
-_DTYPES: dict[str, tuple[type, type]] = {
-    "float32": (np.uint64, np.float32),
-    "bfloat16": (np.uint32, np.uint16),
-    "int8": (np.uint16, np.int8),
-}
-CHILDREN_MAX = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
-"""A sparse word has so many positions of children."""
-
-INT8_MOST = 127
-"""int8 weights go from -127 to 127: a child's largest weight is stored as one of these."""
-
 
 def padded(n_children: int) -> int:
-    """Return the width of a dense row: the number of children, padded to LANES."""
-    return -(-n_children // LANES) * LANES
-
-
-def to_bfloat16(weights: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Return the upper halves of the weights' bits, rounded to nearest, ties to even."""
-    bits = np.ascontiguousarray(weights, np.float32).view(np.uint32).astype(np.uint64)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    """Return the width of a dense row: the children, padded to a power of two or else to LANES."""
+    return int(padded_width(n_children))
 
 
 def build_ensemble(
@@ -43,10 +27,9 @@ def build_ensemble(
     """Number the forest breadth-first and pack its chunks.
 
     The cut between dense and sparse rows is DENSE_SHARE. Raises ValueError when a tree breaks the rules of
-    `model_store.ensemble.Tree`. Cost: one pass over the weights, memory of the result. Deterministic.
+    `model_store.ensemble.Tree`. Cost: a few passes over the weights, memory of the result in float32.
+    Deterministic.
     """
-    if weights not in _DTYPES:
-        raise ValueError(f"expected weights of {', '.join(_DTYPES)}, found {weights!r}")
     if not trees:
         raise ValueError("expected at least one tree, found none")
     tree_of, local_of = _forest_order(trees)
@@ -61,27 +44,25 @@ def build_ensemble(
     parent = np.full(n_nodes, -1, np.int32)
     parent[len(trees) :] = np.repeat(np.arange(n_nodes, dtype=np.int32), n_children)
     chunks = [trees[t].chunks[i] for t, i in zip(tree_of.tolist(), local_of.tolist(), strict=True)]
-    packed = _pack_chunks(chunks, n_children, n_features, weights)
+    packed = _pack_chunks(chunks, n_children, n_features)
     is_inner = n_children > 0
     node_chunk = np.where(is_inner, np.cumsum(is_inner) - 1, -1).astype(np.int32)
     bias = np.zeros(n_nodes, np.float32)
-    scale = np.zeros(n_nodes if weights == "int8" else 0, np.float32)
     for node, chunk in enumerate(chunks):
         if chunk is not None:
             bias[child_ptr[node] : child_ptr[node + 1]] = chunk.bias
-            if weights == "int8":
-                scale[child_ptr[node] : child_ptr[node + 1]] = _scales(chunk)
-    return TreeEnsemble(
+    ensemble = TreeEnsemble(
         child_ptr=child_ptr.astype(np.int32),
         parent=parent,
         node_label=node_label,
         label_leaf=_label_leaf(trees, tree_of, node_label, n_labels),
         node_chunk=node_chunk,
         node_bias=bias,
-        node_scale=scale,
+        node_scale=np.empty(0, np.float32),
         **packed,
         **_pack_leaves(trees, tree_of, local_of),
     )
+    return store_weights(ensemble, weights)
 
 
 def _forest_order(trees: list[Tree]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -151,17 +132,16 @@ def _pack_leaves(
 
 
 def _pack_chunks(
-    chunks: list[Chunk | None], n_children: NDArray[np.int64], n_features: int, weights: Weights
+    chunks: list[Chunk | None], n_children: NDArray[np.int64], n_features: int
 ) -> dict[str, NDArray[Any]]:
     """Lay the rows of every chunk out as directory, blocks, sparse words and dense rows."""
-    sparse_type, dense_type = _DTYPES[weights]
     inner = np.flatnonzero(n_children)
     if any((chunk is None) != (count == 0) for chunk, count in zip(chunks, n_children, strict=True)):
         raise ValueError("expected a chunk exactly at the nodes that have children")
     sizes = np.zeros((len(inner), 4), np.int64)
     for c, node in enumerate(inner):
         chunk = cast(Chunk, chunks[node])
-        _check_chunk(int(node), chunk, int(n_children[node]), n_features, weights)
+        _check_chunk(int(node), chunk, int(n_children[node]), n_features)
         sizes[c] = _chunk_sizes(chunk, int(n_children[node]))
     block_ptr, row_start, sparse_ptr, dense_ptr = (
         np.concatenate([[0], np.cumsum(column)]) for column in sizes.T
@@ -169,22 +149,21 @@ def _pack_chunks(
     directory = np.zeros((len(inner), n_groups(n_features), 2), np.uint32)
     blocks = np.zeros((block_ptr[-1], 4), np.uint32)
     row_ptr = np.zeros(row_start[-1], np.int32)
-    sparse = np.zeros(sparse_ptr[-1], sparse_type)
-    dense = np.zeros(dense_ptr[-1], dense_type)
+    sparse = np.zeros(sparse_ptr[-1], np.uint64)
+    dense = np.zeros(dense_ptr[-1] + LANES, np.float32)
     for c, node in enumerate(inner):
         chunk = cast(Chunk, chunks[node])
-        bits = _stored(chunk, weights)
         _pack_chunk(
             chunk.features,
             chunk.row_ptr,
             chunk.child,
-            bits,
+            np.ascontiguousarray(chunk.weight).view(np.uint32),
             padded(int(n_children[node])),
             directory[c],
             blocks[block_ptr[c] : block_ptr[c + 1]],
             row_ptr[row_start[c] : row_start[c + 1]],
             sparse[sparse_ptr[c] : sparse_ptr[c + 1]],
-            dense[dense_ptr[c] : dense_ptr[c + 1]].view(bits.dtype),
+            dense[dense_ptr[c] : dense_ptr[c + 1]].view(np.uint32),
         )
     return {
         "directory": directory,
@@ -199,7 +178,7 @@ def _pack_chunks(
     }
 
 
-def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int, weights: Weights) -> None:
+def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int) -> None:
     """Raise ValueError unless a trainer's chunk keeps the rules of `model_store.ensemble.Chunk`."""
     n_rows = len(chunk.features)
     ordered = n_rows == 0 or (
@@ -213,27 +192,6 @@ def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int, weig
         raise ValueError(f"node {node}: expected children below {n_children}")
     if not (np.all(np.isfinite(chunk.weight)) and np.all(np.isfinite(chunk.bias))):
         raise ValueError(f"node {node}: expected finite weights")
-    if n_children > CHILDREN_MAX[weights]:
-        most = CHILDREN_MAX[weights]
-        raise ValueError(f"node {node}: expected at most {most} children for {weights}, found {n_children}")
-
-
-def _scales(chunk: Chunk) -> NDArray[np.float32]:
-    """Return what int8 weights of each child are multiplied with: its largest weight / INT8_MOST."""
-    most = np.zeros(len(chunk.bias), np.float32)
-    np.maximum.at(most, chunk.child, np.abs(chunk.weight))
-    return most / np.float32(INT8_MOST)
-
-
-def _stored(chunk: Chunk, weights: Weights) -> NDArray[Any]:
-    """Return the bits in which a chunk's weights are stored, as unsigned integers."""
-    if weights == "float32":
-        return np.ascontiguousarray(chunk.weight).view(np.uint32)
-    if weights == "bfloat16":
-        return to_bfloat16(chunk.weight)
-    scale = _scales(chunk)[chunk.child]
-    units = np.divide(chunk.weight, scale, out=np.zeros_like(chunk.weight), where=scale > 0)
-    return np.rint(units).clip(-INT8_MOST, INT8_MOST).astype(np.int8).view(np.uint8)
 
 
 def _chunk_sizes(chunk: Chunk, n_children: int) -> tuple[int, int, int, int]:
@@ -251,20 +209,19 @@ def _pack_chunk(
     features: NDArray[np.int32],
     row_ptr: NDArray[np.int64],
     child: NDArray[np.int32],
-    bits: NDArray[Any],
+    bits: NDArray[np.uint32],
     width: int,
     directory_out: NDArray[np.uint32],
     blocks_out: NDArray[np.uint32],
     row_ptr_out: NDArray[np.int32],
-    sparse_out: NDArray[Any],
-    dense_out: NDArray[Any],
+    sparse_out: NDArray[np.uint64],
+    dense_out: NDArray[np.uint32],
 ) -> None:
     """Fill one chunk's arrays, all zero before.
 
-    `bits` are the weights' bits, uint32 (float32), uint16 (bfloat16) or uint8 (int8); a word of twice the
-    size holds the child's position in its low and the bits in its high half.
+    `bits` are the weights' bits; a word holds the child's position in its low and the bits in its high half.
     """
-    shift = np.uint64(8 * bits.itemsize)
+    shift = np.uint64(32)
     one = np.uint32(1)
     n_words = 0
     n_sparse = 0

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.arrays import file_name
-from model_store.bits import BLOCK_BITS, count_below, has, n_groups, popcount
+from model_store.bits import BLOCK_BITS, count_below, has, n_groups, padded_width, popcount
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.errors import BadNames, Corrupt
 from model_store.jit import inlined, kernel
@@ -49,7 +49,7 @@ FAULTS: dict[int, tuple[str, str]] = {
     11: ("block_ptr", "ascending offsets from 0 to the number of blocks"),
     12: ("row_start", "ascending offsets from 0 to the number of row offsets"),
     13: ("sparse_ptr", "ascending offsets from 0 to the number of words"),
-    14: ("dense_ptr", "ascending offsets from 0 to the number of weights"),
+    14: ("dense_ptr", f"ascending offsets from 0 to the number of weights less {LANES}"),
     15: ("child_ptr", "no more children than a sparse word has positions"),
     16: ("sparse_ptr", f"at most {CHUNK_WORDS_MAX} words in a chunk"),
     17: ("dense_ptr", "a whole number of rows of padded(children) weights"),
@@ -155,7 +155,7 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble) -> None:
     _refuse(_check_offsets(e.block_ptr, len(e.blocks), 11))
     _refuse(_check_offsets(e.row_start, len(e.row_ptr), 12))
     _refuse(_check_offsets(e.sparse_ptr, len(e.sparse), 13))
-    _refuse(_check_offsets(e.dense_ptr, len(e.dense), 14))
+    _refuse(_check_offsets(e.dense_ptr, len(e.dense) - LANES, 14))
     _refuse(_check_offsets(e.leaf_ptr, len(e.leaf_label), 33))
     if len(e.leaf_value) != len(e.leaf_label):
         where = file_name(f"{ENSEMBLE}/leaf_value")
@@ -166,6 +166,8 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble) -> None:
         lowest = int(e.node_scale.argmin())
         _refuse((38, lowest, -1))
     bits = e._replace(dense=e.dense.view(f"u{e.dense.itemsize}"))
+    if bits.dense[-LANES:].any():
+        _refuse((32, len(e.dense) - LANES + int(bits.dense[-LANES:].argmax()), 1))
     _refuse(_check_chunks(bits, manifest.n_features))
 
 
@@ -320,7 +322,7 @@ def _check_chunks(e: TreeEnsemble, n_features: int) -> Fault:
         row_ptr = e.row_ptr[row : e.row_start[c + 1]]
         sparse = e.sparse[word : e.sparse_ptr[c + 1]]
         dense = e.dense[weight : e.dense_ptr[c + 1]]
-        width = (n_children + LANES - 1) // LANES * LANES
+        width = padded_width(n_children)
         if n_children > 1 << min(4 * sparse.itemsize, 31):
             return 15, n, n_children
         if len(sparse) > CHUNK_WORDS_MAX:

@@ -9,7 +9,7 @@ than its parent's, every node but a root has exactly one parent, and all of that
 
 An inner node owns one *chunk*: (features used at the node) x (its children), one linear scorer a child.
 The rows of a chunk, one a feature, are found by counting bits (`model_store.bits`) and stored either *sparse*
-(words that each hold a child's position and its weight) or *dense* (one weight a child, padded to LANES).
+(words that each hold a child's position and its weight) or *dense* (one weight a child, and padding).
 
 A leaf of a *label tree* is one label; a leaf of a *decision tree* is a sparse histogram of labels. A row that
 goes down a decision tree reaches one leaf or several (LINKS); a label's score is the mean over the trees of
@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 LANES = 16
-"""Dense rows are padded to a multiple of this many children: one vector of the kernels."""
+"""The kernels' vectors hold so many weights. A dense row of up to so many children is padded to a power of
+two, a wider one to a multiple of this; so many zeros end all dense rows: the last too is read as vectors."""
 
 Kind = Literal["label-tree", "decision-tree"]
 Link = Literal["hinge2", "hinge3", "logistic", "multiway", "argmax"]
@@ -78,10 +79,10 @@ class TreeEnsemble(NamedTuple):
                   or uint32      its weight in its high half; ascending by child within a row. uint32 words
                   or uint16      for bfloat16 (16 + 16 bits; at most 65,536 children), uint16 for int8
                                  (8 + 8 bits; at most 256 children)
-      dense_ptr   int64[C + 1]   multiples of LANES
-      dense       float32[..]    row r of chunk c at dense_ptr[c] + r * width, width = children padded to
-                  or uint16      LANES; uint16: bfloat16; padding is zero
-                  or int8
+      dense_ptr   int64[C + 1]   dense_ptr[C] = length of dense - LANES
+      dense       float32[..]    row r of chunk c at dense_ptr[c] + r * width, width = the children, padded
+                  or uint16      (see LANES); uint16: bfloat16; padding is zero, and so are LANES weights
+                  or int8        after the last row
     Leaves of decision trees (empty arrays for label trees)
       leaf_ptr    int64[N + 1] or int64[1]; a leaf may be empty: it counts in no mean
       leaf_label  int32[..]      ascending within a leaf

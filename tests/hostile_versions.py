@@ -32,7 +32,7 @@ from tests.small_models import random_tail, small_draft
 
 DRAFTS = [
     small_draft(n_labels=3, n_features=40, n_trees=1),
-    small_draft(1, n_labels=12, n_features=33, share=0.2, n_trees=3),
+    small_draft(1, n_labels=25, arity=20, n_features=33, share=0.1, n_trees=3),
     small_draft(2, weights="bfloat16", n_labels=20, arity=17, n_features=1100, share=0.01),
     small_draft(4, weights="int8", n_labels=20, arity=17, n_features=100, share=0.05),
     small_draft(3, kind="decision-tree", n_labels=6, n_features=64),

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.bits import BLOCK_BITS, GROUP_BITS, count_below, has
+from model_store.bits import BLOCK_BITS, GROUP_BITS, count_below, has, padded_width
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from service.kernels.query import Rows
@@ -117,11 +117,13 @@ def score_children(ensemble: TreeEnsemble, node: int, work: Workspace, stage: in
     n_children = ensemble.child_ptr[node + 1] - child
     width = children_width(ensemble, node)
     margins = work.margins
-    for j in range(width):
+    for j in range(max(width, LANES)):
         margins[j] = np.float32(0.0)
     n_words = _add_sparse_rows(ensemble, work, stage)
     if work.counts[stage, 1] > 0:
         _add_dense_rows(ensemble, width, work, stage)
+        for j in range(width, LANES):  # where vectors read the rows after a narrow one
+            margins[j] = np.float32(0.0)
     if len(ensemble.node_scale) > 0:
         for j in range(n_children):
             margins[j] *= ensemble.node_scale[place(child + j)]
@@ -253,6 +255,5 @@ def score_at_once(
 
 @inlined
 def children_width(ensemble: TreeEnsemble, node: int) -> np.int64:
-    """Return the number of the node's children, padded to LANES."""
-    n_children = np.int64(ensemble.child_ptr[node + 1] - ensemble.child_ptr[node])
-    return (n_children + LANES - 1) // LANES * LANES
+    """Return the width of a dense row of the node's chunk: its children, padded."""
+    return padded_width(np.int64(ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]))

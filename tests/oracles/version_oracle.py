@@ -117,10 +117,14 @@ def offsets_hold(a: dict[str, Any]) -> bool:
         "block_ptr": "blocks",
         "row_start": "row_ptr",
         "sparse_ptr": "sparse",
-        "dense_ptr": "dense",
         "leaf_ptr": "leaf_label",
     }
-    return all(ascends(a[f"ensemble/{ptr}"], len(a[f"ensemble/{of}"])) for ptr, of in pairs.items())
+    n_dense = len(a["ensemble/dense"]) - LANES
+    return (
+        all(ascends(a[f"ensemble/{ptr}"], len(a[f"ensemble/{of}"])) for ptr, of in pairs.items())
+        and ascends(a["ensemble/dense_ptr"], n_dense)
+        and not any(a["ensemble/dense"][n_dense:])
+    )
 
 
 def leaves_hold(manifest: Manifest, a: dict[str, Any]) -> bool:
@@ -172,7 +176,7 @@ def chunk_holds(manifest: Manifest, arrays: Mapping[str, Any], a: dict[str, Any]
     if c < 0:
         return True
     n_children = a["ensemble/child_ptr"][n + 1] - a["ensemble/child_ptr"][n]
-    width = -(-n_children // LANES) * LANES
+    width = -(-n_children // LANES) * LANES if n_children > LANES else 2 ** (n_children - 1).bit_length()
 
     def own(ptr: str, of: str) -> Any:
         start, end = a[f"ensemble/{ptr}"][c : c + 2]

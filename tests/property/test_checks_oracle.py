@@ -17,7 +17,7 @@ from tests.small_models import random_tail, small_draft
 
 DRAFTS = {
     "small": small_draft(n_labels=3, n_features=40, n_trees=1),
-    "two trees": small_draft(1, n_labels=7, n_features=33, share=0.2),
+    "two trees": small_draft(1, n_labels=25, arity=20, n_features=33, share=0.2),
     "bfloat16": small_draft(2, weights="bfloat16", n_labels=20, arity=17, n_features=1100, share=0.01),
     "decision": small_draft(3, kind="decision-tree", n_labels=6, n_features=64),
     "tail": small_draft(

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_store.build import CHILDREN_MAX, DENSE_SHARE, build_ensemble, padded, to_bfloat16
-from model_store.ensemble import Chunk, Tree, TreeEnsemble
+from model_store.build import DENSE_SHARE, build_ensemble, padded
+from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble
+from model_store.weights import CHILDREN_MAX, store_weights, to_bfloat16
 from tests.oracles.trees import random_forest
 
 
@@ -82,7 +83,7 @@ def test_every_weight_is_found_where_the_format_says(seed, n_trees, n_labels, n_
 def test_a_row_is_dense_from_the_share_on():
     for n_weights, is_dense in ((16 // DENSE_SHARE, False), (16 // DENSE_SHARE + 1, True)):
         ensemble = build_ensemble([stump(16, np.arange(n_weights))], 16, 1)
-        assert len(ensemble.dense) == 16 * is_dense
+        assert len(ensemble.dense) == 16 * is_dense + LANES
         assert len(ensemble.sparse) == n_weights * (not is_dense)
 
 
@@ -135,15 +136,15 @@ def test_words_that_cannot_name_every_child_are_refused(weights, most):
 
 
 def test_int8_keeps_each_childs_largest_weight_and_rounds_the_others():
-    tree = stump(3, np.array([0, 1]), weight=np.array([-2.54, 0.5], np.float32))
+    tree = stump(20, np.array([0, 1]), weight=np.array([-2.54, 0.5], np.float32))
     second = tree.chunks[0]._replace(
         features=np.array([0, 1], np.int32),
         row_ptr=np.array([0, 2, 4]),
         child=np.array([0, 1, 0, 1], np.int32),
         weight=np.array([-2.54, 0.5, 0.031, 0.0], np.float32),
     )
-    ensemble = build_ensemble([tree._replace(chunks=[second, None, None, None])], 3, 2, "int8")
-    np.testing.assert_allclose(ensemble.node_scale, [0, 0.02, 0.5 / 127, 0], rtol=1e-6)
+    ensemble = build_ensemble([tree._replace(chunks=[second, *[None] * 20])], 20, 2, "int8")
+    np.testing.assert_allclose(ensemble.node_scale, [0, 0.02, 0.5 / 127, *[0] * 18], rtol=1e-6)
     words = ensemble.sparse.tolist()
     stored = [(word & 255, np.uint8(word >> 8).view(np.int8)) for word in words]
     assert stored == [(0, -127), (1, 127), (0, 2), (1, 0)]
@@ -160,3 +161,15 @@ def test_bfloat16_rounds_to_nearest_and_ties_to_even():
     numbers = np.array([1.0, 1.00390625, 1.01171875, -1.00390625, 1.004], np.float32)
     back = (to_bfloat16(numbers).astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_array_equal(back, np.array([1.0, 1.0, 1.015625, -1.0, 1.0078125], np.float32))
+
+
+@pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
+def test_storing_weights_changes_nothing_else(weights):
+    _, ensemble = random_forest(3, n_trees=2, n_labels=50, n_features=70, arity=20)
+    stored = store_weights(ensemble, weights)
+    for name, before, after in zip(ensemble._fields, ensemble, stored, strict=True):
+        if name not in {"sparse", "dense", "node_scale"}:
+            assert before is after
+    assert len(stored.sparse) == len(ensemble.sparse)
+    assert len(stored.dense) == len(ensemble.dense)
+    assert np.count_nonzero(stored.dense) <= np.count_nonzero(ensemble.dense)

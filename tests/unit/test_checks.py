@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_store.build import CHILDREN_MAX, build_ensemble
+from model_store.build import build_ensemble
 from model_store.checks import FAULTS, check_version
-from model_store.ensemble import Tree, Weights
+from model_store.ensemble import LANES, Tree, Weights
 from model_store.errors import Corrupt
 from model_store.names import build_names
 from model_store.version import Draft, manifest_of
+from model_store.weights import CHILDREN_MAX
 from tests.small_models import small_draft
 
-LABEL_TREE = small_draft(n_labels=9, n_features=70, n_trees=2, arity=3, share=0.2)
+LABEL_TREE = small_draft(n_labels=9, n_features=70, n_trees=2, arity=9, share=0.2)
 DECISION_TREE = small_draft(3, kind="decision-tree", n_labels=6, n_features=64)
 INF = 0x7F800000
 
@@ -100,6 +101,7 @@ LABEL_FAULTS: list[tuple[int, str, Change]] = [
     (30, "sparse", infinite_word),
     (31, "dense", lambda dense: dense.view(np.uint32).__setitem__(0, 0x7F800001)),
     (32, "dense", put(15, 1.0)),
+    (32, "dense", put(-1, 1.0)),
 ]
 DECISION_FAULTS: list[tuple[int, str, Change]] = [
     (5, "node_label", put(-1, 0)),
@@ -204,7 +206,7 @@ def test_children_at_the_limit_of_words(weights: Weights, over: int) -> None:
         sparse_ptr=np.zeros(2, np.int64),
         sparse=e.sparse[:0],
         dense_ptr=np.zeros(2, np.int64),
-        dense=e.dense[:0],
+        dense=e.dense[-LANES:],
     )
     draft = dataclasses.replace(
         small, ensemble=ensemble, labels=build_names(map(str, range(n_children))), extra={}

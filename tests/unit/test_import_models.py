@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_store import build
+from model_store import weights as weights_module
 from model_store.errors import InvalidName
 from model_store.manifest import Manifest
 from model_store.names import name_of
@@ -80,7 +80,7 @@ def test_a_node_with_too_many_children_for_int8_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     foreign.save_pecos(tmp_path / "foreign")
-    monkeypatch.setitem(build.CHILDREN_MAX, "int8", 2)
+    monkeypatch.setitem(weights_module.CHILDREN_MAX, "int8", 2)
     store = Store(tmp_path / "store")
     fault = r"--weights int8: node \d+: expected at most 2 children for int8, found 3"
     with pytest.raises(BadParameter, match=fault):
