@@ -95,6 +95,20 @@ class Predictions(NamedTuple):
     costs: NDArray[np.int64]
 
 
+class _Plan(NamedTuple):
+    """What options mean for a model.
+
+    search  what the kernel takes between the rows and the buffers
+    """
+
+    kernel: Callable[..., None]
+    is_beam: bool
+    beam_width: int
+    top_r: int
+    search: tuple[Any, ...]
+    stop: NDArray[np.uint8] | None
+
+
 class Predictor:
     """Answers rows from one opened version. Safe to call from several threads at once."""
 
@@ -105,6 +119,7 @@ class Predictor:
         self._ensemble = model.ensemble
         self._lent = lend(model.ensemble, ENSEMBLE_KINDS)
         self._samples = (np.empty(0, model.ensemble.sparse.dtype), np.empty(0, model.ensemble.dense.dtype))
+        self._model = self._lent, *self._samples
         self._link = LINK_CODES[model.manifest.link]
         self._labels = model.labels
         self.n_labels = model.manifest.n_labels
@@ -113,6 +128,8 @@ class Predictor:
         self._widest = int(np.diff(model.ensemble.child_ptr).max())
         self._shape = BeamShape(model.ensemble)
         self._buffers = BufferPool(model.ensemble, self._shape)
+        options = PredictOptions()
+        self._last = options, self._plan(options)
 
     def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
         """Answer rows one after the other, on the calling thread.
@@ -214,45 +231,72 @@ class Predictor:
         return label
 
     def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
+        plan = self._plan_of(options)
         indptr, indices, values = _writeable(rows.indptr), _writeable(rows.indices), _writeable(rows.values)
+        arrays = indptr, indices, values
         n_rows = len(indptr) - 1
-        top_r = min(options.top_r, self.n_labels)
-        beam_width = min(options.beam_width, self._n_chunks)
-        kernel, own = _traversal(options)
-        block_rows = 0 if kernel is not beam_rows else self._block_rows(n_rows, beam_width, top_r)
-        need = Need(block_rows, _longest(indptr), beam_width, top_r)
         counts = np.empty(n_rows, np.int64)
-        labels = np.empty((n_rows, top_r), np.int32)
-        scores = np.empty((n_rows, top_r), np.float32)
+        labels = np.empty((n_rows, plan.top_r), np.int32)
+        scores = np.empty((n_rows, plan.top_r), np.float32)
         costs = np.empty((n_rows, 2), np.int64) if options.costs else _NOT_WANTED
-        mask = _ALL_ALLOWED if options.mask is None else options.mask
-        weight = _ALL_EQUAL if options.weights is None else options.weights.prepared
-        search = self._link, beam_width, top_r, mask, weight, *own
-        lent, samples, stop = self._lent, self._samples, options.stop
-
-        def answer(first: int, last: int) -> None:
-            buffers = self._buffers.take(need)
-            if stop is not None:
-                buffers.watch(stop)
-            part = lent, *samples, indptr, indices, values, first, last
-            kernel(*part, *search, *buffers.lent, counts, labels, scores, costs)
-            if stop is not None:
-                buffers.watch(buffers.work.stop)
-            self._buffers.give(buffers)
-
-        if threads == 1 or n_rows == 1:
-            answer(0, n_rows)
+        out = counts, labels, scores, costs
+        if n_rows == 1:
+            self._run(plan, 1, indptr.item(1) - indptr.item(0), arrays, 0, 1, out)
         else:
-            _in_parts(answer, n_rows, threads, block_rows)
-        is_exact = block_rows == 0 and not (stop is not None and stop[0])
+            block_rows, longest = self._block_rows(plan, n_rows), int(np.diff(indptr).max(initial=0))
+
+            def answer(first: int, last: int) -> None:
+                self._run(plan, block_rows, longest, arrays, first, last, out)
+
+            if threads == 1:
+                answer(0, n_rows)
+            else:
+                _in_parts(answer, n_rows, threads, block_rows)
+        is_exact = not plan.is_beam and not (plan.stop is not None and plan.stop[0])
         return _gather(counts, labels, scores, is_exact, costs)
 
-    def _block_rows(self, n_rows: int, beam_width: int, top_r: int) -> int:
+    def _plan_of(self, options: PredictOptions) -> _Plan:
+        """Return what the options mean here; the same as for the call before if they are the same object."""
+        last, plan = self._last
+        if last is not options:
+            plan = self._plan(options)
+            self._last = options, plan
+        return plan
+
+    def _plan(self, options: PredictOptions) -> _Plan:
+        beam_width, top_r = min(options.beam_width, self._n_chunks), min(options.top_r, self.n_labels)
+        mask = _ALL_ALLOWED if options.mask is None else options.mask
+        weight = _ALL_EQUAL if options.weights is None else options.weights.prepared
+        kernel, own = _traversal(options)
+        search = self._link, beam_width, top_r, mask, weight, *own
+        return _Plan(kernel, kernel is beam_rows, beam_width, top_r, search, options.stop)
+
+    def _run(
+        self,
+        plan: _Plan,
+        block_rows: int,
+        longest: int,
+        arrays: tuple[NDArray[Any], ...],
+        first: int,
+        last: int,
+        out: tuple[NDArray[Any], ...],
+    ) -> None:
+        """Answer rows first .. last - 1, of at most `longest` features, on this thread."""
+        need = Need(block_rows if plan.is_beam else 0, longest, plan.beam_width, plan.top_r)
+        buffers = self._buffers.take(need)
+        if plan.stop is not None:
+            buffers.watch(plan.stop)
+        plan.kernel(*self._model, *arrays, first, last, *plan.search, *buffers.lent, *out)
+        if plan.stop is not None:
+            buffers.watch(buffers.work.stop)
+        self._buffers.give(buffers)
+
+    def _block_rows(self, plan: _Plan, n_rows: int) -> int:
         """Return how many rows beam search is to take through the chunks together."""
         if n_rows < _BLOCK_ROWS_MIN:
             return 1
-        in_entries = _BLOCK_ENTRIES_MAX // (self._shape.n_trees * max(beam_width, top_r))
-        return max(1, min(n_rows, in_entries, self._shape.rows_at_once(beam_width)))
+        in_entries = _BLOCK_ENTRIES_MAX // (self._shape.n_trees * max(plan.beam_width, plan.top_r))
+        return max(1, min(n_rows, in_entries, self._shape.rows_at_once(plan.beam_width)))
 
 
 def _traversal(options: PredictOptions) -> tuple[Callable[..., None], tuple[NDArray[np.float32], ...]]:
@@ -263,11 +307,6 @@ def _traversal(options: PredictOptions) -> tuple[Callable[..., None], tuple[NDAr
             thresholds = NodeThresholds(_log(np.array([thresholds], np.float32)))
         return threshold_rows, (thresholds.log,)
     return (best_first_rows if options.exact else beam_rows), ()
-
-
-def _longest(indptr: NDArray[np.int64]) -> int:
-    """Return the most features of a row."""
-    return int(indptr[1] - indptr[0]) if len(indptr) == 2 else int(np.diff(indptr).max(initial=0))
 
 
 def _in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int, block_rows: int) -> None:
