@@ -14,6 +14,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from multiprocessing.process import BaseProcess
 from types import FrameType
@@ -29,6 +30,10 @@ from service.settings import Settings
 BACKLOG = 2048
 RESTART_SECONDS = 1.0
 """A worker that died is started again after this pause, so that one that cannot live costs little."""
+
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter from others: the event loop waits for it at each read and write
+while batches are answered. The default, ten times as long, is a good part of a block's whole time."""
 
 GRACE_SECONDS = 5.0
 """Given to workers to end beyond what the settings give to requests; then they are killed."""
@@ -71,6 +76,7 @@ class _Server(uvicorn.Server):
         self._drain_seconds = settings.drain_seconds
         self._parent = parent
         self._stop_at = math.inf
+        sys.setswitchinterval(SWITCH_SECONDS)
         super().__init__(
             uvicorn.Config(
                 self._app,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from typing import NamedTuple, cast
 
 from service.api.answers import explain_labels, name_labels
 from service.api.lines import Block
@@ -15,6 +16,7 @@ from service.api.streams import Answered
 from service.api.wire import dump_line
 from service.errors import BadInput, LimitExceeded
 from service.features import Featurizer
+from service.features.plain_lines import read_plain_lines
 from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
 from service.settings import Limits
@@ -24,21 +26,54 @@ def answer_block(
     block: Block, served: Served, options: PredictOptions, limits: Limits, *, explain: bool = False
 ) -> Answered:
     """Return an answer line for each line of a block: a prediction, explained or not, or the line's error."""
-    lines = [_parse(line, limits) for line in block.lines]
-    rows, faults = _to_rows([line.instance for line in lines if isinstance(line, Line)], served.featurizer)
+    rows, lines = _read(block.lines, served.featurizer, limits)
     epoch = served.thresholds.epoch
     options = with_present_thresholds(options, served)
     found = served.predictor.predict_batch(rows, options, 1)
     explanations = explain_labels(found, rows, served) if explain else None
     predictions = iter(name_labels(found, served.ids.of(found, options, epoch), served, explanations))
-    next_fault = iter(faults)
     answers = []
-    for number, line in zip(count(block.first), lines, strict=False):
-        fault = next(next_fault) if isinstance(line, Line) else line
-        identity = line.identity if isinstance(line, Line) else None
+    for number, (identity, fault) in zip(count(block.first), lines, strict=False):
         answer = next(predictions) if fault is None else {"error": {**describe_error(fault), "line": number}}
         answers.append(answer if identity is None else {"id": identity, **answer})
     return Answered(b"".join(map(dump_line, answers)), rows.n_rows, len(lines) - rows.n_rows)
+
+
+class _Said(NamedTuple):
+    """What a line says besides its row: the identity to repeat, or why it has no row."""
+
+    identity: str | int | None
+    fault: BadInput | None
+
+
+_NOTHING = _Said(None, None)
+
+
+def _read(
+    lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits
+) -> tuple[SparseRows, list[_Said]]:
+    """Return the rows of the lines that have one, and what each line says."""
+    plain = _plain_rows(lines, featurizer, limits)
+    if plain is not None:
+        return plain, [_NOTHING] * len(lines)
+    parsed = [_parse(line, limits) for line in lines]
+    rows, faults = _to_rows([line.instance for line in parsed if isinstance(line, Line)], featurizer)
+    next_fault = iter(faults)
+    return rows, [
+        _Said(line.identity, next(next_fault)) if isinstance(line, Line) else _Said(None, line)
+        for line in parsed
+    ]
+
+
+def _plain_rows(lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits) -> SparseRows | None:
+    """Return the rows of lines that are all sparse instances, nothing else and right; None if one is not."""
+    arrays = None
+    if None not in lines:
+        arrays = read_plain_lines(cast(Sequence[bytes], lines), limits.features_max)
+    try:
+        return None if arrays is None else featurizer.transform_csr(*arrays)
+    except BadInput:
+        return None
 
 
 def _parse(line: bytes | None, limits: Limits) -> Line | BadInput:

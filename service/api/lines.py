@@ -103,10 +103,16 @@ class LineReader:
 
     def _split(self, chunk: bytes) -> None:
         """Append the lines that `chunk` ends; keep what it begins."""
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            self._keep(end)
-            self._end_line()
+        first, *whole = chunk.split(b"\n")
+        self._keep(first)
+        if not whole:
+            return
+        self._end_line()
+        rest = whole.pop()
+        most = self._limits.line_bytes_max
+        lines = [line if len(line) <= most else None for line in whole]
+        self._waiting += lines
+        self._bytes += sum(map(_size, lines))
         self._keep(rest)
 
     def _keep(self, part: bytes) -> None:

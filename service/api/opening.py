@@ -14,6 +14,7 @@ from service.api.predict import answer_query
 from service.api.served import Served
 from service.errors import BadInstance
 from service.features import feature_names, load_featurizer
+from service.features.plain_lines import read_plain_lines
 from service.inference.predictors import make_predictor
 
 
@@ -42,7 +43,11 @@ def serve_model(model: Model, learning: Learning | None = None) -> Served:
 
 
 def _warm_up(served: Served) -> None:
-    """Answer one instance of each kind that the model takes: plain, with lists of labels, explained."""
+    """Answer one instance of each kind that the model takes: plain, with lists of labels, explained.
+
+    Lines of a batch are read by a kernel of their own.
+    """
+    read_plain_lines([b"{}"], 1)
     label = name_of(served.labels, 0)
     ways = Options(), Options(allow_labels=[label]), Options(deny_labels=[label]), Options(explain=True)
     for instance in (TextInstance("warm up"), RawInstance([0], [1.0]), NamedInstance({"warm": 1.0})):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -56,28 +54,31 @@ class PredictRoutes(NamedTuple):
         """Answer a predict request."""
         body = await read_body(request, self.limits)
         query = parse_predict(body, self.limits)
-        with _stop_after(query.options.deadline_ms) as stop:
-            served = await find_served(request, self.live)
-            if is_short(query, served):
-                answer = answer_query(query, served)
-            else:
-                answer = await self.work.run(answer_query, query, served, stop)
+        began = asyncio.get_running_loop().time()
+        served = await find_served(request, self.live)
+        if is_short(query, served):
+            answer = answer_query(query, served)
+        else:
+            answer = await self._answer_in_thread(query, served, began)
         self.metrics.record_rows(served.name, len(query.instances))
         return json_response(answer)
 
+    async def _answer_in_thread(self, query: PredictQuery, served: Served, began: float) -> PredictAnswer:
+        """Answer a request that is long or has a deadline, which counts from `began`, the event loop's time.
 
-@contextlib.contextmanager
-def _stop_after(milliseconds: int | None) -> Iterator[NDArray[np.uint8] | None]:
-    """Yield the flag, uint8[1], that the event loop sets after so long; None without a deadline."""
-    if milliseconds is None:
-        yield None
-        return
-    stop = np.zeros(1, np.uint8)
-    strike = asyncio.get_running_loop().call_later(milliseconds / 1000, stop.fill, 1)
-    try:
-        yield stop
-    finally:
-        strike.cancel()
+        When nobody waits for the answer any more, its search is stopped, and so its thread is free.
+        """
+        stop = np.zeros(1, np.uint8)
+        deadline_ms = query.options.deadline_ms
+        strike = None
+        if deadline_ms is not None:
+            strike = asyncio.get_running_loop().call_at(began + deadline_ms / 1000, stop.fill, 1)
+        try:
+            return await self.work.run(answer_query, query, served, stop)
+        finally:
+            stop.fill(1)
+            if strike is not None:
+                strike.cancel()
 
 
 def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | None = None) -> PredictAnswer:

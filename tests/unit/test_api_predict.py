@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -167,6 +168,27 @@ def test_a_deadline_that_has_struck_says_so(in_process: Run, monkeypatch: pytest
     body = {"instances": [RAW], "exact": True, "deadline_ms": 1}
     (prediction,) = in_process(post("/v1/models/raw/predict", body)).json()["predictions"]
     assert (prediction["labels"], prediction["exact"]) == ([], False)
+
+
+def test_a_search_that_nobody_waits_for_is_stopped(
+    shared_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is given up after a while; its thread sees the flag, and answers the next request."""
+    stopped = threading.Event()
+
+    def search(query: PredictQuery, served: Any, stop: Any) -> Any:
+        while not stop[0]:
+            time.sleep(0.001)
+        stopped.set()
+
+    async def main() -> httpx.Response:
+        limits = {"request_seconds_max": 0.1, "threads_max": 1}
+        async with serving(settings_of(shared_store, **limits)) as (_, client):
+            monkeypatch.setattr("service.api.predict.answer_query", search)
+            return await post("/v1/models/raw/predict", {"instances": [RAW], "exact": True})(client)
+
+    assert_problem(asyncio.run(main()), 503, "timed-out")
+    assert stopped.wait(10)
 
 
 def test_every_kind_of_instance_in_one_request(in_process: Run) -> None:
