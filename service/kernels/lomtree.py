@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.jit import inlined, kernel
+from model_store.jit import borrowing_inlined as inlined
+from model_store.jit import borrowing_kernel as kernel
 from service.kernels.lomtree_tables import Pool, find, insert, make_pool, release
 
 Integer = int | np.int64
@@ -155,7 +156,8 @@ def _set_leaf(tree: OnlineTree, node: Integer, parent: Integer) -> None:
     tree.most_label[node] = tree.most_label[parent]
     tree.score[node] = 0.0
     tree.n_scored[node] = 0
-    tree.bias[node] = 0
+    tree.bias[node, WEIGHT] = 0.0
+    tree.bias[node, SQUARES] = 0.0
     tree.norm[node] = 0.0
     tree.n_trained[node] = 0
 

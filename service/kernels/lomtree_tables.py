@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from model_store.jit import inlined, kernel
+from model_store.jit import borrowing_inlined as inlined
+from model_store.jit import borrowing_kernel as kernel
 
 Integer = int | np.int64
 
@@ -135,7 +136,8 @@ def _widen(pool: Pool, table: Integer) -> bool:
                 while pool.key[start + at] != _NONE:
                     at = (at + 1) & mask
                 pool.key[start + at] = key
-                pool.value[start + at] = pool.value[slot]
+                for i in range(pool.value.shape[1]):
+                    pool.value[start + at, i] = pool.value[slot, i]
         _give_block(pool, old_start, old_bits)
     pool.start[table] = start
     pool.bits[table] = bits
@@ -159,7 +161,8 @@ def insert(pool: Pool, table: Integer, key: Integer) -> Any:
     while pool.key[start + at] != _NONE:
         at = (at + 1) & mask
     pool.key[start + at] = key
-    pool.value[start + at] = 0
+    for i in range(pool.value.shape[1]):
+        pool.value[start + at, i] = 0.0
     pool.used[table] += 1
     return start + at
 
