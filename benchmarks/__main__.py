@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import growth, http, latency, quality, server, threads, training
+from benchmarks import feedback, growth, http, latency, quality, server, threads, training
 from benchmarks.data import prepare
 from benchmarks.runs import Settings
 from benchmarks.systems import SYSTEMS, installed
@@ -17,6 +17,7 @@ TABLES = {
     "quality": quality.run,
     "latency": latency.run,
     "threads": threads.run,
+    "feedback": feedback.run,
     "http": http.run,
     "growth": growth.run,
     "start": server.start,

@@ -39,7 +39,7 @@ BATCH_ROWS = 20_000
 def run(settings: Settings) -> None:
     for data in settings.data:
         trained(OURS, data, settings.threads)
-        instances, rows = _instances(data)
+        instances, rows = instances_of(data)
         with served(store_of(data.work, 1), 1) as (pid, _, port):
             note(f"{data.name}: single requests")
             _single(settings, data, (pid, port), instances)
@@ -47,7 +47,7 @@ def run(settings: Settings) -> None:
             _batch(settings, data, port, instances, rows)
 
 
-def _instances(data: Prepared) -> tuple[list[dict[str, list[float]]], SparseRows]:
+def instances_of(data: Prepared) -> tuple[list[dict[str, list[float]]], SparseRows]:
     """Return the rows of the test file, as instances of requests and as they are."""
     matrix = sp.load_npz(data.work / "test.rows.npz").tocsr()
     matrix.sort_indices()

@@ -28,7 +28,8 @@ CHECKPOINTS_MAX = 32
 """Checkpoints that are kept of a version: the oldest go first."""
 
 LOGGED_CHECKPOINTS = 3
-"""The log reaches back to this checkpoint, counted from the newest: to every epoch since, one can restore."""
+"""The log reaches back to this regular checkpoint (KEPT), counted from the newest, or to the oldest of all: one
+can restore every epoch since."""
 
 
 FORGOTTEN_MAX = 2000
@@ -155,16 +156,13 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     """Keep the state of the head's epoch as a checkpoint, and forget what is too old to be kept."""
     values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
     connection.execute(_insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)})
-    query = select(CHECKPOINTS.c.epoch).where(CHECKPOINTS.c.version_id == head.id)
-    epochs = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc())).scalars().all()
-    if len(epochs) > CHECKPOINTS_MAX:
-        oldest = epochs[CHECKPOINTS_MAX - 1]
-        connection.execute(
-            delete(CHECKPOINTS).where(CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest)
-        )
-    if len(epochs) > LOGGED_CHECKPOINTS:
-        logged = epochs[LOGGED_CHECKPOINTS - 1]
-        connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
+    there = checkpoints(connection, head)
+    oldest = there[:CHECKPOINTS_MAX][-1].epoch
+    regular = [one.epoch for one in there if one.kind == KEPT]
+    logged = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
+    old = CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest
+    connection.execute(delete(CHECKPOINTS).where(*old))
+    connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
 
 
 def add_events(connection: Connection, keys: list[bytes], day: int) -> set[bytes]:
