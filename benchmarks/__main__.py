@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import feedback, growth, http, latency, quality, server, threads, training
+from benchmarks import feedback, growth, http, latency, quality, server, threads, thresholds, training
 from benchmarks.data import prepare
 from benchmarks.runs import Settings
 from benchmarks.systems import SYSTEMS, installed
-from model_store.build import CHILDREN_MAX
+from model_store.weights import CHILDREN_MAX
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLES = {
@@ -20,6 +20,7 @@ TABLES = {
     "feedback": feedback.run,
     "http": http.run,
     "growth": growth.run,
+    "thresholds": thresholds.run,
     "start": server.start,
     "memory": server.memory,
 }
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--without-peers", action="store_true")
     parser.add_argument("--labels", nargs="+", type=int, default=growth.SIZES, help="sizes of `growth`")
     parser.add_argument("--weights", choices=CHILDREN_MAX, default="float32", help="weights of `growth`")
+    parser.add_argument("--trainers", nargs="+", default=["label-tree"], help="trainers of `thresholds`")
     given = parser.parse_args()
     unknown = [table for table in given.tables if table not in TABLES]
     if unknown:
@@ -47,7 +49,9 @@ def main() -> None:
         systems = installed(systems)
     data = [] if WITHOUT_DATA.issuperset(tables) else [prepare(path, given.out) for path in given.data]
     given.out.mkdir(parents=True, exist_ok=True)
-    settings = Settings(data, given.out, given.threads, given.repeats, systems, given.labels, given.weights)
+    settings = Settings(
+        data, given.out, given.threads, given.repeats, systems, given.labels, given.weights, given.trainers
+    )
     for table in tables:
         TABLES[table](settings)
 

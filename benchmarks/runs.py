@@ -31,6 +31,7 @@ class Settings:
     systems: Sequence[System]
     labels: Sequence[int]
     weights: Weights
+    trainers: Sequence[str]
     command: str = field(default_factory=lambda: shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]))
 
 

@@ -1,0 +1,178 @@
+"""Thresholds for macro-F: F-measures on test rows, milliseconds a row and nodes visited, by method.
+
+A table as plt-fmeasure.txt has it (tables 2 and 4): a model of 80% of the training rows, thresholds tuned on
+the other 20%, start values too. Fixed 0.5 and the first five labels stand beside them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from benchmarks.data import Prepared
+from benchmarks.runs import Settings, note, show
+from model_store.store import Store
+from model_store.version import Model
+from service.evaluation import EmptyConvention, FMeasures, f_measures
+from service.inference.parts import part_of, predict_all
+from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
+from service.inference.predictors import AnyPredictor, make_predictor
+from service.labelled import Labelled, read_labelled
+from service.rows import SparseRows
+from service.thresholds.tuned import METHODS
+from service.tuning import TuneRequest, tune
+from service.workflows import TrainRequest, train_and_publish
+
+SHARE = 0.8
+CUT = 5
+CONVENTIONS: tuple[EmptyConvention, ...] = ("one", "zero")
+_COUNTED_ROWS = 300
+_COLUMNS = (
+    "",
+    "valid macro-F",
+    "macro-F",
+    "micro-F",
+    "instance-F",
+    "labels a row",
+    "ms a row",
+    "nodes a row",
+)
+
+
+class Line(NamedTuple):
+    """A method: what it predicts with, and its F-measures on the validation and the test rows."""
+
+    name: str
+    options: PredictOptions
+    validation: FMeasures
+    test: FMeasures
+
+
+def run(settings: Settings) -> None:
+    for data in settings.data:
+        for trainer in settings.trainers:
+            model = _model(data, trainer, settings.threads)
+            for empty in CONVENTIONS:
+                rows = [_cells(model, line, data, settings) for line in _lines(model, data, empty, settings)]
+                title = (
+                    f"{data.name}, {trainer}, empty labels count {empty}; tuned on {1 - SHARE:.0%} of "
+                    f"{data.n_rows:,} training rows, {data.n_labels:,} labels; percent of the test rows"
+                )
+                show(settings, title, _COLUMNS, rows)
+
+
+def _split(data: Prepared) -> Path:
+    """Return the directory of the parts of a data set, written if they are not there."""
+    work = data.work / "thresholds"
+    if not (work / "ready").exists():
+        work.mkdir(exist_ok=True)
+        rows = sp.load_npz(data.work / "train.rows.npz").tocsr()
+        labels = sp.load_npz(data.work / "train.labels.npz").tocsr()
+        order = np.random.default_rng(0).permutation(rows.shape[0])
+        cut = int(SHARE * len(order))
+        for part, chosen in (("train", np.sort(order[:cut])), ("valid", order[cut:])):
+            sp.save_npz(work / f"{part}.X.npz", rows[chosen])
+            sp.save_npz(work / f"{part}.Y.npz", labels[chosen])
+        sp.save_npz(work / "test.X.npz", sp.load_npz(data.work / "test.rows.npz"))
+        sp.save_npz(work / "test.Y.npz", sp.load_npz(data.work / "test.labels.npz"))
+        (work / "ready").touch()
+    return work
+
+
+def _model(data: Prepared, trainer: str, threads: int) -> Model:
+    """Return the model of the larger part, trained if it is not there."""
+    work = _split(data)
+    store = Store(work / "store")
+    if trainer not in {info.name for info in store.models()}:
+        note(f"{data.name}: {trainer} trains")
+        train_and_publish(store, trainer, TrainRequest(trainer, work / "train.X.npz", threads=threads))
+    return store.open(trainer, "latest")
+
+
+def _quiet(phase: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def _lines(model: Model, data: Prepared, empty: EmptyConvention, settings: Settings) -> Iterator[Line]:
+    """Yield the fixed rules and every method."""
+    work, predictor = _split(data), make_predictor(model)
+    files = work / "valid.X.npz", work / "test.X.npz"
+    parts = [read_labelled(model, file, _quiet) for file in files]
+    fixed = {
+        "fixed 0.5": PredictOptions(threshold=0.5, top_r=model.manifest.n_labels),
+        f"first {CUT}": PredictOptions(top_r=CUT, exact=True),
+    }
+    for name, options in fixed.items():
+        yield Line(name, options, *(_f(predictor, part, options, empty, settings.threads) for part in parts))
+    note(f"{data.name}: tuning")
+    for outcome in tune(model, TuneRequest(METHODS, *files, empty, threads=settings.threads), _quiet):
+        tuned = outcome.tuned
+        prepared = predictor.node_thresholds(tuned.thresholds)
+        name = tuned.method
+        if name == "ofo":
+            name = f"ofo (a = {tuned.start.a:g}, b = {tuned.start.b:g})"
+        assert outcome.test is not None
+        options = PredictOptions(threshold=prepared, top_r=model.manifest.n_labels)
+        yield Line(name, options, outcome.validation, outcome.test)
+
+
+def _f(
+    predictor: AnyPredictor, part: Labelled, options: PredictOptions, empty: EmptyConvention, threads: int
+) -> FMeasures:
+    return f_measures(*_decide(predictor, part.rows, options, threads), part.labels, empty=empty)
+
+
+def _decide(
+    predictor: AnyPredictor, rows: SparseRows, options: PredictOptions, threads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    if options.threshold is not None:
+        return predict_all(predictor, rows, options.threshold, threads, lambda done: None)
+    found = predictor.predict_batch(rows, options, threads)
+    return found.ptr, found.labels
+
+
+def _cells(model: Model, line: Line, data: Prepared, settings: Settings) -> tuple[str, ...]:
+    """Return a line of the table; a batch on one thread is timed, the fastest of the repeats counts."""
+    predictor = make_predictor(model)
+    rows = read_labelled(model, _split(data) / "test.X.npz", _quiet).rows
+    seconds = []
+    for _ in range(settings.repeats):
+        start = time.perf_counter()
+        ptr, _ = _decide(predictor, rows, line.options, 1)
+        seconds.append(time.perf_counter() - start)
+    return (
+        line.name,
+        f"{line.validation.macro_f:.1f}",
+        f"{line.test.macro_f:.1f}",
+        f"{line.test.micro_f:.1f}",
+        f"{line.test.instance_f:.1f}",
+        f"{ptr[-1] / rows.n_rows:.1f}",
+        f"{1000 * min(seconds) / rows.n_rows:.3f}",
+        _nodes(predictor, rows, line.options),
+    )
+
+
+def _nodes(predictor: AnyPredictor, rows: SparseRows, options: PredictOptions) -> str:
+    """Return how many nodes a row has scored, an inner product each: those that the engine stamped.
+
+    The mean of some rows. Of decision trees nothing is said: thresholds change nothing about their nodes.
+    """
+    if not isinstance(predictor, Predictor):
+        return "-"
+    if isinstance(options.threshold, float):
+        n_labels = predictor.n_labels
+        thresholds = np.full(n_labels, options.threshold, np.float32)
+        options = options._replace(threshold=predictor.node_thresholds(thresholds))
+    assert options.exact or isinstance(options.threshold, NodeThresholds)
+    n_rows = min(_COUNTED_ROWS, rows.n_rows)
+    total = 0
+    for i in range(n_rows):
+        predictor.predict(part_of(rows, i, i + 1), options)
+        queue = predictor._buffers._queues[-1].owned
+        total += np.count_nonzero(queue.node_stamp == queue.stamp[0]) - predictor._ensemble.child_ptr[0]
+    return f"{total / n_rows:,.0f}"
