@@ -1,0 +1,254 @@
+"""What every trainer of the registry promises.
+
+It trains, publishes, verifies, serves and explains, alike for a seed on any number of threads, and has an
+answer to every data set, be it a clear error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model_store.store import Store
+from model_store.version import Draft, Model, manifest_of
+from service.errors import BadInput
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.trainers import Trained, estimate, parse_parameters, train
+from service.trainers.registry import TRAINERS
+from service.workflows import TrainRequest, evaluate, train_and_publish
+from tests.conftest import serving, settings_of
+from tests.oracles.problems import to_labels, to_rows
+from tests.small_models import small_draft
+
+N_FEATURES = 40
+N_LABELS = 6
+FEW = {"trees": 3, "epochs": 3, "passes": 2}
+"""Parameters that make a training short, for trainers that have them."""
+
+every_trainer = pytest.mark.parametrize("name", list(TRAINERS))
+
+
+def items_of(name: str, **changes: Any) -> list[str]:
+    """Short parameters of a trainer, and changes of those that it has."""
+    known = {field.name for field in dataclasses.fields(TRAINERS[name].parameters)}
+    return [f"{key}={value}" for key, value in {**FEW, **changes}.items() if key in known]
+
+
+def learnable(n_rows: int = 120, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Rows whose label says which six features they have most of; (float64[n, D], labels bool[n, K])."""
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, N_LABELS, n_rows)
+    x = (rng.random((n_rows, N_FEATURES)) < 0.1) * rng.random((n_rows, N_FEATURES))
+    for row, own in enumerate(label):
+        x[row, 6 * own : 6 * own + 6] += rng.random(6) < 0.8
+    return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-9), np.eye(N_LABELS, dtype=bool)[label]
+
+
+def trained_on(name: str, x: Any, y: Any, seed: int = 1, threads: int = 1, **changes: Any) -> Trained:
+    parameters = parse_parameters(name, items_of(name, **changes))
+    return train(name, parameters, to_rows(np.asarray(x)), to_labels(np.asarray(y)), seed, threads)
+
+
+def model_of(trained: Trained, n_labels: int, n_features: int) -> Model:
+    """The trained ensemble as a checked model that was not stored."""
+    base = small_draft(n_labels=n_labels)
+    draft: Draft = dataclasses.replace(
+        base,
+        kind=trained.kind,
+        link=trained.link,
+        weights=trained.weights,
+        ensemble=trained.ensemble,
+        n_features=n_features,
+        extra=trained.extra,
+    )
+    return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+
+
+def write_file(path: Path, x: np.ndarray, y: np.ndarray) -> Path:
+    lines = [f"{len(x)} {x.shape[1]} {y.shape[1]}"]
+    for row, labels in zip(x, y, strict=True):
+        pairs = " ".join(f"{f}:{row[f]:.6f}" for f in np.flatnonzero(row))
+        lines.append(f"{','.join(map(str, np.flatnonzero(labels)))} {pairs}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A model of every trainer, by the trainer's name."""
+    root = tmp_path_factory.mktemp("trained")
+    data = write_file(root / "train.txt", *learnable())
+    valid = write_file(root / "valid.txt", *learnable(40, seed=4))
+    store = Store(root / "store")
+    for name in TRAINERS:
+        request = TrainRequest(name, data, valid, items_of(name), seed=2, threads=2)
+        report = train_and_publish(store, name, request)
+        assert (report.version, report.trainer) == (1, name)
+        assert report.metrics["P@1"] > 50, name
+    return store
+
+
+@every_trainer
+def test_what_it_publishes_is_verified_and_evaluated(store: Store, name: str, tmp_path: Path) -> None:
+    store.verify(name, 1)
+    model = store.open(name)
+    assert model.manifest.trainer.name == name
+    assert set(items_of(name)) <= {
+        f"{key}={value}" for key, value in model.manifest.trainer.parameters.items()
+    }
+    report = evaluate(model, write_file(tmp_path / "test.txt", *learnable(40, seed=5)))
+    assert report["P@1"] > 50
+    assert model.manifest.metrics.keys() >= {"P@1", "nDCG@5", "PSP@3"}
+
+
+def test_they_are_served_with_thresholds_and_explanations(store: Store) -> None:
+    x, y = learnable(8, seed=6)
+    instances = [{"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()} for row in x]
+    asked: dict[str, Any] = {"instances": instances, "top_r": N_LABELS}
+
+    async def ask() -> dict[str, list[Any]]:
+        answers = {}
+        async with serving(settings_of(store.root)) as (_, client):
+            for name in TRAINERS:
+                path = f"/v1/models/{name}/predict"
+                ways = [asked, {**asked, "top_r": 2}, {**asked, "threshold": 0.3}, {**asked, "explain": True}]
+                responses = [await client.post(path, json=body) for body in ways]
+                assert [response.status_code for response in responses] == [200] * 4, responses
+                answers[name] = [response.json()["predictions"] for response in responses]
+        return answers
+
+    for name, (full, two, passing, explained) in asyncio.run(ask()).items():
+        right = 0
+        for i, truth in enumerate(y):
+            labels = full[i]["labels"]
+            scores = [label["score"] for label in labels]
+            assert scores == sorted(scores, reverse=True), name
+            assert all(0 <= score <= 1 for score in scores), name
+            right += bool(labels) and bool(truth[labels[0]["id"]])
+            assert two[i]["labels"] == labels[:2], name
+            best = [label for label in labels if label["score"] >= 0.3]
+            assert passing[i]["labels"] == best, name
+            for label in explained[i]["labels"]:
+                why = label.pop("explanation")
+                assert why.get("trees") or why.get("leaves"), name
+            assert explained[i]["labels"] == labels, name
+        assert right >= 5, name
+
+
+def bits_of(trained: Trained) -> dict[str, bytes]:
+    arrays = {**trained.ensemble._asdict(), **trained.extra}
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+@every_trainer
+def test_a_seed_gives_the_same_bits_on_any_number_of_threads(name: str) -> None:
+    x, y = learnable(80)
+    first = trained_on(name, x, y, seed=7)
+    for threads in (1, 2):
+        again = trained_on(name, x, y, seed=7, threads=threads)
+        assert bits_of(again) == bits_of(first)
+        assert again.report == first.report
+    assert first.n_nonzeros >= 0
+    assert first.kind == ("label-tree" if first.ensemble.label_leaf.size else "decision-tree")
+
+
+ODD_DATA: dict[str, tuple[Any, Any]] = {
+    "rows without labels": (np.eye(8), np.eye(8)[:, :3]),
+    "rows without features": (np.eye(8) * (np.arange(8) % 2), np.eye(2)[[0, 0, 0, 0, 1, 1, 1, 1]]),
+    "only rows without features": (np.zeros((6, 5)), np.eye(6)),
+    "duplicate rows": (np.ones((9, 4)), np.eye(9)[:, :4] + np.eye(9)[::-1, :4]),
+    "a label never seen": (np.eye(9), np.hstack([np.eye(9), np.zeros((9, 3))])),
+    "one label only": (np.eye(6), np.ones((6, 1))),
+    "one row": (np.ones((1, 3)), np.ones((1, 2))),
+    "more children than rows": (np.eye(3), np.eye(3)),
+    "every label on every row": (np.eye(7), np.ones((7, 5))),
+    "huge values": (np.eye(6) * 1e30, np.eye(6)),
+}
+
+
+@every_trainer
+@pytest.mark.parametrize("case", ODD_DATA)
+def test_odd_data_give_a_model_or_a_clear_error(name: str, case: str) -> None:
+    x, y = np.asarray(ODD_DATA[case][0], float), np.asarray(ODD_DATA[case][1]) > 0
+    try:
+        trained = trained_on(name, x, y, arity=4)
+    except BadInput as error:
+        assert "expected" in str(error)
+        assert "found" in str(error)
+        return
+    predictor = make_predictor(model_of(trained, y.shape[1], x.shape[1]))
+    found = predictor.predict(to_rows(x), PredictOptions(top_r=3))
+    assert np.isfinite(found.scores).all()
+    assert ((found.scores >= 0) & (found.scores <= 1)).all()
+    unseen = np.flatnonzero(~y.any(axis=0))
+    for first, last in itertools.pairwise(found.ptr):
+        certain = found.labels[first:last][found.scores[first:last] > 0.5]
+        assert not np.isin(unseen, certain).any(), "a label that no row carries is never likely"
+
+
+def test_a_tree_of_fewer_nodes_than_children_is_a_leaf() -> None:
+    for name in TRAINERS:
+        if "max_nodes=2" in (items := items_of(name, arity=4, max_nodes=2)):
+            try:
+                trained = trained_on(name, *learnable(60), arity=4, max_nodes=2)
+            except BadInput as error:
+                assert "expected" in str(error)
+            else:
+                assert len(trained.ensemble.parent) == trained.ensemble.child_ptr[0], items
+
+
+@every_trainer
+def test_what_cannot_be_trained_on_is_refused(name: str) -> None:
+    parameters = parse_parameters(name, items_of(name))
+    rows, nothing = to_rows(np.eye(4)), to_labels(np.zeros((4, 3), bool))
+    for labels in (nothing, to_labels(np.ones((3, 2), bool))):
+        with pytest.raises(BadInput, match=r"expected.*found"):
+            train(name, parameters, rows, labels)
+    with pytest.raises(BadInput, match=r"expected.*found"):
+        parse_parameters(name, ["no_such_parameter=1"])
+    for field in dataclasses.fields(TRAINERS[name].parameters):
+        with pytest.raises(BadInput, match=f"{field.name}: expected"):
+            parse_parameters(name, [f"{field.name}=nan"])
+        with pytest.raises(BadInput, match=f"{field.name}: expected"):
+            parse_parameters(name, [f"{field.name}=-1e30"])
+
+
+@every_trainer
+def test_values_that_are_no_numbers_never_reach_it(name: str, tmp_path: Path) -> None:
+    for bad in ("nan", "inf", "1e999"):
+        file = tmp_path / "bad.txt"
+        file.write_text(f"2 3 2\n0 0:1 1:{bad}\n1 2:1\n")
+        with pytest.raises(BadInput, match=r"expected.*found"):
+            train_and_publish(Store(tmp_path / "store"), "bad", TrainRequest(name, file))
+    assert Store(tmp_path / "store").models() == []
+
+
+@every_trainer
+def test_its_estimate_is_a_bound(name: str) -> None:
+    x, y = learnable(80)
+    parameters = parse_parameters(name, items_of(name))
+    found = estimate(name, parameters, to_rows(x), to_labels(y), 1)
+    assert found.keys() == {"nonzeros_bound", "bytes_bound", "ratio_to_ovr", "alpha_per_depth"}
+    assert found["nonzeros_bound"] >= trained_on(name, x, y).n_nonzeros
+
+
+@every_trainer
+def test_an_interrupt_ends_it(name: str) -> None:
+    x, y = learnable(80)
+    parameters = parse_parameters(name, items_of(name))
+    n_threads = threading.active_count()
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(name, parameters, to_rows(x), to_labels(y), 1, 2, interrupt)
+    assert threading.active_count() == n_threads
