@@ -176,7 +176,7 @@ def _step_nag(problem: Problem, regressors: Regressors, i: Integer, rate: float,
         for m in range(n_children):
             gradient = regressors.steps[m] * value / np.float32(scale)
             regressors.squares[f, m] += gradient * gradient
-            if gradient != 0:
+            if regressors.squares[f, m] > 0:
                 moved = np.float32(rate * gradient / np.sqrt(np.float64(regressors.squares[f, m])) / scale)
                 regressors.weights[f, m] += moved
                 regressors.margins[m] += moved * value

@@ -27,6 +27,9 @@ from service.trainers.work import Crew, Progress
 
 STAGE = "trees"
 
+NODES_LEAST, NODES_MOST = 2000, 65_536
+"""Between these lies max_nodes when it is not given."""
+
 _STEPS = {"sgd": 1.0, "nag": 0.5}
 _OPTIMISERS = {"sgd": SGD, "nag": NAG}
 
@@ -37,7 +40,13 @@ class LdsmParameters(Parameters):
 
     trees: int = whole(50, 1, 1000, "trees of the ensemble; their scores are averaged")
     arity: int = whole(4, 2, CHILDREN_MAX, "children of a node (M)")
-    max_nodes: int = whole(2000, 3, 10_000_000, "a tree grows no further than so many nodes (T_max)")
+    max_nodes: int = whole(
+        0,
+        0,
+        10_000_000,
+        "a tree grows no further than so many nodes (T_max); 0: 2000, or twice the labels where that "
+        "is more, to 65,536",
+    )
     max_depth: int = whole(32, 1, 1000, "most splits between the root and a leaf")
     max_copies: float = real(
         32.0,
@@ -45,6 +54,7 @@ class LdsmParameters(Parameters):
         1000.0,
         "a tree's leaves hold at most so many times the training rows: bounds memory and time",
     )
+    leaf_labels: int = whole(100, 1, 1_000_000, "a leaf keeps so many labels, the most frequent ones")
     min_rows: int = whole(2, 2, 1_000_000, "a node of fewer rows is not split")
     lambda1: float = real(2.0, 0.0, 1000.0, "weight of the class integrity in the objective J")
     lambda2: float = real(1.5, 0.0, 1000.0, "weight of the multi-way penalty in the objective J")
@@ -59,17 +69,21 @@ class LdsmParameters(Parameters):
         ("rows", "labels"),
         "a leaf's value for a label: its share of the leaf's rows, or of their labels",
     )
-    rerank: str = choice("no", ("no", "yes"), "let predictions heed the distance to each label's mean row")
-    alpha: float = real(0.8, 0.0, 1.0, "rerank=yes: weight of the trees against the distance")
-    gamma: float = real(30.0, 0.0, 1e6, "rerank=yes: how fast a label's score falls with the distance")
+    rerank: str = choice("yes", ("yes", "no"), "re-rank the labels of the trees by the labels' mean rows")
+    alpha: float = real(0.6, 0.0, 1.0, "share of the trees in the re-ranked score; 1: the trees alone")
+    gamma: float = real(30.0, 0.0, 1e6, "how fast the score falls with the distance from a label's mean row")
     weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")
 
     def validate(self) -> None:
         """Raise BadParameter when a value is out of its range, also beside another."""
         super().validate()
-        if self.max_nodes <= self.arity:
-            expected = f"more than arity, {self.arity}, so that a tree can have a split"
+        if 0 < self.max_nodes <= self.arity:
+            expected = f"0, or more than arity, {self.arity}, so that a tree can have a split"
             raise BadParameter(f"max_nodes: expected {expected}; found {self.max_nodes}")
+
+    def most_nodes(self, n_labels: int) -> int:
+        """Return how many nodes a tree may have; n_labels labels occur."""
+        return self.max_nodes or max(NODES_LEAST, min(2 * n_labels, NODES_MOST))
 
     def learning(self) -> Learning:
         """Return how the regressors of a node are trained."""
@@ -152,6 +166,7 @@ class _Growth:
         self.splits: list[SplitFacts] = []
         self.waiting: list[tuple[int, int, NDArray[np.int32]]] = []
         labels, counts = np.unique(examples.y_idx, return_counts=True)
+        self.nodes_max = parameters.most_nodes(len(labels))
         self._add(0, rows, (labels.astype(np.int32), counts.astype(np.int32)))
 
     def grow(self, stop: NDArray[np.uint8]) -> None:
@@ -160,7 +175,7 @@ class _Growth:
         Deviations: a node whose priority is 0 (one label says all) is not split, the root included; a split
         must fit max_nodes, where the paper may pass T_max by M - 1. Equal priorities: the elder node.
         """
-        most = self.parameters.max_nodes - self.parameters.arity
+        most = self.nodes_max - self.parameters.arity
         while self.waiting and len(self.nodes) <= most and not stop[0]:
             _, number, rows = heapq.heappop(self.waiting)
             node = self.nodes[number]
@@ -209,9 +224,11 @@ class _Growth:
         return _Grown(tree, shape, self.splits, n_nonzeros)
 
     def _values(self, node: _Node) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the labels of a leaf and their shares; equal counts: the smaller labels are kept."""
         labels, counts = node.histogram
         whole = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
-        return labels, (counts / np.float32(whole)).astype(np.float32)
+        kept = np.sort(np.argsort(-counts, kind="stable")[: self.parameters.leaf_labels])
+        return labels[kept], (counts[kept] / np.float32(whole)).astype(np.float32)
 
 
 def _check_finite(rows: SparseRows) -> None:
@@ -283,7 +300,7 @@ def estimate_ldsm(
 ) -> SizeEstimate:
     """Return a bound on the size of what `train_ldsm` would train.
 
-    Not a forecast but a proof, and so far above the usual size: a tree has at most (max_nodes - 1) / arity
+    Not a forecast but a proof, and so far above the usual size: a tree has at most (nodes - 1) / arity
     splits and arity^d of them at depth d; a split has at most `arity` weights for each feature that occurs,
     and the splits of a depth together at most for each value of the rows that its nodes hold (max_copies
     times the training rows). Nothing is trained, so alpha_per_depth is empty.
@@ -293,7 +310,7 @@ def estimate_ldsm(
     n_entries = int(np.diff(data.rows.indptr)[labelled].sum())
     n_features = len(np.unique(data.rows.indices))
     n_labels = len(np.unique(data.labels.indices))
-    left = (p.max_nodes - 1) // p.arity
+    left = (p.most_nodes(n_labels) - 1) // p.arity
     of_tree = 0
     for depth in range(p.max_depth):
         most = int(p.max_copies * n_entries)

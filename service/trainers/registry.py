@@ -9,6 +9,7 @@ from service.errors import BadParameter
 from service.rows import LabelRows, SparseRows
 from service.trainers.fastxml import FASTXML
 from service.trainers.label_tree import LABEL_TREE
+from service.trainers.ldsm import LDSM
 from service.trainers.lomtree import LOMTREE
 from service.trainers.ovr import OVR
 from service.trainers.parameters import Parameters
@@ -19,7 +20,7 @@ from service.trainers.spec import Trained, TrainerSpec, TrainingSet, check_train
 from service.trainers.work import Crew, Progress, no_progress
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
-    spec.name: spec for spec in (LABEL_TREE, OVR, PLT, LOMTREE, FASTXML, PFASTREXML)
+    spec.name: spec for spec in (LABEL_TREE, OVR, PLT, LOMTREE, FASTXML, PFASTREXML, LDSM)
 }
 """Every trainer by the name that the command line takes."""
 
