@@ -21,9 +21,6 @@ from service.trainers.work import Crew, Progress
 Loss = Literal["squared_hinge", "logistic"]
 _SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
 
-ROWS_USUAL = 1000
-"""A node of so many rows has the cost that was asked for."""
-
 _PIECE = 2_000_000
 """A piece of work is about so many visits of a row by a tile and epoch, or one tile."""
 
@@ -33,7 +30,7 @@ _LINE_BYTES = 64
 class Solving(NamedTuple):
     """How the classifiers are trained.
 
-    cost, cost_decay  a node of n rows has the cost `cost * (ROWS_USUAL / n) ** cost_decay`
+    cost, cost_decay  a node of n of the root's N rows has the cost `cost * (N / n) ** cost_decay`
     prune             weights smaller than this are left out; 0 keeps all that are not 0
     """
 
@@ -43,6 +40,10 @@ class Solving(NamedTuple):
     eps: float
     epochs_max: int
     prune: float
+
+    def cost_at(self, n_rows: int, n_root: int) -> float:
+        """Return the cost of a node of n_rows of the root's n_root rows."""
+        return self.cost * (n_root / n_rows) ** self.cost_decay
 
 
 class Members(NamedTuple):
@@ -109,12 +110,13 @@ def train_classifiers(
     solved: dict[int, dict[int, _Solved]] = {int(node): {} for node in shape.inner}
     chunks: list[Chunk | None] = [None] * len(shape.first)
     local = threading.local()
+    n_root = len(np.unique(members.rows))
 
     def work(piece: _Piece) -> list[_Solved]:
         if not hasattr(local, "place"):
             local.place = np.zeros(rows.n_rows, np.int32)
             local.rank = np.zeros(rows.n_features, np.int32)
-        return _solve(rows, shape, members, solving, seed, piece, local.place, local.rank, crew.stop)
+        return _solve(rows, shape, members, solving, seed, piece, n_root, local.place, local.rank, crew.stop)
 
     def done(piece: _Piece, tiles: list[_Solved]) -> None:
         nonlocal gone
@@ -165,6 +167,7 @@ def _solve(
     solving: Solving,
     seed: int,
     piece: _Piece,
+    n_root: int,
     place: NDArray[np.int32],
     rank: NDArray[np.int32],
     stop: NDArray[np.uint8],
@@ -174,7 +177,7 @@ def _solve(
     of_node = rows_of(members.ptr, members.rows, bounds[0], members.end(shape, piece.node), place)
     problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
     n_rows, n_used = len(of_node), len(problem.used)
-    cost = solving.cost * (ROWS_USUAL / n_rows) ** solving.cost_decay
+    cost = solving.cost_at(n_rows, n_root)
     ascending = np.argsort(problem.used)
     order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
     positive = np.empty(n_rows, np.uint16)

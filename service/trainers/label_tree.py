@@ -26,7 +26,8 @@ class ClassifierParameters(Parameters):
     """Parameters of the node classifiers, common to the linear trainers.
 
     The defaults were chosen on held-out rows of the training files of four data sets (`benchmarks.training`).
-    Two deviate from tree-model-size: the third power in the link, and the cost that falls with a node's rows.
+    Two deviate from tree-model-size: the third power in the link, and the cost that is larger at nodes of
+    fewer rows. It is counted from the root's, so that the root has C whatever the size of the data set.
     """
 
     loss: str = choice("squared_hinge", ("squared_hinge", "logistic"), "the loss of the node classifiers")
@@ -39,10 +40,12 @@ class ClassifierParameters(Parameters):
         0.0,
         0.0,
         1e6,
-        "weight of the loss against the L2 penalty (C), at a node of 1000 rows; 0: 1 with the squared hinge, "
-        "10 with the logistic loss",
+        "weight of the loss against the L2 penalty (C), at the root; 0: 0.5 with the squared hinge, 8 with "
+        "the logistic loss",
     )
-    cost_decay: float = real(0.25, 0.0, 1.0, "a node of n rows has the cost C * (1000 / n)^cost_decay")
+    cost_decay: float = real(
+        0.25, 0.0, 1.0, "a node of n of the root's N rows has the cost C * (N / n)^cost_decay"
+    )
     eps: float = real(0.1, 1e-4, 10.0, "a classifier is done when its dual gradients differ by no more")
     max_epochs: int = whole(100, 1, 100_000, "a classifier is given up after so many passes")
     prune: float = real(0.1, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
@@ -51,7 +54,7 @@ class ClassifierParameters(Parameters):
     def solving(self) -> Solving:
         """Return what the classifiers are trained with."""
         loss: Any = self.loss
-        cost = self.cost or (10.0 if loss == "logistic" else 1.0)
+        cost = self.cost or (8.0 if loss == "logistic" else 0.5)
         return Solving(loss, cost, self.cost_decay, self.eps, self.max_epochs, self.prune)
 
     def model_link(self) -> Link:

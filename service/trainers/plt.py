@@ -44,10 +44,10 @@ class PltParameters(Parameters):
     leaf_size: int = whole(100, 1, 1_000_000, "kmeans: parts of no more labels are not divided")
     trees: int = whole(1, 1, 100, "trees of the ensemble; their probabilities are averaged")
     solver: str = choice("batch", ("batch", "sgd"), "how node classifiers are trained; sgd can stream")
-    cost: float = real(
-        10.0, 1e-6, 1e6, "batch: weight of the loss against the penalty (C), at a node of 1000 rows"
+    cost: float = real(8.0, 1e-6, 1e6, "batch: weight of the loss against the penalty (C), at the root")
+    cost_decay: float = real(
+        0.25, 0.0, 1.0, "batch: a node of n of the root's N has the cost C * (N / n)^cost_decay"
     )
-    cost_decay: float = real(0.25, 0.0, 1.0, "batch: a node of n rows has the cost C * (1000 / n)^cost_decay")
     eps: float = real(0.1, 1e-4, 10.0, "batch: a classifier is done when no dual gradient is larger")
     max_epochs: int = whole(100, 1, 100_000, "batch: a classifier is given up after so many passes")
     epochs: int = whole(10, 1, 1000, "sgd: passes over the rows")
@@ -103,8 +103,8 @@ def train_plt_stream(
 ) -> Trained:
     """Train by gradient descent on rows that are read for each epoch, and once more for k-means trees.
 
-    Raises BadParameter for another solver than sgd, BadData when no row carries a label. Memory: `Plan`; the label vectors of k-means trees take 4
-    * PROJECTED bytes a label and are given back before training.
+    Raises BadParameter for another solver than sgd, BadData when no row carries a label. Memory: `Plan`; the
+    label vectors of k-means trees take 4 * PROJECTED bytes a label and are given back before training.
     """
     if parameters.solver != "sgd":
         raise BadParameter(f"solver: expected sgd to train on a stream, found {parameters.solver}")

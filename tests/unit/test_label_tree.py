@@ -153,10 +153,31 @@ def test_chunks_hold_the_solvers_weights():
             assert found == pytest.approx(least, rel=1e-3)
 
 
-def test_cost_falls_with_the_rows_of_a_node():
-    data = _data(5)
-    one, other = (_train("ovr", data, extra=[f"cost_decay={d}"]).ensemble.dense for d in (0, 1))
-    assert np.abs(one).sum() < np.abs(other).sum(), "fewer than 1000 rows: decay raises the cost"
+def test_cost_rises_from_the_root_to_nodes_of_fewer_rows():
+    rows, labels = _data(5)
+    ptr, of_label = rows_by_label(labels)
+    used = np.flatnonzero(np.diff(ptr)).astype(np.int32)
+    shape, members = join(used, [np.array([0, 8, len(used)])]), members_of(ptr, of_label, used)
+    one, other = (
+        train_classifiers(
+            rows,
+            shape,
+            members,
+            Solving("squared_hinge", 0.5, decay, 1e-3, 1000, 0.0),
+            1,
+            Crew(1),
+            no_progress,
+            "classifiers",
+        )
+        for decay in (0.0, 1.0)
+    )
+    assert np.array_equal(one[0].weight, other[0].weight)
+    for node in (1, 2):
+        assert np.abs(one[node].weight).sum() < np.abs(other[node].weight).sum()
+    n_root = len(np.unique(of_label))
+    assert Solving("squared_hinge", 0.5, 1.0, 1, 1, 0).cost_at(n_root // 4, n_root) == pytest.approx(
+        2.0, rel=0.05
+    )
 
 
 def test_stages_are_reported_to_their_end():
