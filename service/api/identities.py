@@ -9,7 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from service.inference.predictor import NodeThresholds, Predictions, PredictOptions
-from service.thresholds.live import START, LiveThresholds
+from service.thresholds.live import LiveThresholds
+from service.thresholds.ofo import first_threshold
 from service.thresholds.tokens import Tokens, model_hash
 
 _PROCESS = os.urandom(8).hex()
@@ -37,7 +38,7 @@ class PredictionIds:
         labels, ptr = found.labels, found.ptr
         if not isinstance(options.threshold, NodeThresholds):
             thresholds = self._live.thresholds
-            least = START.a / START.b if thresholds is None else thresholds[labels]
+            least = first_threshold(self._live.start) if thresholds is None else thresholds[labels]
             passes = found.scores >= least
             ptr = np.append(0, passes.cumsum())[ptr]
             labels = labels[passes]

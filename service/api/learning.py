@@ -11,6 +11,7 @@ from service.settings import Settings
 from service.thresholds.feedback import FeedbackWriter
 from service.thresholds.follower import Follower
 from service.thresholds.live import LiveThresholds
+from service.thresholds.ofo import start_for
 from service.thresholds.state import shared_secret
 from service.thresholds.tokens import Tokens
 
@@ -70,6 +71,7 @@ def live_thresholds(model: Model, predictor: AnyPredictor) -> LiveThresholds:
         Thresholded(predictor),
         counts,
         manifest.data.rows,
+        start_for(manifest.link),
     )
     live.warm_up()
     return live

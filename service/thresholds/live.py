@@ -30,7 +30,7 @@ from service.thresholds.state import FEEDBACK, Head, changes_since, find_head, r
 from service.thresholds.tuned import Method, Tuned
 
 START = Start()
-"""The start values of a version that was never tuned, from its first feedback on."""
+"""The start values of a version that was never tuned, from its first feedback on, if no others are given."""
 
 _COUNT_TYPE_MAX = np.iinfo(np.int32).max
 
@@ -73,6 +73,7 @@ class LiveThresholds:
     thresholds (yet). All else happens under `lock`, which is taken before the version's row in the database.
 
     label_counts, n_rows   as `ofo.lower_bounds` takes them
+    start                  what it starts with at its first feedback if it was never tuned
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class LiveThresholds:
         traversal: Traversal,
         label_counts: NDArray[np.int64] | None = None,
         n_rows: int = 0,
+        start: Start = START,
     ) -> None:
         self.model = model
         self.version = version
@@ -91,11 +93,14 @@ class LiveThresholds:
         self.prepared: Any = None
         self.epoch = 0
         self.base_epoch = 0
+        self.is_stale = False
+        """Whether the database does not answer, so that the thresholds are those that were last read."""
         self._traversal = traversal
         self.is_known = False
         """Whether the database has answered since, so that no thresholds means that there are none."""
         self._counts = np.empty(0, np.int64) if label_counts is None else label_counts
         self._n_rows = n_rows
+        self.start = start
         self._state: _State | None = None
 
     @property
@@ -108,7 +113,7 @@ class LiveThresholds:
         """Return what a version that was never tuned starts with."""
         counters = no_counts(self.n_labels)
         bounds = lower_bounds(self._counts if len(self._counts) else None, self._n_rows, self.n_labels)
-        return Tuned("ofo", "one", START, thresholds_of(counters, START, bounds), counters)
+        return Tuned("ofo", "one", self.start, thresholds_of(counters, self.start, bounds), counters)
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state; there must be one."""

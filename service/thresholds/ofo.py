@@ -64,6 +64,11 @@ def start_for(link: Link) -> Start:
     return Start(power=POWERS[link])
 
 
+def first_threshold(start: Start) -> float:
+    """Return the score that is a label's threshold before the first event, its lower bound aside."""
+    return float((start.a / start.b) ** (1.0 / start.power))
+
+
 def check_start(start: Start) -> Start:
     """Return start values that are in their range. Raises BadParameter."""
     if not (0.0 < start.a <= start.b / 2.0 < np.inf):

@@ -15,6 +15,7 @@ from service.thresholds.ofo import (
     Start,
     apply_event,
     check_start,
+    first_threshold,
     lower_bounds,
     no_counts,
     start_for,
@@ -97,6 +98,12 @@ def test_a_power_out_of_its_range_is_refused(power):
 def test_every_link_has_a_power_to_start_with():
     assert set(POWERS) == set(LINK_CODES)
     assert {check_start(start_for(link)).power for link in POWERS} == {0.55, 1.0}
+
+
+@pytest.mark.parametrize("start", [Start(), Start(1, 2, 0.55), Start(3, 60, 2.0)])
+def test_the_first_threshold_is_that_of_a_label_without_counts(start):
+    found = thresholds_of(no_counts(1), start, np.full(1, LEAST, np.float32))
+    assert found[0] == np.float32(first_threshold(start))
 
 
 def test_start_values_in_their_range_are_kept():
