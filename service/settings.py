@@ -56,7 +56,7 @@ class Limits(BaseSettings):
     label_list_max: Count = _count(10_000, "labels in `allow_labels` or `deny_labels`")
     head_bytes_max: Count = _count(64 << 10, "bytes of a request's target and headers; more is answered 400")
     line_bytes_max: Count = _count(1 << 20, "bytes of a batch's line")
-    block_rows_max: Count = _count(512, "lines of a batch that are predicted together")
+    block_rows_max: Count = _count(2048, "lines of a batch that are predicted together")
     block_bytes_max: Count = _count(1 << 20, "bytes of a batch's lines that are predicted together")
     batches_max: Count = _count(8, "batches answered at a time; one more is answered 503")
     batch_bytes_min: Count = _count(

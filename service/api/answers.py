@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from operator import add
 
 import orjson
 
@@ -30,15 +31,12 @@ def name_labels(
     """Return a prediction a row of `found`; `explanations` has the JSON of each of its labels."""
     scores = dump(found.scores)[1:-1].split(b",")
     begun = map(served.label_texts.__getitem__, found.labels.tolist())
-    labels = [begin + score + b"}" for begin, score in zip(begun, scores, strict=False)]
+    labels = list(map(add, begun, scores))
     if explanations is not None:
-        labels = [
-            b'%b,"explanation":%b}' % (label[:-1], explanation)
-            for label, explanation in zip(labels, explanations, strict=True)
-        ]
+        labels = list(map(b'%b,"explanation":%b'.__mod__, zip(labels, explanations, strict=True)))
     return [
         {
-            "labels": orjson.Fragment(b"[%b]" % b",".join(labels[start:end])),
+            "labels": orjson.Fragment(b"[%b}]" % b"},".join(labels[start:end]) if end > start else b"[]"),
             "prediction_id": identity,
             "exact": found.exact,
         }
