@@ -73,7 +73,7 @@ def _table(settings: Settings, data: Prepared, port: int) -> None:
 
 
 def _requests(data: Prepared, instances: list[dict[str, list[float]]], size: int) -> Iterator[bytes]:
-    """Yield requests of `size` events each, with the test rows' true labels, and ids that no run has again."""
+    """Yield requests of `size` events each, with the true labels of test rows, and ids of their own."""
     labels = sp.load_npz(data.work / "test.labels.npz").tocsr()
     names = Store(store_of(data.work, 1)).open("model").labels
     run_id = os.urandom(6).hex()

@@ -12,10 +12,10 @@ from service.api.admission import NDJSON, check_media
 from service.api.blocks import answer_block
 from service.api.lines import Block
 from service.api.metrics import Metrics
-from service.api.parse import parse_options
+from service.api.parse import TUNED, parse_options
 from service.api.routing import RawRoute
 from service.api.rows import to_options
-from service.api.served import LiveServed, find_served
+from service.api.served import LiveServed, find_served, stale_headers
 from service.api.streams import Answered, Streams
 from service.settings import Limits
 
@@ -61,4 +61,6 @@ class BatchRoutes:
 
         rows_max = max(1, min(self._limits.block_rows_max, self._limits.answer_labels_max // options.top_r))
         headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
+        if options.threshold == TUNED:
+            headers |= stale_headers(served)
         return self._streams.answer(begin, record, rows_max, headers)

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from service.api.admission import read_body
 from service.api.answers import explain_labels, name_labels
 from service.api.metrics import Metrics
-from service.api.parse import Instance, PredictQuery, RawInstance, TextInstance, parse_predict
+from service.api.parse import TUNED, Instance, PredictQuery, RawInstance, TextInstance, parse_predict
 from service.api.routing import RawRoute
 from service.api.rows import to_options, to_rows
-from service.api.served import LiveServed, Served, find_served
+from service.api.served import LiveServed, Served, find_served, stale_headers
 from service.api.wire import PredictAnswer, json_response
 from service.api.work import WorkPool
 from service.settings import Limits
@@ -61,7 +61,10 @@ class PredictRoutes(NamedTuple):
         else:
             answer = await self._answer_in_thread(query, served, began)
         self.metrics.record_rows(served.name, len(query.instances))
-        return json_response(answer)
+        response = json_response(answer)
+        if query.options.threshold == TUNED:
+            response.headers.update(stale_headers(served))
+        return response
 
     async def _answer_in_thread(self, query: PredictQuery, served: Served, began: float) -> PredictAnswer:
         """Answer a request that is long or has a deadline, which counts from `began`, the event loop's time.

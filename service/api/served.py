@@ -48,3 +48,8 @@ async def find_served(request: Request, live: LiveServed) -> Served:
     if not is_alias(alias):
         raise AliasNotFound(f"alias: expected the name of an alias, found {alias[:80]!r}")
     return await live.find(model, version or alias)
+
+
+def stale_headers(served: Served) -> dict[str, str]:
+    """Return what an answer at tuned thresholds says when the database does not answer: they may be old."""
+    return {"xylem-thresholds": "stale"} if served.thresholds.is_stale else {}

@@ -73,25 +73,39 @@ class Follower:
             self.look()
 
     def _look(self, followed: list[LiveThresholds]) -> None:
+        fault: DatabaseUnavailable | None = None
         try:
             with self._database.read() as connection:
                 heads = {(head.model, head.version): head for head in all_heads(connection)}
-            for live in followed:
-                live.is_known = True
-                self._refresh(live, heads.get((live.model, live.version)))
             self._on_answer()
             self._answered_at = time.monotonic()
-            if self.fault is not None:
-                log(logging.INFO, "database_answers")
-            self.fault = None
         except DatabaseUnavailable as error:
-            if self.fault is None:
-                log(logging.ERROR, "database_failed", detail=str(error))
-            self.fault = str(error)
+            fault, heads = error, {}
+        for live in followed:
+            live.is_stale = fault is not None or not self._refreshed(live, heads)
+        if fault is None and self.fault is not None:
+            log(logging.INFO, "database_answers")
+        if fault is not None and self.fault is None:
+            log(logging.ERROR, "database_failed", detail=str(fault))
+        self.fault = None if fault is None else str(fault)
 
-    def _refresh(self, live: LiveThresholds, head: Head | None) -> None:
-        """Bring one version's thresholds up to a head, unless they are there or beyond it."""
+    def _refreshed(self, live: LiveThresholds, heads: dict[tuple[str, int], Head]) -> bool:
+        """Bring one version's thresholds up to its head; return whether they are."""
+        live.is_known = True
+        head = heads.get((live.model, live.version))
         if head is None or (head.epoch, head.base_epoch) == (live.epoch, live.base_epoch):
-            return
-        with live.lock, self._database.read() as connection:
-            live.catch_up(connection)
+            return True
+        try:
+            with live.lock, self._database.read() as connection:
+                live.catch_up(connection)
+        except DatabaseUnavailable as error:
+            if not live.is_stale:
+                log(
+                    logging.ERROR,
+                    "thresholds_failed",
+                    model=live.model,
+                    version=live.version,
+                    detail=str(error),
+                )
+            return False
+        return True

@@ -28,9 +28,8 @@ CHECKPOINTS_MAX = 32
 """Checkpoints that are kept of a version: the oldest go first."""
 
 LOGGED_CHECKPOINTS = 3
-"""The log reaches back to this regular checkpoint (KEPT), counted from the newest, or to the oldest of all: one
-can restore every epoch since."""
-
+"""The log reaches back to this regular checkpoint (KEPT), counted from the newest, or to the oldest of all:
+one can restore every epoch since."""
 
 FORGOTTEN_MAX = 2000
 """Events that one call forgets, so that no transaction is long."""
