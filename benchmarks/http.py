@@ -119,7 +119,7 @@ def _batch(
     instances: list[dict[str, list[float]]],
     rows: SparseRows,
 ) -> None:
-    """Print rows a second and their cost: of the batch endpoint, and of predict_batch without HTTP and JSON."""
+    """Print rows a second, and their cost, of the batch endpoint and of predict_batch in this process."""
     pid, port = ours
     copies = -(-BATCH_ROWS // rows.n_rows)
     lines = b"".join(orjson.dumps(instance) + b"\n" for instance in instances) * copies
