@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import feedback, growth, http, latency, quality, server, threads, thresholds, training
+from benchmarks import feedback, growth, http, latency, lomtree, quality, server, threads, thresholds, training
 from benchmarks.data import prepare
 from benchmarks.runs import Settings
 from benchmarks.systems import SYSTEMS, installed
@@ -20,12 +20,13 @@ TABLES = {
     "feedback": feedback.run,
     "http": http.run,
     "growth": growth.run,
+    "lomtree": lomtree.run,
     "thresholds": thresholds.run,
     "start": server.start,
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency", "threads"}
-WITHOUT_DATA = {"growth"}
+WITHOUT_DATA = {"growth", "lomtree"}
 
 
 def main() -> None:
