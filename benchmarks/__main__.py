@@ -5,7 +5,18 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks import feedback, growth, http, latency, lomtree, quality, server, threads, thresholds, training
+from benchmarks import (
+    feedback,
+    growth,
+    http,
+    latency,
+    lomtree,
+    quality,
+    server,
+    threads,
+    thresholds,
+    training,
+)
 from benchmarks.data import prepare
 from benchmarks.runs import Settings
 from benchmarks.systems import SYSTEMS, installed
