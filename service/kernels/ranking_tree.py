@@ -193,22 +193,22 @@ def _count_labels(
 
 
 class _Pairs(NamedTuple):
-    """Indices and their values, in arrays that may be longer."""
+    """Keys and their values, in arrays that may be longer."""
 
-    index: NDArray[np.int32]
+    key: NDArray[np.int32]
     value: NDArray[Any]
 
 
 @kernel
-def _put(pairs: _Pairs, n: int, index: NDArray[np.int32], value: NDArray[Any]) -> _Pairs:
+def _put(pairs: _Pairs, n: int, key: NDArray[np.int32], value: NDArray[Any]) -> _Pairs:
     """Put more pairs after the first n; return the arrays, or longer copies that hold them all."""
-    n_after = n + len(index)
-    if n_after > len(pairs.index):
+    n_after = n + len(key)
+    if n_after > len(pairs.key):
         longer = _Pairs(np.empty(2 * n_after, np.int32), np.empty(2 * n_after, pairs.value.dtype))
-        longer.index[:n] = pairs.index[:n]
+        longer.key[:n] = pairs.key[:n]
         longer.value[:n] = pairs.value[:n]
         pairs = longer
-    pairs.index[n:n_after] = index
+    pairs.key[n:n_after] = key
     pairs.value[n:n_after] = value
     return pairs
 
@@ -270,10 +270,10 @@ def grow_tree(
         n_rows[:n_nodes].copy(),
         n_used[:n_nodes].copy(),
         weight_ptr[: n_nodes + 1].copy(),
-        weights.index[: weight_ptr[n_nodes]].copy(),
+        weights.key[: weight_ptr[n_nodes]].copy(),
         weights.value[: weight_ptr[n_nodes]].copy(),
         bias[:n_nodes].copy(),
         leaf_ptr[: n_nodes + 1].copy(),
-        leaves.index[: leaf_ptr[n_nodes]].copy(),
+        leaves.key[: leaf_ptr[n_nodes]].copy(),
         leaves.value[: leaf_ptr[n_nodes]].copy(),
     )

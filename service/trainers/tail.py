@@ -33,7 +33,8 @@ def tail_arrays(rows: SparseRows, labels: LabelRows, alpha: float, gamma: float)
         raise BadParameter(f"alpha: expected a number from 0 to 1, found {alpha!r}")
     if not 0.0 <= gamma < np.inf:
         raise BadParameter(f"gamma: expected a finite number >= 0, found {gamma!r}")
-    sums = label_sums(rows._replace(values=_at_length_one(rows)), labels)
+    scaled: Any = _at_length_one(rows)
+    sums = label_sums(rows._replace(values=scaled), labels)
     counts = np.bincount(labels.indices, minlength=labels.n_labels)
     values = sums.data / np.repeat(np.maximum(counts, 1), np.diff(sums.indptr))
     return {
@@ -49,4 +50,5 @@ def _at_length_one(rows: SparseRows) -> NDArray[np.float64]:
     """Return the values of the rows scaled to length 1; a row of zeros stays."""
     lengths = np.sqrt(squared_lengths(rows.values, rows.indptr))
     scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    return rows.values * np.repeat(scale, np.diff(rows.indptr))
+    scaled: NDArray[np.float64] = rows.values * np.repeat(scale, np.diff(rows.indptr))
+    return scaled

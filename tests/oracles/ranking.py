@@ -21,10 +21,13 @@ def served(gains: np.ndarray, side: np.ndarray) -> float:
     return sum(discounted(gains[side == s], best_ranking(gains[side == s])) for s in (0, 1))
 
 
-def alternate(gains: np.ndarray, side: np.ndarray, gain_min: float) -> tuple[np.ndarray, list[float]]:
+def alternate(
+    gains: np.ndarray, side: np.ndarray, discount: np.ndarray, gain_min: float
+) -> tuple[np.ndarray, list[float]]:
     """Rankings for sides and sides for rankings in turn; the sides at the end, each round's sum of nDCGs.
 
-    Sums are taken from the first to the last, so that what a kernel finds equal is equal here.
+    Every label must have a gain. Sums are taken from the first to the last, so that what a kernel finds equal
+    is equal here.
     """
     n_rows, n_labels = gains.shape
     totals: list[float] = []
@@ -33,7 +36,7 @@ def alternate(gains: np.ndarray, side: np.ndarray, gain_min: float) -> tuple[np.
         lead = np.zeros(n_labels)
         for sign, s in ((-1.0, 0), (1.0, 1)):
             for place, label in enumerate(best_ranking(gains[side == s])):
-                lead[label] += sign / np.log2(place + 2)
+                lead[label] += sign * discount[place]
         more = in_turn(gains * lead)
         side = np.where(more == 0, side, more > 0).astype(np.uint8)
     return side, totals

@@ -106,7 +106,7 @@ def test_link_follows_the_loss(items, link):
 
 
 def test_unknown_trainers_are_refused():
-    with pytest.raises(BadParameter, match="expected one of label-tree, ovr, found 'svm'"):
+    with pytest.raises(BadParameter, match=f"expected one of {', '.join(TRAINERS)}, found 'svm'"):
         parse_parameters("svm", [])
 
 
