@@ -70,8 +70,9 @@ def decode_state(data: bytes) -> Tuned:
         if form != _FORMAT or type(n_labels) is not int or n_labels < 1 or head["method"] not in METHODS:
             raise ValueError(f"{form[:40]!r} {line[:200]!r}")
         n_bytes = n_labels * _BYTES_A_LABEL
-        raw = zlib.decompressobj().decompress(packed, n_bytes + 1)
-        if len(raw) != n_bytes:
+        unpacking = zlib.decompressobj()
+        raw = unpacking.decompress(packed, n_bytes + 1)
+        if len(raw) != n_bytes or not unpacking.eof:
             raise ValueError(f"{len(raw)} bytes instead of {n_bytes}")
         thresholds = np.frombuffer(raw, "<f4", n_labels).astype(np.float32)
         hits = np.frombuffer(raw, "<i8", n_labels, 4 * n_labels).astype(np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -190,3 +191,53 @@ def test_a_stream_of_any_length_is_answered_in_order(own_store: Store) -> None:
     found = with_client(own_store, call)
     assert [one["event_id"] for one in found] == [f"s{i % 250}" for i in range(n)]
     assert [one["result"] for one in found] == ["applied"] * 250 + ["duplicate"] * 50
+
+
+def test_the_database_goes_and_comes_back(own_store: Store, tmp_path: Path) -> None:
+    directory = tmp_path / "database"
+    directory.mkdir()
+
+    async def call(client: httpx.AsyncClient) -> None:
+        await send(client, event("a", ["label::3"]))
+        before = await client.post("/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"})
+        assert "xylem-thresholds" not in before.headers
+        connection = sqlite3.connect(directory / "xylem.db", isolation_level=None)
+        connection.execute("ALTER TABLE threshold_versions RENAME TO elsewhere")
+        async with asyncio.timeout(30):
+            while True:
+                now = await client.post(
+                    "/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"}
+                )
+                assert now.status_code == 200
+                if now.headers.get("xylem-thresholds") == "stale":
+                    break
+        assert now.json()["threshold_epoch"] == before.json()["threshold_epoch"]
+        refused = await client.post(PATH, json=event("b", []))
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        connection.execute("ALTER TABLE elsewhere RENAME TO threshold_versions")
+        connection.close()
+        assert [one["result"] for one in await send(client, event("a", []), event("b", []))] == [
+            "duplicate",
+            "applied",
+        ]
+
+    with_client(own_store, call, database_url=f"sqlite:///{directory}/xylem.db")
+
+
+def test_replicas_follow_each_other(own_store: Store) -> None:
+    async def main() -> None:
+        settings = settings_of(own_store.root, threshold_refresh_ms=50)
+        async with serving(settings) as (_, one), serving(settings) as (_, other):
+            await send(one, *(event(f"e{i}", [f"label::{i}"]) for i in range(5)))
+            shown = (await one.get("/v1/models/raw/thresholds")).json()
+            async with asyncio.timeout(30):
+                while (await other.get("/v1/models/raw/thresholds")).status_code == 409:
+                    await asyncio.sleep(0.01)
+                while (await other.get("/v1/models/raw/thresholds")).json()["threshold_epoch"] != 2:
+                    await asyncio.sleep(0.01)
+            assert (await other.get("/v1/models/raw/thresholds")).json() == shown
+            token = (await predict(one))["predictions"][0]["prediction_id"]
+            results = await send(other, event("t", [], prediction_id=token), event("e0", []))
+            assert [result["result"] for result in results] == ["applied", "duplicate"]
+
+    asyncio.run(main())

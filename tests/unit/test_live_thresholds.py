@@ -1,0 +1,108 @@
+"""Thresholds that move while predictions read them; what is undone; states of another model."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from service.errors import DatabaseUnavailable
+from service.inference.predictor import PredictOptions
+from service.rows import SparseRows
+from service.thresholds.codec import Deltas, decode_deltas, decode_state, encode_deltas, encode_state
+from service.thresholds.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.state import Head
+from service.thresholds.tuned import Tuned
+from tests.feedback_helpers import N_FEATURES, N_LABELS, Replica, labels_of, predictor, token_event
+
+
+@pytest.fixture
+def replica(tmp_path: object) -> Replica:
+    return Replica(f"sqlite:///{tmp_path}/xylem.db")
+
+
+def test_no_label_is_lost_while_thresholds_move(replica: Replica) -> None:
+    """A label whose score reaches its old and its new threshold is in every answer."""
+    replica.send(token_event("begin", [0], [0]))
+    live, engine = replica.live, predictor()
+    rng = np.random.default_rng(1)
+    surely: set[int] = set()
+    while not surely:
+        indptr, features = np.array([0, N_FEATURES]), np.arange(N_FEATURES, dtype=np.int32)
+        row = SparseRows(indptr, features, rng.standard_normal(N_FEATURES).astype(np.float32), N_FEATURES)
+        found = engine.predict(row, PredictOptions(top_r=N_LABELS, exact=True))
+        surely = set(found.labels[found.scores > 0.5].tolist())  # thresholds are at most a half
+    stop = threading.Event()
+
+    def move() -> None:
+        own = np.random.default_rng(2)
+        while not stop.is_set():
+            true = labels_of(*own.integers(0, N_LABELS, 3).tolist())
+            predicted = labels_of(*own.integers(0, N_LABELS, 3).tolist())
+            with live.lock:
+                live.count(true, predicted)
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        for _ in range(2000):
+            answer = engine.predict(row, PredictOptions(top_r=N_LABELS, threshold=live.prepared))
+            assert surely <= set(answer.labels.tolist())
+    finally:
+        stop.set()
+        mover.join()
+    replica.bits()
+    replica.close()
+
+
+def test_what_is_undone_leaves_the_same_bits(replica: Replica) -> None:
+    replica.send(token_event("begin", [0, 5], [0, 3]))
+    before, rng = replica.bits(), np.random.default_rng(3)
+    with replica.live.lock:
+        counted = [
+            replica.live.count(*(labels_of(*rng.integers(0, N_LABELS, 4).tolist()) for _ in range(2)))
+            for _ in range(50)
+        ]
+        assert replica.bits() != before
+        replica.live.undo(counted)
+    assert replica.bits() == before
+    replica.close()
+
+
+def test_a_state_of_another_model_is_refused(replica: Replica) -> None:
+    n = N_LABELS + 1
+    tuned = Tuned("ofo", "one", Start(), np.full(n, 0.25, np.float32), no_counts(n))
+    with pytest.raises(DatabaseUnavailable, match="another store's"):
+        replica.live.replace(tuned, Head(1, "m", 1, 1, 1, 0))
+    replica.close()
+
+
+def test_states_and_deltas_come_back_as_they_were() -> None:
+    rng = np.random.default_rng(4)
+    marks = rng.integers(0, 1 << 40, 50)
+    counters = Counters(marks // 3, marks)
+    thresholds = thresholds_of(counters, Start(2.0, 9.0), lower_bounds(None, 0, 50))
+    tuned = Tuned("fta", "zero", Start(2.0, 9.0), thresholds, counters)
+    found = decode_state(encode_state(tuned))
+    assert found[:3] == tuned[:3]
+    assert all(
+        np.array_equal(a, b) for a, b in zip((found[3], *found[4]), (tuned[3], *tuned[4]), strict=True)
+    )
+    deltas = Deltas(labels_of(3, 7), labels_of(0, 9), labels_of(1, 20), np.float32([0.5, 0.25]))
+    again = decode_deltas(encode_deltas(deltas), 8)
+    assert all(np.array_equal(a, b) for a, b in zip(again, deltas, strict=True))
+
+
+def test_damaged_bytes_are_refused() -> None:
+    tuned = Tuned("ofo", "one", Start(), np.full(4, 0.25, np.float32), no_counts(4))
+    data = encode_state(tuned)
+    for damaged in (b"", data[:-1], data.replace(b'"n_labels": 4', b'"n_labels": 5'), data[1:]):
+        with pytest.raises(DatabaseUnavailable):
+            decode_state(damaged)
+    deltas = encode_deltas(
+        Deltas(labels_of(3, 7), labels_of(0, 9), labels_of(1, 20), np.float32([0.5, 0.25]))
+    )
+    for damaged, n_labels in ((deltas, 7), (deltas[:-1], 8), (deltas[::-1], 8)):
+        with pytest.raises(DatabaseUnavailable):
+            decode_deltas(damaged, n_labels)
