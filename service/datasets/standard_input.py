@@ -18,8 +18,8 @@ from service.datasets.stream import BLOCK_BYTES, DataFile
 class StandardInput(DataFile):
     """Lines of standard input, given out as they come.
 
-    It ends with its last byte, or at the first interrupt (Ctrl-C) while it is being read: a line that was
-    not whole then is dropped. A second interrupt is a KeyboardInterrupt, as any other.
+    It ends with its last byte, or at the first interrupt (Ctrl-C) while it is being read: what has not been
+    read then, or is not a whole line, is dropped. A second interrupt is a KeyboardInterrupt, as any other.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class StandardInput(DataFile):
         with _first_interrupt() as interrupt:
             while True:
                 ready, _, _ = select.select([descriptor, *interrupt], [], [])
-                if descriptor not in ready:
+                if ready != [descriptor]:
                     self._was_interrupted = True
                     return
                 block = os.read(descriptor, BLOCK_BYTES)

@@ -46,6 +46,9 @@ _VALUE_MIN = 2.0**-100
 GRADIENT_MIN = 1e-6
 """A row whose score is this right is not stepped on: squares of smaller gradients vanish in 32 bits."""
 
+TIE = 1e-9
+"""Mean scores that differ by no more are equal: sums in another order would differ so."""
+
 MOVE_MAX = 2.0
 """A step moves the score of its row by no more."""
 
@@ -266,7 +269,7 @@ def _direction(
         if slot >= 0 and tree.classes.value[slot, N_SCORED] > 0.0:
             total += tree.classes.value[slot, SCORES] / tree.classes.value[slot, N_SCORED]
     mean = tree.score[node] / np.float64(tree.n_scored[node]) if tree.n_scored[node] > 0 else 0.0
-    return -1.0 if mean > total / np.float64(last - first) else 1.0
+    return -1.0 if mean - total / np.float64(last - first) > TIE else 1.0
 
 
 @inlined
@@ -306,6 +309,7 @@ def _look_up(
     """
     n = np.int64(0)
     score, squares = np.float64(tree.bias[node, WEIGHT]), 1.0
+    block = tree.weights.start[node]
     for e in range(first, last):
         size = np.float64(abs(values[e]))
         if size < _VALUE_MIN:
@@ -325,6 +329,13 @@ def _look_up(
         scratch.slot[n] = slot
         scratch.scaled[n] = scaled
         n += 1
+    if tree.weights.start[node] != block:  # the table has moved under the slots that were found first
+        n = np.int64(0)
+        for e in range(first, last):
+            slot = find(tree.weights, node, np.int64(features[e]))
+            if slot >= 0 and np.float64(abs(values[e])) >= _VALUE_MIN:
+                scratch.slot[n] = slot
+                n += 1
     return n, score, squares
 
 

@@ -30,7 +30,7 @@ _TAKEN, _REFUSED = 0, 1
 class Pool(NamedTuple):
     """The tables of n nodes.
 
-    start   int64[n]      the first slot of the node's block
+    start   int64[n]      the first slot of the node's block, another whenever the table moves; -1: none
     bits    int8[n]       log2 of the slots of its block; -1: the table is empty and has none
     used    int64[n]      keys in the table
     free    int64[32]     the first free block of 2^i slots, -1: none; its first key says where the next
@@ -52,7 +52,7 @@ class Pool(NamedTuple):
 def make_pool(n_tables: int, n_slots: int, n_values: int, dtype: DTypeLike) -> Pool:
     """Return empty tables over so many slots, at most SLOTS_MAX; memory is touched only as slots are used."""
     return Pool(
-        start=np.zeros(n_tables, np.int64),
+        start=np.full(n_tables, _NONE, np.int64),
         bits=np.full(n_tables, _NONE, np.int8),
         used=np.zeros(n_tables, np.int64),
         free=np.full(_SIZES, _NONE, np.int64),
@@ -172,6 +172,7 @@ def release(pool: Pool, table: Integer) -> None:
     """Empty a table; its block serves others."""
     if pool.bits[table] >= 0:
         _give_block(pool, pool.start[table], np.int64(pool.bits[table]))
+    pool.start[table] = _NONE
     pool.bits[table] = _NONE
     pool.used[table] = 0
 

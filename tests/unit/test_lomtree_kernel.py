@@ -1,0 +1,175 @@
+"""The online tree against its definition, and the tables that it keeps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.kernels.lomtree import (
+    COUNT,
+    LEAF,
+    N_NODES,
+    N_SPLITS,
+    N_SWAPS,
+    ROOT,
+    SCALE,
+    WEIGHT,
+    Budget,
+    OnlineTree,
+    learn_rows,
+    make_scratch,
+    make_tree,
+    route_rows,
+)
+from service.kernels.lomtree_tables import Pool, insert, items, make_pool, n_refused, release, slots_taken
+from service.rows import LabelRows, SparseRows
+from tests.oracles.lomtree_oracle import Lomtree, Node
+from tests.oracles.problems import to_labels, to_rows
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def data(seed: int, n_rows: int, n_labels: int, extra: float) -> tuple[SparseRows, LabelRows]:
+    """Rows that tell their labels, some with several, some without any."""
+    rng = np.random.default_rng(seed)
+    own = rng.integers(0, n_labels, n_rows)
+    carried = rng.random((n_rows, n_labels)) < extra
+    carried[np.arange(n_rows), own] = True
+    carried[rng.random(n_rows) < 0.1] = False
+    x = rng.random((n_rows, 8)) * (rng.random((n_rows, 8)) < 0.5) * 3
+    x[np.arange(n_rows), own % 8] += 2
+    x[rng.random(n_rows) < 0.05] = 0
+    return to_rows(x), to_labels(carried)
+
+
+def learnt(rows: SparseRows, labels: LabelRows, budget: Budget, slots: int = 1 << 14) -> OnlineTree:
+    tree = make_tree(2 * budget.splits + 1, slots, slots)
+    order = np.arange(rows.n_rows, dtype=np.int32)
+    learn_rows(tree, budget, *rows[:3], *labels[:2], order, make_scratch(8))
+    return tree
+
+
+def assert_same(tree: OnlineTree, node: int, expected: Node) -> int:
+    """Compare two subtrees; return the number of nodes."""
+    assert (tree.left[node] == LEAF) == (not expected.children)
+    assert (tree.n_rows[node], tree.least[node]) == (expected.rows, expected.least)
+    labels, values = items(tree.classes, node)
+    assert dict(zip(labels.tolist(), values[:, COUNT].tolist(), strict=True)) == {
+        label: seen.rows for label, seen in expected.classes.items()
+    }
+    if not expected.children:
+        return 1
+    features, weights = items(tree.weights, node)
+    assert set(features.tolist()) == set(expected.weights)
+    for feature, values in zip(features.tolist(), weights, strict=True):
+        weight = expected.weights[feature]
+        found = values[WEIGHT], values[SCALE]
+        assert found == pytest.approx((weight.v, weight.s), rel=1e-3, abs=1e-4)
+    children = (int(tree.left[node]), int(tree.right[node]))
+    assert tree.parent[list(children)].tolist() == [node, node]
+    return 1 + sum(assert_same(tree, *pair) for pair in zip(children, expected.children, strict=True))
+
+
+@given(
+    seeds, st.integers(1, 9), st.integers(0, 12), st.sampled_from([1.0, 2.0, 4.0]), st.sampled_from([0, 0.2])
+)
+@settings(deadline=None, max_examples=40)
+def test_the_tree_is_that_of_the_definition(
+    seed: int, n_labels: int, splits: int, resistance: float, extra: float
+) -> None:
+    rows, labels = data(seed, 150, n_labels, extra)
+    tree = learnt(rows, labels, Budget(splits, resistance, 0.5))
+    oracle = Lomtree(splits, resistance, 0.5)
+    for row in range(rows.n_rows):
+        entries = slice(*rows.indptr[row : row + 2])
+        x = dict(zip(rows.indices[entries].tolist(), rows.values[entries].tolist(), strict=True))
+        carried = labels.indices[slice(*labels.indptr[row : row + 2])].tolist()
+        if carried:
+            oracle.learn(x, carried)
+    n_nodes = assert_same(tree, int(tree.state[ROOT]), oracle.root)
+    assert tree.state[N_SWAPS] == oracle.swaps
+    assert n_nodes == tree.state[N_NODES] == 2 * tree.state[N_SPLITS] + 1 <= 2 * splits + 1
+
+
+def test_swaps_happen_and_keep_the_tree_whole() -> None:
+    rows, labels = data(1, 2000, 8, 0)
+    tree = learnt(rows, labels, Budget(3, 1.0, 0.5))
+    assert tree.state[N_SWAPS] > 3
+    leaf = np.empty(rows.n_rows, np.int32)
+    route_rows(tree, *rows[:3], leaf)
+    assert (tree.left[leaf] == LEAF).all()
+    reached, waiting = 0, [int(tree.state[ROOT])]
+    while waiting:
+        node = waiting.pop()
+        reached += 1
+        if tree.left[node] != LEAF:
+            waiting += [int(tree.left[node]), int(tree.right[node])]
+    assert reached == 7
+
+
+def test_cutting_the_rows_into_parts_changes_nothing() -> None:
+    rows, labels = data(2, 400, 6, 0.1)
+    whole = learnt(rows, labels, Budget(9, 4.0, 0.5))
+    parts = make_tree(19, 1 << 14, 1 << 14)
+    for order in np.array_split(np.arange(400, dtype=np.int32), 7):
+        learn_rows(parts, Budget(9, 4.0, 0.5), *rows[:3], *labels[:2], order, make_scratch(8))
+    for one, other in zip(whole[:-2], parts[:-2], strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_huge_and_tiny_values_give_finite_weights() -> None:
+    x = np.zeros((60, 4), np.float32)
+    x[:, 0] = np.tile([3e38, 1e-38, 1e-20, 1.0], 15)
+    x[:, 1] = np.tile([1.0, -3e38, 1e-30], 20)
+    labels = to_labels(np.arange(60)[:, None] % 3 == np.arange(3))
+    tree = learnt(to_rows(x), labels, Budget(4, 4.0, 0.5))
+    for node in range(int(tree.state[N_NODES])):
+        _, values = items(tree.weights, node)
+        assert np.isfinite(values).all()
+        assert np.isfinite(values[:, WEIGHT] / values[:, SCALE]).all()
+    assert np.isfinite(tree.score).all()
+
+
+def test_a_full_pool_leaves_new_features_and_labels_out() -> None:
+    rows, labels = data(3, 500, 8, 0)
+    tree = learnt(rows, labels, Budget(20, 4.0, 0.5), slots=64)
+    assert n_refused(tree.weights) > 0
+    assert slots_taken(tree.weights) <= 64
+    leaf = np.empty(rows.n_rows, np.int32)
+    route_rows(tree, *rows[:3], leaf)
+    assert (tree.left[leaf] == LEAF).all()
+
+
+operations = st.lists(
+    st.tuples(st.integers(0, 3), st.one_of(st.integers(0, 40), st.just(-1), st.integers(0, 2**31 - 1))),
+    max_size=300,
+)
+
+
+@given(operations, st.sampled_from([16, 64, 4096]))
+@settings(deadline=None, max_examples=60)
+def test_tables_are_dicts_in_bounded_memory(found: list[tuple[int, int]], n_slots: int) -> None:
+    pool: Pool = make_pool(4, n_slots, 1, np.float64)
+    expected: list[dict[int, float]] = [{} for _ in range(4)]
+    for number, (table, key) in enumerate(found):
+        if key < 0:
+            release(pool, table)
+            expected[table] = {}
+            continue
+        refused = n_refused(pool)
+        slot = insert(pool, table, key)
+        if slot < 0:
+            assert n_refused(pool) == refused + 1
+            assert key not in expected[table]
+            continue
+        assert pool.value[slot, 0] == expected[table].get(key, 0.0)
+        pool.value[slot, 0] = expected[table][key] = number + 1.0
+    for table, pairs in enumerate(expected):
+        keys, values = items(pool, table)
+        assert keys.tolist() == sorted(pairs)
+        assert values[:, 0].tolist() == [pairs[key] for key in sorted(pairs)]
+    assert slots_taken(pool) <= n_slots
+    if n_slots == 4096:
+        assert n_refused(pool) == 0
