@@ -64,7 +64,7 @@ class RoutingBufferPool:
 
     def _make(self, need: RoutingNeed) -> RoutingBuffers:
         room = need._replace(n_features=max(need.n_features, _FEATURES_AT_LEAST))
-        work = make_workspace(self._ensemble, n_features=room.n_features, maps_features=False)
+        work = make_workspace(self._ensemble, n_features=room.n_features, maps_features=room.block_rows > 1)
         routing = self._shape.make(block_rows=room.block_rows, top_r=room.top_r)
         lent = lend(work, WORKSPACE_KINDS), lend(routing, ROUTING_KINDS)
         return RoutingBuffers(room, work, routing, lent)

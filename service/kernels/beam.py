@@ -23,12 +23,19 @@ from model_store.jit import borrowing_kernel as kernel
 from service.kernels.answers import Answers, charge, clear_cost, write_answer
 from service.kernels.beam_leaves import keep_best_leaves, keep_best_means, save_leaves
 from service.kernels.beam_workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace, borrow_beam
-from service.kernels.feature_map import find_mapped_rows, is_worth_mapping, map_features, unmap_features
+from service.kernels.feature_map import (
+    end_of_run,
+    end_of_turn,
+    is_worth_mapping,
+    map_features,
+    score_mapped,
+    unmap_features,
+)
 from service.kernels.forest import borrow_ensemble
 from service.kernels.heaps import keep_best, sort_best
 from service.kernels.links import log_links
 from service.kernels.query import Rows, Search, is_allowed, key_of
-from service.kernels.scorer import find_words, score_children, score_in_turn, start_turns
+from service.kernels.scorer import score_in_turn, start_turns
 from service.kernels.simd import lowest_lane, vadd, vatleast, vbroadcast, vload
 from service.kernels.workspace import Workspace, borrow_workspace
 
@@ -126,18 +133,16 @@ def _score_level(
     row_features = max(1, (rows.indptr[first_row + n_rows] - rows.indptr[first_row]) // n_rows)
     k = 0
     while k < n_entries:
-        node, end = beam.entry_node[k], _end_of_chunk(beam, k, n_entries)
+        node, end = beam.entry_node[k], end_of_run(beam.entry_node, k, n_entries)
         if is_worth_mapping(ensemble, node, (end - k) * row_features, work):
             map_features(ensemble, node, work.feature_row)
             while k < end and not work.stop[0]:
-                find_mapped_rows(ensemble, node, beam.entry_row[k], rows, work)
-                find_words(ensemble, node, work, 0)
-                score_children(ensemble, node, work, 0)
+                score_mapped(ensemble, node, beam.entry_row[k], rows, work)
                 _take_children(ensemble, search, k, beam, answers, work)
                 k += 1
             unmap_features(ensemble, node, work.feature_row)
         else:
-            end = _end_of_turn(ensemble, beam, end, n_entries, row_features, work)
+            end = end_of_turn(ensemble, beam.entry_node, end, n_entries, row_features, work)
             start_turns(work, k)
             while k < end and not work.stop[0]:
                 score_in_turn(ensemble, beam.entry_node, beam.entry_row, k, end, rows, work)
@@ -145,35 +150,6 @@ def _score_level(
                 k += 1
         if work.stop[0]:
             return
-
-
-@inlined
-def _end_of_chunk(beam: BeamWorkspace, k: int, n_entries: int) -> int:
-    """Return the first entry after the k-th that needs another chunk."""
-    end = k + 1
-    while end < n_entries and beam.entry_node[end] == beam.entry_node[k]:
-        end += 1
-    return end
-
-
-@inlined
-def _end_of_turn(
-    ensemble: TreeEnsemble,
-    beam: BeamWorkspace,
-    k: int,
-    n_entries: int,
-    row_features: int,
-    work: Workspace,
-) -> int:
-    """Return the first entry from the k-th on whose chunk is worth mapping, or n_entries."""
-    if len(work.feature_row) == 0:
-        return n_entries
-    while k < n_entries:
-        end = _end_of_chunk(beam, k, n_entries)
-        if is_worth_mapping(ensemble, beam.entry_node[k], (end - k) * row_features, work):
-            break
-        k = end
-    return k
 
 
 @inlined

@@ -13,7 +13,7 @@ from model_store.bits import BLOCK_BITS, GROUP_BITS
 from model_store.ensemble import TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from service.kernels.query import Rows
-from service.kernels.scorer import children_width, place
+from service.kernels.scorer import children_width, find_words, place, score_children
 from service.kernels.simd import lowest_lane
 from service.kernels.workspace import Workspace
 
@@ -69,7 +69,42 @@ def unmap_features(ensemble: TreeEnsemble, node: int, feature_row: NDArray[np.in
 
 
 @inlined
-def find_mapped_rows(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace) -> None:
+def end_of_run(nodes: NDArray[np.int32], k: int, n_nodes: int) -> int:
+    """Return the first place after the k-th of a list of nodes that holds another node."""
+    end = k + 1
+    while end < n_nodes and nodes[end] == nodes[k]:
+        end += 1
+    return end
+
+
+@inlined
+def end_of_turn(
+    ensemble: TreeEnsemble, nodes: NDArray[np.int32], k: int, n_nodes: int, row_features: int, work: Workspace
+) -> int:
+    """Return the first place from the k-th on whose run of nodes is worth mapping, or n_nodes.
+
+    row_features  about so many features has a row
+    """
+    if len(work.feature_row) == 0:
+        return n_nodes
+    while k < n_nodes:
+        end = end_of_run(nodes, k, n_nodes)
+        if is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):
+            break
+        k = end
+    return k
+
+
+@inlined
+def score_mapped(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace) -> None:
+    """Score the children of the node whose chunk the map holds for a row, into `margins`."""
+    _find_mapped_rows(ensemble, node, row, rows, work)
+    find_words(ensemble, node, work, 0)
+    score_children(ensemble, node, work, 0)
+
+
+@inlined
+def _find_mapped_rows(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace) -> None:
     """Find the rows of a row's features in the chunk that the map holds: find_blocks and find_rows in one."""
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)

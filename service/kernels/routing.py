@@ -17,6 +17,14 @@ from model_store.ensemble import LINK_CODES, TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
 from service.kernels.answers import charge, clear_cost
+from service.kernels.feature_map import (
+    end_of_run,
+    end_of_turn,
+    is_worth_mapping,
+    map_features,
+    score_mapped,
+    unmap_features,
+)
 from service.kernels.forest import borrow_ensemble
 from service.kernels.query import Rows
 from service.kernels.routing_leaves import Wanted, add_leaves, rank_labels
@@ -149,23 +157,67 @@ def _go_down(
         clear_cost(costs_out, row, work)
     n_entries, n_leaves = _enter_roots(ensemble, first, last, routing)
     while n_entries > 0 and not work.stop[0]:
-        start_turns(work, 0)
-        n_next = 0
-        for k in range(n_entries):
-            if work.stop[0]:
-                break
-            node = routing.entry_node[k]
-            n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
-            if n_next + n_children > len(routing.next_node) or n_leaves + n_children > len(routing.leaf_node):
-                return _NO_ROOM
-            score_in_turn(ensemble, routing.entry_node, routing.entry_row, k, n_entries, rows, work)
-            charge(costs_out, routing.entry_row[k], work)
-            n_next, n_leaves = _enter_children(
-                ensemble, link, node, n_children, k, n_next, n_leaves, routing, work
-            )
+        n_next, n_leaves = _score_level(ensemble, link, rows, n_entries, n_leaves, routing, work, costs_out)
+        if n_next == _NO_ROOM:
+            return _NO_ROOM
         _next_level(ensemble, n_next, last - first, routing)
         n_entries = n_next
     return n_leaves
+
+
+@inlined
+def _score_level(
+    ensemble: TreeEnsemble,
+    link: int,
+    rows: Rows,
+    n_entries: int,
+    n_leaves: int,
+    routing: RoutingWorkspace,
+    work: Workspace,
+    costs_out: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Score the entries of a level and have their rows enter children; return (n_next or _NO_ROOM, n_leaves).
+
+    Entries of one node follow each other. A chunk that enough of them need is spread over the feature map;
+    those between two such chunks go through the scorer in turn.
+    """
+    first_row = routing.entry_row[0]
+    row_features = rows.indptr[first_row + 1] - rows.indptr[first_row]
+    n_next = 0
+    k = 0
+    while k < n_entries and not work.stop[0]:
+        node, end = routing.entry_node[k], end_of_run(routing.entry_node, k, n_entries)
+        is_mapped = is_worth_mapping(ensemble, node, (end - k) * row_features, work)
+        if is_mapped:
+            map_features(ensemble, node, work.feature_row)
+        else:
+            end = end_of_turn(ensemble, routing.entry_node, end, n_entries, row_features, work)
+            start_turns(work, k)
+        while k < end and not work.stop[0]:
+            if not _is_room(ensemble, k, n_next, n_leaves, routing):
+                n_next = _NO_ROOM
+                break
+            if is_mapped:
+                score_mapped(ensemble, node, routing.entry_row[k], rows, work)
+            else:
+                score_in_turn(ensemble, routing.entry_node, routing.entry_row, k, end, rows, work)
+            charge(costs_out, routing.entry_row[k], work)
+            n_next, n_leaves = _enter_children(ensemble, link, k, n_next, n_leaves, routing, work)
+            k += 1
+        if is_mapped:
+            unmap_features(ensemble, node, work.feature_row)
+        if n_next == _NO_ROOM:
+            break
+    return n_next, n_leaves
+
+
+@inlined
+def _is_room(ensemble: TreeEnsemble, k: int, n_next: int, n_leaves: int, routing: RoutingWorkspace) -> bool:
+    """Return whether there is room for all children of the k-th entry's node."""
+    node = routing.entry_node[k]
+    n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
+    has_entries = n_next + n_children <= len(routing.next_node)
+    return bool(has_entries and n_leaves + n_children <= len(routing.leaf_node))
 
 
 @inlined
@@ -195,8 +247,6 @@ def _enter_roots(ensemble: TreeEnsemble, first: int, last: int, routing: Routing
 def _enter_children(
     ensemble: TreeEnsemble,
     link: int,
-    node: int,
-    n_children: int,
     k: int,
     n_next: int,
     n_leaves: int,
@@ -205,7 +255,9 @@ def _enter_children(
 ) -> tuple[int, int]:
     """Have the k-th entry's row enter children of its node by their margins; return (n_next, n_leaves)."""
     margins = work.margins
+    node = routing.entry_node[k]
     child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
     best = 0
     for j in range(1, n_children):
         if margins[j] > margins[best] or np.isnan(margins[best]):

@@ -63,7 +63,7 @@ def run(
     indptr, indices, _ = rows
     n_rows, top_r = len(indptr) - 1, top_r or n_labels
     n_features = ensemble.directory.shape[1] << 10
-    work = make_workspace(ensemble, n_features=max(1, len(indices)), maps_features=False)
+    work = make_workspace(ensemble, n_features=max(1, len(indices)), maps_features=block_rows > 1)
     routing = RoutingShape(ensemble, n_labels, n_features).make(block_rows=block_rows, top_r=top_r)
     if room is not None:
         entries = [name for name in routing._fields if name.startswith(("entry_", "next_", "leaf_"))]
