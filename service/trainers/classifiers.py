@@ -43,7 +43,7 @@ class Solving(NamedTuple):
 
     def cost_at(self, n_rows: int, n_root: int) -> float:
         """Return the cost of a node of n_rows of the root's n_root rows."""
-        return self.cost * (n_root / n_rows) ** self.cost_decay
+        return float(self.cost * (n_root / n_rows) ** self.cost_decay)
 
 
 class Members(NamedTuple):
