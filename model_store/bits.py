@@ -50,11 +50,11 @@ def count_below(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
 
 
 @borrowing_inlined
-def padded_width(n_children: int | np.integer[Any]) -> np.int64:
+def padded_width(n_children: int | np.integer[Any]) -> int:
     """Return the width of a dense row of n_children (>= 1): a power of two, or else a multiple of LANES."""
     if n_children > LANES:
-        return np.int64((n_children + LANES - 1) // LANES * LANES)
-    width = np.int64(1)
+        return int((n_children + LANES - 1) // LANES * LANES)
+    width = 1
     while width < n_children:
         width += width
     return width

@@ -117,12 +117,12 @@ def score_children(ensemble: TreeEnsemble, node: int, work: Workspace, stage: in
     n_children = ensemble.child_ptr[node + 1] - child
     width = children_width(ensemble, node)
     margins = work.margins
-    for j in range(max(width, LANES)):
+    for j in range(max(int(width), LANES)):
         margins[j] = np.float32(0.0)
     n_words = _add_sparse_rows(ensemble, work, stage)
     if work.counts[stage, 1] > 0:
         _add_dense_rows(ensemble, width, work, stage)
-        for j in range(width, LANES):  # where vectors read the rows after a narrow one
+        for j in range(int(width), LANES):  # where vectors read the rows after a narrow one
             margins[j] = np.float32(0.0)
     if len(ensemble.node_scale) > 0:
         for j in range(n_children):
@@ -256,4 +256,4 @@ def score_at_once(
 @inlined
 def children_width(ensemble: TreeEnsemble, node: int) -> np.int64:
     """Return the width of a dense row of the node's chunk: its children, padded."""
-    return padded_width(np.int64(ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]))
+    return np.int64(padded_width(ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]))
