@@ -69,7 +69,7 @@ class LdsmParameters(Parameters):
         ("rows", "labels"),
         "a leaf's value for a label: its share of the leaf's rows, or of their labels",
     )
-    rerank: str = choice("yes", ("yes", "no"), "re-rank the labels of the trees by the labels' mean rows")
+    rerank: str = choice("no", ("no", "yes"), "re-rank the labels of the trees by the labels' mean rows")
     alpha: float = real(0.6, 0.0, 1.0, "share of the trees in the re-ranked score; 1: the trees alone")
     gamma: float = real(30.0, 0.0, 1e6, "how fast the score falls with the distance from a label's mean row")
     weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")

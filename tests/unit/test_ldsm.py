@@ -73,7 +73,7 @@ def _same_bits(one: Trained, other: Trained) -> bool:
     return all(a.tobytes() == b.tobytes() for a, b in pairs) and one.report == other.report
 
 
-@pytest.mark.parametrize("items", [[], ["optimiser=nag", "rerank=no", "weights=int8"]])
+@pytest.mark.parametrize("items", [[], ["optimiser=nag", "rerank=yes", "weights=int8"]])
 def test_same_bits_for_any_number_of_threads(items: list[str]) -> None:
     data = _data()
     one = _train(data, *items, seed=3)
@@ -91,12 +91,12 @@ def test_the_trees_of_an_ensemble_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    "items", [[], ["optimiser=nag", "arity=2"], ["rerank=no", "shares=labels", "arity=8"]]
+    "items", [[], ["optimiser=nag", "arity=2"], ["rerank=yes", "shares=labels", "arity=8"]]
 )
 def test_what_is_trained_can_be_published_and_has_learnt(tmp_path: Path, items: list[str]) -> None:
     data = _data(2)
     trained = _train(data, "weights=bfloat16", "max_nodes=300", "epochs=10", *items)
-    assert ("tail/ptr" in trained.extra) == ("rerank=no" not in items)
+    assert ("tail/ptr" in trained.extra) == ("rerank=yes" in items)
     model = _published(tmp_path, data, trained)
     found = make_predictor(model).predict(data[0], PredictOptions(top_r=1))
     carried = dense_labels(data[1])
@@ -185,7 +185,7 @@ def test_rows_that_are_alike_become_one_leaf(tmp_path: Path) -> None:
     x = np.tile([0.6, 0.0, 0.8], (12, 1))
     carried = np.tile(np.eye(4, dtype=bool), (3, 1))
     data = to_rows(x), to_labels(carried)
-    trained = _train(data, "rerank=no")
+    trained = _train(data)
     assert trained.report["nodes_mean"] == 1
     assert trained.report["splits_given_up"] == 3
     found = make_predictor(_published(tmp_path, data, trained)).predict(data[0], PredictOptions(top_r=4))
@@ -201,7 +201,7 @@ def test_one_label_or_rows_without_features(tmp_path: Path, empty: bool) -> None
     if empty:
         carried[::2, 3] = True
     data = to_rows(x), to_labels(carried)
-    trained = _train(data, "rerank=no")
+    trained = _train(data)
     assert trained.n_nonzeros == 0
     found = make_predictor(_published(tmp_path, data, trained)).predict(data[0], PredictOptions(top_r=2))
     one_row = slice(found.ptr[0], found.ptr[1])
