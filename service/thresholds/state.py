@@ -198,7 +198,7 @@ def newest_checkpoint_epoch(connection: Connection, head: Head) -> int:
 
 
 class ThresholdDatabase:
-    """The ThresholdStore over a database: what `xylem thresholds` and admins put in place and read."""
+    """What `xylem thresholds` and admins put in place and read."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

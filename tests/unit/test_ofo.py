@@ -21,7 +21,6 @@ from service.thresholds.ofo import (
     start_for,
     thresholds_of,
 )
-from service.thresholds.tuned import Tuned, thresholds_after
 from tests.oracles.thresholds import ofo_thresholds
 
 K = 7
@@ -108,12 +107,3 @@ def test_the_first_threshold_is_that_of_a_label_without_counts(start):
 
 def test_start_values_in_their_range_are_kept():
     assert check_start(Start(2, 4, 0.1)) == Start(2, 4, 0.1)
-
-
-def test_only_labels_with_feedback_leave_their_tuned_threshold():
-    bounds = np.full(3, LEAST, np.float32)
-    counters = no_counts(3)
-    tuned = Tuned("fta", "one", Start(1, 4), np.float32([0.2, 0.3, 0.4]), no_counts(3))
-    count(counters, tuned.start, bounds, np.empty(3, np.float32), [1], [1])
-    after = thresholds_after(tuned, counters, bounds)
-    assert after.tolist() == np.float32([0.2, 2 / 6, 0.4]).tolist()
