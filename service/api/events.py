@@ -131,16 +131,16 @@ def _label_ids(names: Sequence[list[str]], table: NameTable) -> list[NDArray[np.
     encoded = [name.encode() for some in names for name in some]
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(name) for name in encoded], out=offsets[1:])
-    ids = find_names(table, np.frombuffer(b"".join(encoded), np.uint8), offsets)
+    ids = find_names(table, np.frombuffer(b"".join(encoded), np.uint8), offsets).tolist()
     found: list[NDArray[np.int32] | BadInput] = []
     end = 0
     for some in names:
         start, end = end, end + len(some)
-        own = np.unique(ids[start:end])
-        if len(own) and own[0] < 0:
-            i = int(np.argmin(ids[start:end]))
+        own = sorted(set(ids[start:end]))
+        if own and own[0] < 0:
+            i = ids.index(-1, start) - start
             fault = UnknownLabel(f"expected labels of the model, found {some[i][:80]!r}")
             found.append(fault.at(f"labels[{i}]"))
         else:
-            found.append(own)
+            found.append(np.array(own, np.int32))
     return found
