@@ -50,7 +50,7 @@ def feedback(
     first_fault = ""
     sender = _to_database(model, store) if url is None else _to_server(model, url)
     with opened(data) as source, progress(json or data == STDIN) as show, sender as send:
-        for block in blocks(source, line_bytes_max, EVENTS_A_BLOCK):
+        for block in blocks(source, line_bytes_max, EVENTS_A_BLOCK, keep_labels=True):
             values = [_value(line) for line in block.lines]
             for number, verdict in enumerate(send(values), block.first):
                 counts[verdict["result"]] += 1

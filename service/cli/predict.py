@@ -137,7 +137,9 @@ def opened(data: str) -> Iterator[Source]:
             raise BadData(f"{data}: expected a gzip file, found a damaged one: {error}") from None
 
 
-def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[Block]:
+def blocks(
+    source: Source, line_bytes_max: int, rows_max: int, *, keep_labels: bool = False
+) -> Iterator[Block]:
     """Yield the lines of `source` in blocks, as they come; of a line that is too long, None."""
     from service.api.lines import Block
 
@@ -147,7 +149,8 @@ def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[Block
         *ends, rest = (rest + chunk).split(b"\n")
         if not chunk and (rest or skipping):
             ends, rest = [rest], b""
-        lines: list[bytes | None] = [_unlabelled(end) if len(end) <= line_bytes_max else None for end in ends]
+        short = [end if len(end) <= line_bytes_max else None for end in ends]
+        lines = [end if keep_labels or end is None else _unlabelled(end) for end in short]
         if lines and skipping:
             lines[0], skipping = None, False
         if len(rest) > line_bytes_max:
