@@ -110,6 +110,15 @@ def test_a_stream_trains_the_same_model_as_memory(suffix: str, tree: str, tmp_pa
     assert memory.manifest.features == streamed.manifest.features
 
 
+def test_named_features_stream_hashed(tmp_path: Path) -> None:
+    path = tmp_path / "named.jsonl"
+    path.write_text('{"features": {"a": 3, "b": 4}, "labels": ["x"]}\n{"features": {}, "labels": []}\n')
+    source = _source(path, n_features="256", signed="false")
+    assert source.census.n_nonzeros == 2
+    (part,) = source.parts()
+    np.testing.assert_allclose(np.sort(part.rows.values), [0.6, 0.8])
+
+
 def test_a_names_file_names_the_labels_of_a_stream(tmp_path: Path) -> None:
     path, names = _write(tmp_path, ".svm"), tmp_path / "names.txt"
     names.write_text("".join(f"name {i}\n" for i in range(14)))
@@ -141,7 +150,7 @@ def test_features_that_are_fitted_do_not_stream(tmp_path: Path) -> None:
     assert "expected hashing" in _refused(tmp_path, texts, *SGD, "features.kind=tfidf")
     named = tmp_path / "named.jsonl"
     named.write_text('{"features": {"a": 1}, "labels": ["x"]}\n')
-    assert "found named features" in _refused(tmp_path, named, *SGD)
+    assert "expected hashing" in _refused(tmp_path, named, *SGD, "features.kind=named")
     assert ".npz" in _refused(tmp_path, tmp_path / "rows.X.npz", *SGD)
 
 
