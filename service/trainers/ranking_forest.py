@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
 from service.kernels.ranking_tree import Grown, Growth, Rows, grow_tree
+from service.rows import SparseRows
 from service.trainers.clustering import derived_seed
 from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
@@ -27,24 +28,41 @@ SPARE = 1.25
 class ForestParameters(Parameters):
     """Parameters of a forest of ranking trees.
 
-    `cost` and `eps` were chosen on held-out training rows; they are for rows of length 1.
+    `cost` and `eps` were chosen on held-out training rows.
     """
 
     trees: int = whole(50, 1, 1000, "trees of the ensemble; their scores are averaged")
     max_leaf: int = whole(10, 1, 1_000_000, "a node of no more rows is not split")
     max_depth: int = whole(64, 1, 1000, "most splits between the root and a leaf")
     leaf_labels: int = whole(100, 1, 1_000_000, "a leaf keeps so many labels, the most frequent ones")
-    cost: float = real(3.0, 1e-6, 1e6, "weight of the separators' logistic loss against their L1 penalty (C)")
+    cost: float = real(
+        0.45,
+        1e-6,
+        1e6,
+        "weight of the separators' logistic loss against their L1 penalty, for values of about 1",
+    )
     eps: float = real(0.1, 1e-6, 0.99, "a separator is done when its violations have fallen to this share")
     max_steps: int = whole(10, 1, 10_000, "a separator is given up after so many Newton steps")
     prune: float = real(0.0, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
     weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")
 
-    def growth(self) -> Growth:
-        """Return how the trees are grown."""
+    def growth(self, rows: SparseRows) -> Growth:
+        """Return how the trees are grown on rows: `cost` is divided by their typical value."""
+        cost = self.cost / typical_value(rows)
         return Growth(
-            self.max_leaf, self.max_depth, self.leaf_labels, self.cost, self.eps, self.max_steps, self.prune
+            self.max_leaf, self.max_depth, self.leaf_labels, cost, self.eps, self.max_steps, self.prune
         )
+
+
+def typical_value(rows: SparseRows) -> float:
+    """Return the mean size of a value, large ones weighing more (by their squares); 1 when all are 0.
+
+    An L1 penalty is not neutral to scale: with rows s times as long, the cost over s keeps as many weights.
+    Rows of length 1 have smaller values the more of their features matter alike, so length is no measure.
+    """
+    sizes = np.abs(rows.values.astype(np.float64))
+    squares = float((sizes**2).sum())
+    return float((sizes**3).sum()) / squares if squares else 1.0
 
 
 def _rows(data: TrainingSet, label_weight: NDArray[np.float32]) -> Rows:
@@ -71,7 +89,7 @@ def grow_forest(
 
     The same bits whatever the number of threads. Cost and memory: see `grow_tree`, for each thread.
     """
-    rows, growth = _rows(data, label_weight), parameters.growth()
+    rows, growth = _rows(data, label_weight), parameters.growth(data.rows)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     trees: dict[int, Grown] = {}
 

@@ -16,7 +16,7 @@ from service.rows import LabelRows, SparseRows
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.fastxml import FastXmlParameters
 from service.trainers.pfastrexml import PfastreXmlParameters
-from service.trainers.ranking_forest import grow_forest
+from service.trainers.ranking_forest import grow_forest, typical_value
 from service.trainers.spec import TrainingSet
 from service.trainers.tail import tail_arrays
 from service.trainers.work import Crew, no_progress
@@ -206,6 +206,18 @@ def test_rows_that_cannot_or_need_not_be_split_are_one_leaf():
     one_leaf(rows, to_labels(np.ones((40, 1), bool)))
     one_leaf(rows, labels, max_leaf=41)
     one_leaf(rows, labels, cost=1e-6)
+
+
+def test_the_scale_of_the_rows_is_nothing():
+    rows, labels = learnable(9)
+    larger = rows._replace(values=rows.values * np.float32(64))
+    one, other = (forest((x, labels), FastXmlParameters(trees=1))[0] for x in (rows, larger))
+    # the constant term's column stays 1, so only the first splits are sure to be alike
+    assert other.n_rows[1:3].tolist() == pytest.approx(one.n_rows[1:3].tolist(), abs=20)
+    assert len(other.weight) == pytest.approx(len(one.weight), rel=0.3)
+    assert typical_value(larger) == pytest.approx(64 * typical_value(rows))
+    assert typical_value(to_rows(np.array([[0.0, 0.0], [3.0, -3.0]]))) == 3.0
+    assert typical_value(to_rows(np.zeros((2, 2)))) == 1.0
 
 
 def test_depth_is_bounded():
