@@ -34,8 +34,9 @@ from service.features import (
 from service.inference.parts import predict_all
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import AnyPredictor, make_predictor
-from service.labelled import OnProgress, read_labelled
+from service.labelled import Labelled, OnProgress, read_labelled
 from service.online import OnStart, learn_standard_input, no_start
+from service.reporting import Sample, version_report
 from service.rows import SparseRows
 from service.streaming import FileSource
 from service.trainers import Trained, estimate, parse_parameters, train, train_stream
@@ -95,7 +96,10 @@ class TrainReport(NamedTuple):
 
 
 class _Outcome(NamedTuple):
-    """A training's result, and what it was made of; `counts` are the training rows of each label."""
+    """A training's result, and what it was made of; `counts` are the training rows of each label.
+
+    sample  the training rows, if they were held in memory
+    """
 
     trained: Trained
     data: DataInfo
@@ -103,6 +107,7 @@ class _Outcome(NamedTuple):
     featurizer: Featurizer
     counts: NDArray[np.int64]
     train_seconds: float
+    sample: Sample | None = None
 
 
 class _Prepared(NamedTuple):
@@ -156,12 +161,18 @@ def train_and_publish(
             **featurizer_arrays(outcome.featurizer),
             "labels/counts": outcome.counts,
             **trained.extra,
-            **({REPORT: report_array(trained.report)} if trained.report else {}),
         },
     )
+    trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    valid = None
     if request.valid is not None:
-        trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
-        draft = replace(draft, metrics=_metrics(trial, request.valid, request.threads, on_progress))
+        valid = read_labelled(trial, request.valid, on_progress)
+        draft = replace(draft, metrics=_metrics(trial, valid, request.threads, on_progress))
+    on_progress("report", 0, 1)
+    test = valid and Sample(valid.rows, valid.labels)
+    report = version_report(trial, trained.report, outcome.sample, test)
+    on_progress("report", 1, 1)
+    draft = replace(draft, extra={**draft.extra, REPORT: report_array(report)})
     on_progress("publish", 0, 1)
     manifest = store.publish(model, draft)
     on_progress("publish", 1, 1)
@@ -191,6 +202,7 @@ def _train_on_all(request: TrainRequest, parameters: Parameters, on_progress: On
         prepared.featurizer,
         np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
         time.perf_counter() - start,
+        Sample(prepared.rows, labels),
     )
 
 
@@ -245,28 +257,28 @@ def evaluate(
     float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `us_per_row` is of a batch, on one
     thread, the median of some runs. Raises BadInput.
     """
-    report, predictor, rows = _measure(model, data, threads, on_progress, thresholds, empty)
-    us_per_row = _us_per_row(predictor, rows, on_progress)
+    labelled = read_labelled(model, data, on_progress)
+    report, predictor = _measure(model, labelled, threads, on_progress, thresholds, empty)
+    us_per_row = _us_per_row(predictor, labelled.rows, on_progress)
     threshold: float | str = THRESHOLD_UNTUNED if thresholds is None else "tuned"
     return {**report, "us_per_row": us_per_row, "threshold": threshold}
 
 
-def _metrics(model: Model, data: Path, threads: int, on_progress: OnProgress) -> dict[str, float]:
+def _metrics(model: Model, valid: Labelled, threads: int, on_progress: OnProgress) -> dict[str, float]:
     """Return what a manifest keeps of the figures on a validation file: all that are in percent."""
-    report, _, _ = _measure(model, data, threads, on_progress, None, "one")
+    report, _ = _measure(model, valid, threads, on_progress, None, "one")
     return {key: value for key, value in report.items() if type(value) is float}
 
 
 def _measure(
     model: Model,
-    data: Path,
+    labelled: Labelled,
     threads: int,
     on_progress: OnProgress,
     thresholds: NDArray[np.float32] | None,
     empty: EmptyConvention,
-) -> tuple[Report, AnyPredictor, SparseRows]:
-    """Return the figures of a version on a labelled file but for its speed, and what to measure that with."""
-    labelled = read_labelled(model, data, on_progress)
+) -> tuple[Report, AnyPredictor]:
+    """Return the figures of a version on labelled rows but for its speed, and what to measure that with."""
     rows = labelled.rows
     predictor = make_predictor(model)
     ranked = predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), threads)
@@ -285,7 +297,7 @@ def _measure(
         model.manifest.data.rows,
         empty=empty,
     )
-    return report, predictor, rows
+    return report, predictor
 
 
 def _us_per_row(predictor: AnyPredictor, rows: SparseRows, on_progress: OnProgress) -> float:

@@ -157,22 +157,51 @@ def criteria_by_splits(
     Source: section 4.1, where "the leaf node with the highest weight" is split next; equal weights: the
     smaller node. counts are those of every node. Cost: O(entries + n log n).
     """
-    total = counts.total
-    alone = np.stack(list(criteria_of(counts, c))) * total
+    alone = np.stack(list(criteria_of(counts, c))) * counts.total
+    points = _means_by_splits(child_ptr, counts.total, counts.total, alone)
+    return Growth(np.arange(points.shape[1]), *points)
+
+
+def errors_by_splits(
+    child_ptr: NDArray[np.int32], counts: NodeCounts, test: NodeCounts
+) -> NDArray[np.float64]:
+    """Return the test error while the tree is grown again, at the splits of `criteria_by_splits`.
+
+    A leaf answers with the commonest of its training labels (of equals the smallest); the error is the share
+    of the test rows' labels that it gets wrong. A leaf that no training row reached gets all wrong.
+    """
+    answer = np.full(len(counts.ptr) - 1, -1)
+    order = np.lexsort((-counts.label, counts.value, counts.node))
+    answer[counts.node[order]] = counts.label[order]  # the last entry of a node stays
+    right = _sums(test.node, np.where(answer[test.node] == test.label, test.value, 0.0), len(answer))
+    (errors,) = _means_by_splits(child_ptr, counts.total, test.total, (test.total - right)[None])
+    return np.asarray(errors)
+
+
+def _means_by_splits(
+    child_ptr: NDArray[np.int32],
+    size: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    sums: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return float64[m, splits + 1]: sums over weights of the leaves while the largest is split next.
+
+    size, weight  float64[n] of each node; sums float64[m, n]
+    """
     n_children = np.diff(child_ptr)
-    weight, sums = total[0], alone[:, 0].copy()
-    points = [sums / max(weight, np.finfo(np.float64).tiny)]
-    heap = [(-total[0], 0)] if n_children[0] else []
+    total, of_leaves = weight[0], sums[:, 0].copy()
+    points = [of_leaves / max(total, np.finfo(np.float64).tiny)]
+    heap = [(-size[0], 0)] if n_children[0] else []
     while heap:
         _, node = heapq.heappop(heap)
         children = slice(int(child_ptr[node]), int(child_ptr[node + 1]))
-        weight += total[children].sum() - total[node]
-        sums = sums + alone[:, children].sum(axis=1) - alone[:, node]
-        points.append(np.maximum(sums, 0) / max(weight, np.finfo(np.float64).tiny))
+        total += weight[children].sum() - weight[node]
+        of_leaves = of_leaves + sums[:, children].sum(axis=1) - sums[:, node]
+        points.append(np.maximum(of_leaves, 0) / max(total, np.finfo(np.float64).tiny))
         for child in range(children.start, children.stop):
             if n_children[child]:
-                heapq.heappush(heap, (-total[child], child))
-    return Growth(np.arange(len(points)), *np.array(points).T)
+                heapq.heappush(heap, (-size[child], child))
+    return np.array(points).T
 
 
 def splits_of(child_ptr: NDArray[np.int32], counts: NodeCounts) -> Splits:

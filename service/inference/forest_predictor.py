@@ -99,6 +99,33 @@ class ForestPredictor:
         self._buffers.give(buffers)
         return RoutedExplanation(leaves)
 
+    def leaves_reached(
+        self, rows: SparseRows, chosen: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Return the leaves that some rows reach, ascending, empty ones left out.
+
+        (ptr int64[n + 1], leaves int32[..]): of the i-th of `chosen`, leaves[ptr[i] : ptr[i + 1]].
+        """
+        indptr, indices, values = (_writeable(array) for array in rows[:3])
+        buffers = self._buffers.take(RoutingNeed(int(np.diff(indptr).max(initial=0)), 1, 1))
+        found = []
+        for row in chosen.tolist():
+            n_leaves = reach_leaves(
+                self._lent,
+                *self._samples,
+                indptr,
+                indices,
+                values,
+                row,
+                self._link,
+                *buffers.lent,
+                _NOT_WANTED,
+            )
+            found.append(buffers.routing.leaf_node[:n_leaves].copy())
+        self._buffers.give(buffers)
+        ptr = np.concatenate([[0], np.cumsum([len(leaves) for leaves in found], dtype=np.int64)])
+        return ptr, np.concatenate([np.empty(0, np.int32), *found])
+
     def children_scored(self, beam_width: int) -> int:
         """Return a bound on the children that an argmax routing scores a row, over all levels and trees.
 

@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.workflows": {
         "service.online",
         "service.labelled",
+        "service.reporting",
         "service.streaming",
         "service.trainers",
         "service.evaluation",
@@ -49,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.inference",
         "model_store",
     },
+    "service.reporting": {"service.evaluation", "service.inference", "model_store"},
     "service.labelled": {"service.datasets", "service.features", "model_store"},
     "service.tuning": {
         "service.labelled",

@@ -1,0 +1,161 @@
+"""What a trained forest of decision trees is like, from the rows that reach its nodes.
+
+Source: Choromanska and Jain 2019, "Extreme Multiclass Classification Criteria" (the appendix's figure:
+criteria and test error against the number of splits), and ldsm.txt figure 1 (J by depth), of any decision
+tree.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import TreeEnsemble
+from service.evaluation.tree_criteria import (
+    NodeCounts,
+    counts_of,
+    criteria_by_splits,
+    depths,
+    errors_by_splits,
+    leaf_criteria,
+    splits_by_depth,
+)
+from service.rows import LabelRows
+
+_POINTS = 40
+"""Numbers of splits, at most, at which the criteria are told."""
+
+_TREES_MAX = 100
+_DEPTHS_MAX = 200
+"""So many trees, the first ones, and depths are looked at: a report has a finite length."""
+
+
+class Reached(NamedTuple):
+    """The leaves that rows reached, and the rows' labels: row i reached leaf[ptr[i]:ptr[i + 1]]."""
+
+    ptr: NDArray[np.int64]
+    leaf: NDArray[np.int32]
+    labels: LabelRows
+
+
+def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None = None) -> dict[str, Any]:
+    """Return what there is to tell of a forest, as JSON takes it.
+
+    rows      how many were sent down
+    trees     of each tree its nodes, leaves, depth, and the criteria of its leaves
+    splits    the criteria after 0, 1, 2, 4 ... splits, the heaviest leaf split first: means over the trees;
+              with `test`, `test_error` too: the share of its labels that the commonest training label of
+              the leaf gets wrong
+    depths    for each depth the splits, and the means of J, balance and purity over the trees
+
+    At most _TREES_MAX trees and _DEPTHS_MAX depths are told. A row that several leaves of a tree receive counts in each. Cost: some passes over (row, node, label).
+    """
+    tree_of = _tree_of(ensemble)
+    trees, curves, lines = [], [], []
+    train_pairs = _visits(ensemble, train)
+    test_pairs = None if test is None else _visits(ensemble, test)
+    for tree in range(min(_TREES_MAX, int(ensemble.child_ptr[0]))):
+        nodes = np.flatnonzero(tree_of == tree)
+        n_children = np.diff(ensemble.child_ptr)[nodes]
+        child_ptr = np.concatenate([[1], 1 + np.cumsum(n_children)]).astype(np.int32)
+        counts = _counts(nodes, train_pairs, train.labels)
+        curve: dict[str, Any] = criteria_by_splits(child_ptr, counts)._asdict()
+        if test is not None and test_pairs is not None:
+            curve["test_error"] = errors_by_splits(child_ptr, counts, _counts(nodes, test_pairs, test.labels))
+        curves.append(curve)
+        lines.append(splits_by_depth(child_ptr, counts))
+        leaves = _counts(nodes[n_children == 0], train_pairs, train.labels)
+        shape = {"nodes": len(nodes), "leaves": int((n_children == 0).sum())}
+        trees.append({**shape, "depth": int(depths(child_ptr).max()), **_rounded(leaf_criteria(leaves))})
+    return {
+        "rows": len(train.ptr) - 1,
+        "trees": trees,
+        "splits": _mean_curve(curves),
+        "depths": _mean_lines(lines),
+    }
+
+
+def _tree_of(ensemble: TreeEnsemble) -> NDArray[np.int64]:
+    """Return int64[N]: the tree of each node; parents come before their children."""
+    tree_of = np.arange(len(ensemble.parent))
+    first, last = int(ensemble.child_ptr[0]), int(ensemble.child_ptr[ensemble.child_ptr[0]])
+    while first < last:
+        tree_of[first:last] = tree_of[ensemble.parent[first:last]]
+        first, last = last, int(ensemble.child_ptr[last])
+    return tree_of
+
+
+class _Pairs(NamedTuple):
+    """Which nodes rows entered, each pair once, by node."""
+
+    node: NDArray[np.int64]
+    row: NDArray[np.int64]
+
+
+def _visits(ensemble: TreeEnsemble, reached: Reached) -> _Pairs:
+    """Return the nodes on the ways to the leaves reached."""
+    n_rows, n_nodes = len(reached.ptr) - 1, len(ensemble.parent)
+    row = np.repeat(np.arange(n_rows), np.diff(reached.ptr))
+    node = reached.leaf.astype(np.int64)
+    found = [node * n_rows + row]
+    while len(node):
+        above = ensemble.parent[node].astype(np.int64)
+        cells = np.unique((above * n_rows + row)[above >= 0])
+        node, row = cells // max(1, n_rows), cells % max(1, n_rows)
+        found.append(cells)
+    cells = np.unique(np.concatenate(found))
+    assert not len(cells) or cells[-1] < n_nodes * n_rows
+    return _Pairs(cells // max(1, n_rows), cells % max(1, n_rows))
+
+
+def _counts(nodes: NDArray[np.int64], pairs: _Pairs, labels: LabelRows) -> NodeCounts:
+    """Return how often each label came to each of some nodes, ascending, which are numbered anew."""
+    first, last = np.searchsorted(pairs.node, nodes), np.searchsorted(pairs.node, nodes, "right")
+    sizes = last - first
+    at = np.arange(sizes.sum()) + np.repeat(first - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+    row, node = pairs.row[at], np.repeat(np.arange(len(nodes)), sizes)
+    n_labels = (labels.indptr[1:] - labels.indptr[:-1])[row]
+    starts = np.repeat(labels.indptr[row] - np.concatenate([[0], np.cumsum(n_labels)[:-1]]), n_labels)
+    label = labels.indices[np.arange(n_labels.sum()) + starts]
+    return counts_of(len(nodes), np.repeat(node, n_labels), label, np.ones(len(label)))
+
+
+def _mean_curve(curves: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """Return lines of a growing number of splits; a tree that has no more of them stays as it ends."""
+    most = max(len(curve["splits"]) for curve in curves) - 1
+    points = np.unique(np.concatenate([[0], np.geomspace(1, max(1, most), _POINTS).astype(np.int64)]))
+    names = [name for name in curves[0] if name != "splits"]
+    return [
+        {
+            "splits": int(point),
+            **_rounded(
+                {
+                    name: float(np.mean([curve[name][min(point, len(curve[name]) - 1)] for curve in curves]))
+                    for name in names
+                }
+            ),
+        }
+        for point in points
+        if point <= most
+    ]
+
+
+def _mean_lines(lines: list[list[dict[str, float]]]) -> list[dict[str, float]]:
+    """Return a line a depth over all trees, means weighted by the number of splits."""
+    found = []
+    for depth in range(min(_DEPTHS_MAX, max(map(len, lines)))):
+        here = [of_tree[depth] for of_tree in lines if depth < len(of_tree)]
+        weight = np.array([line["nodes"] for line in here])
+        means = {
+            name: float(np.average([line[name] for line in here], weights=weight))
+            for name in ("objective", "smaller_side", "purity")
+        }
+        found.append({"depth": depth, "splits": int(weight.sum()), **_rounded(means)})
+    return found
+
+
+def _rounded(values: dict[str, float]) -> dict[str, float]:
+    """Return values with the digits that a report needs."""
+    return {name: round(value, 5) for name, value in values.items()}
