@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import LANES
-from model_store.jit import inlined, kernel
+from model_store.jit import borrowing_inlined, borrowing_kernel, inlined, kernel
 from service.kernels.ldsm_objective import (
     NodeLabels,
+    Tally,
     best_directions,
     count_labels,
     count_share,
@@ -132,7 +133,7 @@ class Examples(NamedTuple):
     label_rank: NDArray[np.int32]
 
 
-@inlined
+@borrowing_inlined
 def _margins(problem: Problem, regressors: Regressors, i: Integer) -> None:
     """Write w . x + b of row i for each child into `margins`."""
     weights = regressors.weights
@@ -143,7 +144,7 @@ def _margins(problem: Problem, regressors: Regressors, i: Integer) -> None:
     vstore(regressors.margins, 0, total)
 
 
-@inlined
+@borrowing_inlined
 def _step_sgd(problem: Problem, regressors: Regressors, i: Integer) -> None:
     """Add steps * (x, 1) to the weights, and what that adds to the margins of row i to `margins`."""
     weights = regressors.weights
@@ -157,7 +158,7 @@ def _step_sgd(problem: Problem, regressors: Regressors, i: Integer) -> None:
     vstore(regressors.margins, 0, vadd(vload(regressors.margins, 0), vmul(square, step)))
 
 
-@inlined
+@borrowing_inlined
 def _step_nag(problem: Problem, regressors: Regressors, i: Integer, rate: float, n_children: int) -> None:
     """Take the normalised adaptive step of row i for which `steps` is minus the gradient by the margin.
 
@@ -182,7 +183,7 @@ def _step_nag(problem: Problem, regressors: Regressors, i: Integer, rate: float,
                 regressors.margins[m] += moved * value
 
 
-@inlined
+@borrowing_inlined
 def _logistic(margin: float) -> Any:
     return 1.0 / (1.0 + np.exp(-margin))
 
@@ -211,7 +212,7 @@ def begin_regressors(problem: Problem, learning: Learning, state: NDArray[np.uin
     return regressors
 
 
-@inlined
+@borrowing_inlined
 def _normalised_square(problem: Problem, regressors: Regressors, i: Integer) -> Any:
     """Return NAG's sum of x_f^2 / scale_f^2 over the features and the bias."""
     total = 1.0
@@ -219,6 +220,46 @@ def _normalised_square(problem: Problem, regressors: Regressors, i: Integer) -> 
         share = np.float64(problem.values[e]) / regressors.scales[problem.features[e]]
         total += share * share
     return total
+
+
+@borrowing_kernel
+def _pass_over(
+    problem: Problem,
+    labels: NodeLabels,
+    tally: Tally,
+    regressors: Regressors,
+    learning: Learning,
+    lambda1: float,
+    order: NDArray[np.int32],
+    n_before: int,
+    n_visits: int,
+    length: float,
+    normal: float,
+) -> float:
+    """Visit every row once: the loop of algorithm 4. Returns NAG's N, which was `normal` before.
+
+    n_before, n_visits  visits before this pass, and in all
+    length              what SGD's step is divided by
+    """
+    done = n_before
+    for at in range(len(order)):
+        i = np.int64(order[at])
+        chosen = best_directions(tally, labels, i, lambda1, learning.lambda2)
+        _margins(problem, regressors, i)
+        rate = learning.step * (1.0 - done / n_visits)
+        done += 1
+        scale = 1.0 if learning.optimiser == NAG else rate / length
+        for m in range(learning.n_children):
+            towards = (chosen >> m) & 1
+            regressors.steps[m] = scale * (towards - _logistic(np.float64(regressors.margins[m])))
+        if learning.optimiser == NAG:
+            normal += _normalised_square(problem, regressors, i)
+            _step_nag(problem, regressors, i, rate * np.sqrt(done / normal), learning.n_children)
+        else:
+            _step_sgd(problem, regressors, i)
+        for m in range(learning.n_children):
+            count_share(tally, labels, i, m, _logistic(np.float64(regressors.margins[m])))
+    return normal
 
 
 @kernel
@@ -257,26 +298,22 @@ def train_regressors(
     for square in problem.squares:
         length = max(length, np.float64(square))
     normal = 0.0
-    done = 0
-    for _ in range(epochs):
+    for epoch in range(epochs):
         shuffle(order, n_rows, state)
-        for at in range(n_rows):
-            i = np.int64(order[at])
-            chosen = best_directions(tally, labels, i, lambda1, learning.lambda2)
-            _margins(problem, regressors, i)
-            rate = learning.step * (1.0 - done / (n_rows * epochs))
-            done += 1
-            scale = 1.0 if learning.optimiser == NAG else rate / length
-            for m in range(n_children):
-                towards = (chosen >> m) & 1
-                regressors.steps[m] = scale * (towards - _logistic(np.float64(regressors.margins[m])))
-            if learning.optimiser == NAG:
-                normal += _normalised_square(problem, regressors, i)
-                _step_nag(problem, regressors, i, rate * np.sqrt(done / normal), n_children)
-            else:
-                _step_sgd(problem, regressors, i)
-            for m in range(n_children):
-                count_share(tally, labels, i, m, _logistic(np.float64(regressors.margins[m])))
+        first = epoch * n_rows
+        normal = _pass_over(
+            problem,
+            labels,
+            tally,
+            regressors,
+            learning,
+            lambda1,
+            order,
+            first,
+            n_rows * epochs,
+            length,
+            normal,
+        )
         if stop[0]:
             break
     return regressors

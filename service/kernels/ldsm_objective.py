@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.jit import inlined, kernel
+from model_store.jit import borrowing_inlined, inlined, kernel
 
 Integer = int | np.int64
 
@@ -92,7 +92,7 @@ def localise_labels(
     return NodeLabels(ptr, ranks, used)
 
 
-@inlined
+@borrowing_inlined
 def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> None:
     """Write what each pair of children (j, l) adds to C_v J without the multi-way penalty.
 
@@ -117,7 +117,7 @@ def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> N
             pair += 1
 
 
-@inlined
+@borrowing_inlined
 def best_directions(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float, lambda2: float) -> Any:
     """Return the direction set of row i with the least J, and count the row's labels as seen.
 
@@ -152,7 +152,7 @@ def best_directions(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float
     return chosen
 
 
-@inlined
+@borrowing_inlined
 def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share: float) -> None:
     """Count that so much of row i goes to `child`: the updates of P_m and P_m^k at the end of algorithm 4."""
     tally.totals[child] += share * (labels.ptr[i + 1] - labels.ptr[i])
