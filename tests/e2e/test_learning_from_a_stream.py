@@ -1,0 +1,169 @@
+"""`xylem train lomtree --data -`: rows that are learnt as they come on standard input."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_store.store import Store
+
+XYLEM = Path(sys.executable).with_name("xylem")
+TOPICS = ("graphics", "network", "music", "science", "games")
+
+
+def lines(n: int, kind: str) -> list[str]:
+    """Rows whose features tell their label, as text or as features."""
+    found = []
+    for i in range(n):
+        words = [TOPICS[i % 5], f"noise{i * i % 17}"]
+        instance: dict[str, Any] = {"text": " ".join(words)}
+        if kind == "named":
+            instance = {"features": dict.fromkeys(words, 1.0)}
+        if kind == "raw":
+            instance = {"features": {str(i % 5): 1, str(100 + i * i % 17): 0.5}}
+        found.append(json.dumps({**instance, "labels": [f"topic::{TOPICS[i % 5]}"]}) + "\n")
+    return found
+
+
+def command(store: Path, *arguments: str) -> list[str]:
+    fixed = ["train", "lomtree", "--data", "-", "--model", "m", "--store", str(store)]
+    return [str(XYLEM), *fixed, *arguments]
+
+
+def learn(store: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(store, *arguments), input=text, capture_output=True, text=True, check=False, timeout=110
+    )
+
+
+@pytest.mark.parametrize("kind", ["text", "named", "raw"])
+def test_a_stream_becomes_a_version(kind: str, tmp_path: Path) -> None:
+    raw = ("-p", "features.kind=raw") if kind == "raw" else ()
+    # the last line has no end, one has no label, and one label is seen once
+    text = "".join(lines(400, kind)).rstrip("\n")
+    if kind == "text":
+        text = '{"text": "nothing", "labels": []}\n\n{"text": "rare", "labels": ["a rare one"]}\n' + text
+    done = learn(tmp_path, text, "--json", *raw)
+    assert done.returncode == 0, done.stderr
+    assert "at most" in done.stderr
+    assert "Ctrl-C" in done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["version"] == 1
+    model = Store(tmp_path).open("m")
+    manifest = model.manifest
+    assert (manifest.data.source, manifest.data.rows) == ("standard input", 402 if kind == "text" else 400)
+    assert manifest.features["kind"] == ("raw" if kind == "raw" else "hashing")
+    assert manifest.n_labels == (6 if kind == "text" else 5)
+    asked = "".join(lines(50, kind)) if kind != "raw" else "".join(_indices(line) for line in lines(50, kind))
+    predict = [str(XYLEM), "predict", "m", "--store", str(tmp_path), "--top-r", "1"]
+    answered = subprocess.run(predict, input=asked, capture_output=True, text=True, check=True, timeout=110)
+    names = [json.loads(line)["labels"][0]["label"] for line in answered.stdout.splitlines()]
+    assert sum(name == f"topic::{TOPICS[i % 5]}" for i, name in enumerate(names)) >= 45
+
+
+def _indices(line: str) -> str:
+    features = json.loads(line)["features"]
+    return json.dumps({"indices": [int(name) for name in features], "values": list(features.values())}) + "\n"
+
+
+def test_the_same_stream_gives_the_same_model(tmp_path: Path) -> None:
+    text = "".join(lines(200, "text"))
+    for name in ("a", "b"):
+        assert learn(tmp_path / name, text).returncode == 0
+    one, other = (Store(tmp_path / name).open("m").arrays for name in ("a", "b"))
+    assert one.keys() == other.keys()
+    assert all((one[name] == other[name]).all() for name in one)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "words"),
+    [
+        ('{"text": "a", "labels": ["x"]}\n{"text": ', (), (":2:", "JSON")),
+        ('{"text": "a", "labels": ["x"]}\n\n{"text": "a"}\n', (), (":3:", "labels", "'text'")),
+        ('{"features": {"a": NaN}, "labels": ["x"]}\n', (), (":1:", "JSON")),
+        ('{"features": {"a": 1e99}, "labels": ["x"]}\n', (), (":1:", "finite", "1e+99")),
+        ('{"features": {"a": 1}, "labels": ["x"]}\n{"text": "a", "labels": []}\n', (), (":2:", "`features`")),
+        ('{"features": {"a": 1}, "labels": ["x"]}\n', ("-p", "features.kind=raw"), ("row 1", "'a'")),
+        ('{"text": "a", "labels": []}\n', (), ("label", "none in 1 rows")),
+        ("", (), ("row", "none")),
+        ('{"text": "a", "labels": ["x"]}\n', ("-p", "features.kind=tfidf"), ("hashing", "tfidf")),
+        ("", ("--stream",), ("standard input",)),
+    ],
+    ids=["json", "labels", "nan", "infinite", "mixed", "raw", "unlabelled", "empty", "tfidf", "stream"],
+)
+def test_a_stream_that_cannot_be_used_is_refused_by_its_line(
+    text: str, arguments: tuple[str, ...], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = learn(tmp_path, text, *arguments)
+    assert done.returncode == 2
+    fault = done.stderr.splitlines()[-1]
+    for word in ("expected", "found", *words):
+        assert word in fault
+    assert "Traceback" not in done.stderr
+    assert Store(tmp_path).models() == []
+
+
+def test_other_trainers_do_not_learn_from_standard_input(tmp_path: Path) -> None:
+    fixed = ["train", "label-tree", "--data", "-", "--model", "m", "--store", str(tmp_path)]
+    done = subprocess.run([XYLEM, *fixed], input="", capture_output=True, text=True, check=False, timeout=110)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "lomtree" in done.stderr
+    assert "label-tree" in done.stderr
+
+
+def started(store: Path) -> subprocess.Popen[bytes]:
+    """The command, having read and said that it learns."""
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process = subprocess.Popen(command(store, "--json"), **pipes)
+    assert process.stderr is not None
+    assert b"Learning" in process.stderr.readline()
+    return process
+
+
+def write_and_wait(process: subprocess.Popen[bytes], data: bytes) -> None:
+    """Write to the command, and wait until it has read all of it."""
+    assert process.stdin is not None
+    process.stdin.write(data)
+    process.stdin.flush()
+    waiting, end = array.array("i", [1]), time.monotonic() + 100
+    while waiting[0]:
+        assert process.poll() is None
+        assert time.monotonic() < end
+        time.sleep(0.02)
+        fcntl.ioctl(process.stdin, termios.FIONREAD, waiting)
+
+
+def test_ctrl_c_publishes_what_has_been_learnt(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    write_and_wait(process, "".join(lines(300, "text")).encode() + b'{"text": "half a li')
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(timeout=100)
+    finally:
+        process.kill()
+    assert process.stdout is not None
+    out = process.stdout.read()
+    assert process.returncode == 0, out
+    assert json.loads(out)["version"] == 1
+    assert Store(tmp_path).open("m").manifest.data.rows == 300
+
+
+def test_ctrl_c_before_any_row_publishes_nothing(tmp_path: Path) -> None:
+    process = started(tmp_path)
+    write_and_wait(process, b"\n")
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(timeout=100)
+    finally:
+        process.kill()
+    assert process.returncode == 2
+    assert Store(tmp_path).models() == []
