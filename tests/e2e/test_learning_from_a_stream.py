@@ -142,28 +142,29 @@ def write_and_wait(process: subprocess.Popen[bytes], data: bytes) -> None:
         fcntl.ioctl(process.stdin, termios.FIONREAD, waiting)
 
 
-def test_ctrl_c_publishes_what_has_been_learnt(tmp_path: Path) -> None:
-    process = started(tmp_path)
-    write_and_wait(process, "".join(lines(300, "text")).encode() + b'{"text": "half a li')
+def interrupted(process: subprocess.Popen[bytes]) -> bytes:
+    """Interrupt the command, and return what it answers; it is gone then."""
+    assert process.stdout is not None
     process.send_signal(signal.SIGINT)
     try:
         process.wait(timeout=100)
+        return process.stdout.read()
     finally:
         process.kill()
-    assert process.stdout is not None
-    out = process.stdout.read()
-    assert process.returncode == 0, out
-    assert json.loads(out)["version"] == 1
+
+
+def test_ctrl_c_publishes_what_has_been_learnt(tmp_path: Path) -> None:
+    with started(tmp_path) as process:
+        write_and_wait(process, "".join(lines(300, "text")).encode() + b'{"text": "half a li')
+        answer = interrupted(process)
+    assert process.returncode == 0
+    assert json.loads(answer)["version"] == 1
     assert Store(tmp_path).open("m").manifest.data.rows == 300
 
 
 def test_ctrl_c_before_any_row_publishes_nothing(tmp_path: Path) -> None:
-    process = started(tmp_path)
-    write_and_wait(process, b"\n")
-    process.send_signal(signal.SIGINT)
-    try:
-        process.wait(timeout=100)
-    finally:
-        process.kill()
+    with started(tmp_path) as process:
+        write_and_wait(process, b"\n")
+        interrupted(process)
     assert process.returncode == 2
     assert Store(tmp_path).models() == []
