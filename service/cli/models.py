@@ -75,8 +75,9 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
     name, reference = parse_reference(model)
     manifest = opened.manifest(name, opened.resolve(name, reference))
     facts = manifest_facts(manifest)
+    report = _report_of(opened, name, manifest.version)
     if json:
-        print_json(facts)
+        print_json({**facts, "report": report})
         return
     flat: dict[str, object] = {}
     for key, value in facts.items():
@@ -87,6 +88,53 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
         else:
             flat[key] = mebibytes(value) if key == "model_bytes" else value
     print_facts(f"{manifest.model}@{manifest.version}", {key: str(value) for key, value in flat.items()})
+    _print_report(report)
+
+
+@app.command("report")
+def draw(
+    model: Model,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the PNG files go.")],
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Draw a version's report: criteria and error against splits, or the features of each depth."""
+    from service.charts import draw_report
+
+    opened = _store(store)
+    name, reference = parse_reference(model)
+    version = opened.resolve(name, reference)
+    report = _report_of(opened, name, version)
+    files = [str(file) for file in draw_report(report, f"{name}@{version}", out)]
+    if not files:
+        raise BadInput(f"{name}@{version}: expected a report to draw, found none: was it trained here?")
+    _report(json, "\n".join(files), model=name, version=version, files=files)
+
+
+def _report_of(store: Store, name: str, version: int) -> dict[str, Any]:
+    """Return the report of a version, {} if it has none; its other arrays are not read."""
+    from model_store.report import read_report
+
+    return read_report(store.open(name, version, verify=False).arrays)
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    """Print the tables of a version's report."""
+    forest, size = report.get("forest"), report.get("size")
+    if forest:
+        _print_lines(f"Leaves by splits, means of {len(forest['trees'])} trees", "splits", forest["splits"])
+        _print_lines("Splits by depth", "depth", forest["depths"])
+        _print_lines("Trees", "nodes", forest["trees"])
+    if size:
+        n_bytes, ratio = size["bytes"], size["ratio_to_ovr"]
+        print_line(f"{size['weights']:,} weights, {mebibytes(n_bytes)}, {ratio:.3f} of flat one-vs-rest")
+        _print_lines("Features by depth", "depth", size["depths"])
+
+
+def _print_lines(title: str, key: str, lines: list[dict[str, float]]) -> None:
+    """Print lines of named numbers as a table; one that lacks a name has an empty cell."""
+    names = [key, *sorted({name for line in lines for name in line} - {key})]
+    print_table(title, names, [[line.get(name, "") for name in names] for line in lines])
 
 
 @app.command()

@@ -50,7 +50,8 @@ def forest_report(ensemble: TreeEnsemble, train: Reached, test: Reached | None =
               the leaf gets wrong
     depths    for each depth the splits, and the means of J, balance and purity over the trees
 
-    At most _TREES_MAX trees and _DEPTHS_MAX depths are told. A row that several leaves of a tree receive counts in each. Cost: some passes over (row, node, label).
+    At most _TREES_MAX trees and _DEPTHS_MAX depths are told. A row that several leaves of a tree receive
+    counts in each. Cost: some passes over (row, node, label).
     """
     tree_of = _tree_of(ensemble)
     trees, curves, lines = [], [], []

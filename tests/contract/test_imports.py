@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "model_store",
     },
     "service.reporting": {"service.evaluation", "service.inference", "model_store"},
+    "service.charts": set(),
     "service.labelled": {"service.datasets", "service.features", "model_store"},
     "service.tuning": {
         "service.labelled",
@@ -71,7 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.evaluation": {"service.kernels", "model_store"},
     "service.features": {"service.kernels", "service.datasets", "model_store"},
     "service.datasets": {"service.kernels", "model_store"},
-    "service.kernels": {f"model_store.{name}" for name in ("ensemble", "bits", "hashing", "jit")},
+    "service.kernels": {f"model_store.{name}" for name in ("ensemble", "bits", "hashing", "jit", "tail")},
     "model_store": set(),
     "service.rows": set(),
     "service.errors": set(),
