@@ -5,13 +5,50 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.api.admission import BODY_IS_HERE
 from service.settings import Limits
 
 _WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
 """The ASGI extensions of a request that has been received."""
+
+
+class JoinedWrites:
+    """The transport of one answer, which keeps its head until the body comes: one system call, not two.
+
+    Only where Content-Length says that a body follows at once; the head of a stream goes out by itself.
+    """
+
+    __slots__ = ("_cycle", "_head", "_is_begun", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._transport = cycle.transport
+        self._head = b""
+        self._is_begun = False
+
+    def write(self, data: bytes) -> None:
+        """Write, or keep a head for the next call."""
+        cycle = self._cycle
+        if not self._is_begun and cycle.response_started:
+            self._is_begun = True
+            if cycle.chunked_encoding is False and cycle.scope["method"] != "HEAD":
+                self._head = data
+                return
+        if self._head:
+            data, self._head = self._head + data, b""
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Write what is kept, and close."""
+        if self._head:
+            self.write(b"")
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is being closed."""
+        return self._transport.is_closing()
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -96,6 +133,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Return whether no request is being answered, and no timer of uvicorn's waits for the next."""
         is_done = self.cycle is None or self.cycle.response_complete
         return is_done and not self.pipeline and self.timeout_keep_alive_task is None
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.transport = JoinedWrites(cycle)  # type: ignore[assignment]
+        super()._start_asgi_task(cycle, app)
 
     def _refuse(self) -> None:
         """End the connection, with an answer unless another one may be on its way."""
