@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.checks import LABEL_COUNTS
 from model_store.version import Model
 from service.errors import BadData, BadParameter
 from service.evaluation import EmptyConvention, FMeasures, f_measures
@@ -21,11 +22,11 @@ from service.rows import LabelRows, SparseRows
 from service.thresholds.calibration import fit_power
 from service.thresholds.estimates import ESTIMATES_MAX, EstimateKeeper, Estimates, count_at, mark_hits
 from service.thresholds.fta import fta
+from service.thresholds.moving import Moving
 from service.thresholds.ofo import (
     POWERS,
     Counters,
     Start,
-    apply_event,
     check_start,
     lower_bounds,
     no_counts,
@@ -80,7 +81,8 @@ class _Task(NamedTuple):
     valid: Labelled
     estimates: Estimates
     bounds: NDArray[np.float32]
-    lower: NDArray[np.float32]
+    label_counts: NDArray[np.int64] | None
+    n_training_rows: int
     power: float
 
 
@@ -127,7 +129,8 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     """Ask for the estimates of the validation rows, and learn how to read them."""
     manifest = model.manifest
     predictor = make_predictor(model)
-    lower = lower_bounds(model.arrays.get("labels/counts"), manifest.data.rows, manifest.n_labels)
+    counted = model.arrays.get(LABEL_COUNTS), manifest.data.rows
+    lower = lower_bounds(*counted, manifest.n_labels)
     kappa = np.maximum(lower, np.float32(request.kappa))
     usual = POWERS[manifest.link]
     keeper = EstimateKeeper(kappa ** np.float32(1.0 / (_POWER_SHARE * usual)), request.estimates_max)
@@ -143,7 +146,7 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     estimates = keeper.all()
     power = fit_power(estimates.scores, mark_hits(estimates, valid.labels), usual)
     bounds = np.maximum(kappa, estimates.floor ** np.float32(power))
-    return _Task(predictor, valid, estimates, bounds, lower, power)
+    return _Task(predictor, valid, estimates, bounds, *counted, power)
 
 
 def _tune(task: _Task, method: Method, request: TuneRequest, on_progress: OnProgress) -> Tuned:
@@ -154,7 +157,8 @@ def _tune(task: _Task, method: Method, request: TuneRequest, on_progress: OnProg
         start = request.start or choose_start(estimates, truth, task.bounds, task.power, empty)
         start = start._replace(power=task.power)
         on_progress("start values", 1, 1)
-        counters, thresholds = learn(task.predictor, task.valid.rows, truth, start, task.lower, on_progress)
+        counted = task.label_counts, task.n_training_rows
+        counters, thresholds = learn(task.predictor, task.valid.rows, truth, start, *counted, on_progress)
         return Tuned(method, empty, start, thresholds, counters)
     on_progress(method, 0, 1)
     thresholds, one = fta(estimates, truth, task.bounds, task.power, empty)
@@ -173,28 +177,31 @@ def learn(
     rows: SparseRows,
     truth: LabelRows,
     start: Start,
-    lower_bound: NDArray[np.float32],
+    label_counts: NDArray[np.int64] | None,
+    n_rows: int,
     on_progress: OnProgress,
 ) -> tuple[Counters, NDArray[np.float32]]:
     """Run OFO over rows, each predicted under the thresholds that hold then; return counters and thresholds.
 
     Source: plt-fmeasure.txt, algorithm 2. The same predictions, in the same order, as feedback makes: what is
     left are the same bits. Cost: a prediction a row, O(predicted + true) labels moved.
+
+    label_counts, n_rows  as `ofo.lower_bounds` takes them
     """
+    bounds = lower_bounds(label_counts, n_rows, truth.n_labels)
     counters = no_counts(truth.n_labels)
-    thresholds = thresholds_of(counters, start, lower_bound)
-    traversal = Thresholded(predictor)
-    prepared = traversal.prepare(thresholds)
+    begun = Tuned("ofo", "one", start, thresholds_of(counters, start, bounds), counters)
+    counts = np.empty(0, np.int64) if label_counts is None else label_counts
+    moving = Moving(begun, Thresholded(predictor), counts, n_rows)
     for i in range(rows.n_rows):
         if i % 100 == 0:
             on_progress("ofo", i, rows.n_rows)
-        predicted = traversal.predict(prepared, part_of(rows, i, i + 1))
         true = truth.indices[truth.indptr[i] : truth.indptr[i + 1]]
-        touched = np.empty(len(true) + len(predicted), np.int32)
-        n = apply_event(*counters, *start, lower_bound, thresholds, true, predicted, touched)
-        traversal.move(prepared, touched[:n], thresholds)
+        moving.count(true, moving.predict(part_of(rows, i, i + 1)))
+        moving.keep()
     on_progress("ofo", rows.n_rows, rows.n_rows)
-    return counters, thresholds
+    after = moving.snapshot()
+    return after.counters, after.thresholds
 
 
 def _measure(

@@ -13,7 +13,8 @@ from service.db.engine import Database
 from service.inference.predictor import Predictor
 from service.inference.thresholded import Thresholded
 from service.rows import SparseRows
-from service.thresholds.feedback import Event, FeedbackWriter, Outcome, event_key
+from service.thresholds.counting import Event
+from service.thresholds.feedback import FeedbackWriter, Outcome, event_key
 from service.thresholds.live import LiveThresholds
 from tests.small_models import small_draft
 
@@ -31,9 +32,9 @@ def predictor() -> Predictor:
 class Replica:
     """One process's view of the thresholds of model m, version 1."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, halve_events: int | None = None) -> None:
         self.database = Database(url)
-        self.writer = FeedbackWriter(self.database, queue_max=10_000, days_max=30)
+        self.writer = FeedbackWriter(self.database, queue_max=10_000, days_max=30, halve_events=halve_events)
         self.live = LiveThresholds("m", 1, N_LABELS, Thresholded(predictor()))
 
     def send(self, *events: Event) -> Outcome:

@@ -17,7 +17,8 @@ from service.errors import BadInput, UnknownLabel
 from service.features import Featurizer
 from service.rows import SparseRows
 from service.settings import Limits
-from service.thresholds.feedback import Event, Result, event_key
+from service.thresholds.counting import Event
+from service.thresholds.feedback import Result, event_key
 from service.thresholds.tokens import Token, TokenFault, Tokens, model_hash
 
 

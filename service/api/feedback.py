@@ -23,7 +23,7 @@ from service.api.streams import Answered, Streams
 from service.api.wire import dump_line, json_response
 from service.errors import BadInput, DatabaseUnavailable, LimitExceeded
 from service.settings import Limits
-from service.thresholds.feedback import Event
+from service.thresholds.counting import Event
 
 BLOCK_EVENTS_MAX = 64
 """Events of a stream that are committed together."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from service.inference.predictor import NodeThresholds, Predictions, PredictOptions
 from service.thresholds.live import LiveThresholds
-from service.thresholds.ofo import first_threshold
 from service.thresholds.tokens import Tokens, model_hash
 
 _PROCESS = os.urandom(8).hex()
@@ -21,7 +20,7 @@ class PredictionIds:
     """Makes the ids of one served version's predictions.
 
     A token tells which labels were predicted: of an answer at tuned thresholds all of them, of any other
-    those whose score reaches the threshold that is in force.
+    those whose score reaches the threshold that is in force, or would be at the first feedback.
     Without a key (`tokens` returns None: the database has not answered yet) an id is unique and says nothing.
     """
 
@@ -37,9 +36,7 @@ class PredictionIds:
             return [f"{_PROCESS}-{next(_SERIAL):x}" for _ in range(len(found.ptr) - 1)]
         labels, ptr = found.labels, found.ptr
         if not isinstance(options.threshold, NodeThresholds):
-            thresholds = self._live.thresholds
-            least = first_threshold(self._live.start) if thresholds is None else thresholds[labels]
-            passes = found.scores >= least
+            passes = found.scores >= self._live.thresholds[labels]
             labels = labels[passes]
             # of one row it is the number of those that pass, at a third of the cost
             ptr = np.array([0, len(labels)]) if len(ptr) == 2 else np.append(0, passes.cumsum())[ptr]

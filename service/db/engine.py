@@ -41,6 +41,10 @@ class Database:
     def __init__(self, url: str) -> None:
         """Take a URL as SQLAlchemy has it; nothing is opened yet. Raises BadParameter."""
         self._engine = _engine(url)
+        self._writing = self._engine.execution_options(xylem_write=True)
+        is_postgresql = self._engine.dialect.name == "postgresql"  # SQLite's reads see one state as it is
+        one_state = {"isolation_level": "REPEATABLE READ"} if is_postgresql else {}
+        self._reading = self._engine.execution_options(**one_state)
         self._migrating = threading.Lock()
         self._migrated = False
 
@@ -51,7 +55,7 @@ class Database:
         Raises DatabaseUnavailable and DatabaseUnsupported.
         """
         self._migrate()
-        with _errors(), self._engine.connect() as connection:
+        with _errors(), self._reading.connect() as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -66,7 +70,7 @@ class Database:
             yield connection
 
     def _begin(self) -> contextlib.AbstractContextManager[Connection]:
-        return self._engine.execution_options(xylem_write=True).begin()
+        return self._writing.begin()
 
     def _migrate(self) -> None:
         if self._migrated:

@@ -39,7 +39,12 @@ def _feedback(connection: Connection) -> None:
     tables.METADATA.create_all(connection, tables=names, checkfirst=False)
 
 
-STEPS: tuple[Callable[[Connection], None], ...] = (_feedback,)
+def _shadows(connection: Connection) -> None:
+    """Make the table of candidates."""
+    tables.METADATA.create_all(connection, tables=(tables.SHADOWS,), checkfirst=False)
+
+
+STEPS: tuple[Callable[[Connection], None], ...] = (_feedback, _shadows)
 """Step i makes schema i + 1 of schema i. A step that was released is never changed."""
 
 

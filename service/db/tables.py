@@ -6,6 +6,8 @@ threshold_versions     a row for each version of a model that has thresholds. `e
 threshold_log          a row for each epoch: what a block of feedback added (`service.thresholds.codec`), or
                        that the state was replaced by the checkpoint of that epoch
 threshold_checkpoints  the whole state at some epochs
+threshold_shadows      at most one row for each version: the candidate that is scored beside the thresholds in
+                       force since epoch `since`. State and scores are those of `epoch`; the log has the rest
 feedback_events        a row for each event that was counted, by a hash of its model and event_id
 secrets                keys that replicas share
 """
@@ -59,6 +61,18 @@ CHECKPOINTS = Table(
     Column("created_at", Float, nullable=False),
     Column("state", LargeBinary, nullable=False),
     PrimaryKeyConstraint("version_id", "epoch"),
+)
+
+SHADOWS = Table(
+    "threshold_shadows",
+    METADATA,
+    Column("version_id", Integer, primary_key=True, autoincrement=False),
+    Column("since", BigInteger, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("n_events", BigInteger, nullable=False),
+    Column("state", LargeBinary, nullable=False),
+    Column("scores", LargeBinary, nullable=False),
 )
 
 EVENTS = Table(

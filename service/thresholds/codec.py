@@ -3,13 +3,17 @@
 A state   a line that names the format, a line of JSON (method, convention, a, b, power, n_labels), then,
           compressed by zlib, thresholds as float32[K], hits and marks as int64[K]
 Deltas    labels as int32[n], their thresholds as float32[n], what was added to hits and to marks, uint16[n]
+Scored    how many events were scored, and the lengths of two Deltas, uint32[3]; three Deltas
+Scores    compressed by zlib: four times int64[K]
 All numbers are little-endian.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 import zlib
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +26,7 @@ from service.thresholds.tuned import METHODS, Tuned
 _FORMAT = b"xylem-thresholds 1"
 _BYTES_A_LABEL = 4 + 8 + 8
 _BYTES_A_DELTA = 4 + 4 + 2 + 2
+_SCORED_HEAD = struct.Struct("<III")
 
 DELTA_MAX = (1 << 16) - 1
 """The most that one block of feedback adds to a counter of a label."""
@@ -107,13 +112,53 @@ def decode_deltas(data: bytes, n_labels: int) -> Deltas:
     return Deltas(labels, hits, np.frombuffer(data, "<u2", n, 10 * n).astype(np.int32), thresholds)
 
 
-def sum_deltas(parts: list[Deltas]) -> Deltas:
-    """Return what several blocks, at least one, did one after the other as one."""
-    labels, place = np.unique(np.concatenate([part.labels for part in parts]), return_inverse=True)
-    hits, marks = np.zeros((2, len(labels)), np.int32)
-    np.add.at(hits, place, np.concatenate([part.hits for part in parts]))
-    np.add.at(marks, place, np.concatenate([part.marks for part in parts]))
-    thresholds = np.empty(len(labels), np.float32)
-    for part in parts:
-        thresholds[np.searchsorted(labels, part.labels)] = part.thresholds
-    return Deltas(labels, hits, marks, thresholds)
+class Scored(NamedTuple):
+    """What a block of feedback did while a candidate was scored on it.
+
+    n_events   events that the candidate was scored on: those with an instance
+    served     what all events of the block did to the thresholds that are served
+    candidate  what those that were scored did to the candidate
+    shadowed   what those that were scored did to the thresholds that are served
+    """
+
+    n_events: int
+    served: Deltas
+    candidate: Deltas
+    shadowed: Deltas
+
+
+def encode_scored(scored: Scored) -> bytes:
+    """Return what a block of feedback did, with a candidate, as bytes."""
+    parts = [encode_deltas(deltas) for deltas in scored[1:]]
+    return _SCORED_HEAD.pack(scored.n_events, len(parts[0]), len(parts[1])) + b"".join(parts)
+
+
+def decode_scored(data: bytes, n_labels: int) -> Scored:
+    """Return what `encode_scored` made bytes of. Raises DatabaseUnavailable for others."""
+    if len(data) < _SCORED_HEAD.size:
+        raise DatabaseUnavailable(f"expected what feedback did to two thresholds, found {len(data)} bytes")
+    n_events, *lengths = _SCORED_HEAD.unpack_from(data)
+    first = _SCORED_HEAD.size
+    second = first + lengths[0]
+    third = second + lengths[1]
+    parts = data[first:second], data[second:third], data[third:]
+    served, candidate, shadowed = (decode_deltas(part, n_labels) for part in parts)
+    return Scored(n_events, served, candidate, shadowed)
+
+
+def encode_scores(scores: Sequence[Counters]) -> bytes:
+    """Return two pairs of counters as bytes."""
+    return zlib.compress(b"".join(c.astype("<i8").tobytes() for counters in scores for c in counters), 1)
+
+
+def decode_scores(data: bytes, n_labels: int) -> tuple[Counters, Counters]:
+    """Return the counters that `encode_scores` made bytes of. Raises DatabaseUnavailable for others."""
+    try:
+        unpacking = zlib.decompressobj()
+        raw = unpacking.decompress(data, 32 * n_labels + 1)
+        if len(raw) != 32 * n_labels or not unpacking.eof:
+            raise ValueError(f"{len(raw)} bytes instead of {32 * n_labels}")
+    except (ValueError, zlib.error) as error:
+        raise DatabaseUnavailable(f"expected the scores of a candidate, found {error}") from error
+    numbers = np.frombuffer(raw, "<i8").astype(np.int64).reshape(4, n_labels)
+    return Counters(numbers[0], numbers[1]), Counters(numbers[2], numbers[3])

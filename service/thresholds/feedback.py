@@ -12,19 +12,19 @@ from concurrent.futures import Future
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from sqlalchemy import Connection
 
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable, Overloaded, XylemError
 from service.logs import log
-from service.rows import SparseRows
-from service.thresholds.codec import sum_deltas
-from service.thresholds.live import Counted, LiveThresholds
+from service.thresholds.counting import Counting, Event
+from service.thresholds.live import LiveThresholds
+from service.thresholds.shadow import keep_shadow
 from service.thresholds.state import (
     KEPT,
     STARTED,
+    Head,
     add_events,
-    append_feedback,
     forget_events,
     keep_state,
     lock_head,
@@ -42,23 +42,6 @@ CHECKPOINT_EPOCHS = 4096
 
 FORGET_SECONDS = 1.0
 """Events too old to be remembered are forgotten this often, some at a time."""
-
-
-class Event(NamedTuple):
-    """One event of feedback that can be counted.
-
-    key        `event_key` of its identity
-    labels     int32[..]: the true labels, ascending, without repeats
-    row        the instance, one row; None: `predicted` has what it was predicted to have
-    predicted  int32[..]: as labels; None: found from `row` under the thresholds of the moment
-    epoch      the epoch of the prediction, when it was made before; else None
-    """
-
-    key: bytes
-    labels: NDArray[np.int32]
-    row: SparseRows | None = None
-    predicted: NDArray[np.int32] | None = None
-    epoch: int | None = None
 
 
 class Outcome(NamedTuple):
@@ -89,10 +72,14 @@ class FeedbackWriter:
 
     queue_max   events that wait, at most
     days_max    days for which events are remembered
+    halve_events  see `counting.Counting`
     """
 
-    def __init__(self, database: Database, *, queue_max: int, days_max: int) -> None:
+    def __init__(
+        self, database: Database, *, queue_max: int, days_max: int, halve_events: int | None = None
+    ) -> None:
         self._database = database
+        self._halve_events = halve_events
         self._queue_max = queue_max
         self._days_max = days_max
         self._blocks: deque[_Block] = deque()
@@ -170,32 +157,26 @@ class FeedbackWriter:
         return [Outcome(results[start:end], epoch) for start, end in zip(starts, ends, strict=True)]
 
     def _count(self, live: LiveThresholds, events: list[Event]) -> tuple[list[Result], int]:
-        counted: list[Counted] = []
+        counting: Counting | None = None
         was_empty = live.prepared is None
         try:
             with self._database.write() as connection:
-                head = lock_head(connection, live.model, live.version)
-                if head.epoch == 0:
-                    tuned = live.start_state()
-                    head = replace_state(connection, head, STARTED, tuned)
-                    live.replace(tuned, head)
-                else:
-                    live.refresh(connection, head)
+                head = _up_to_date(connection, live)
                 timely = [event.epoch is None or event.epoch >= head.base_epoch for event in events]
                 keys = dict.fromkeys(event.key for event, is_in in zip(events, timely, strict=True) if is_in)
                 new = add_events(connection, list(keys), int(time.time() // 86_400))
-                results = _count_new(live, events, timely, new, counted)
-                if counted:
-                    deltas = sum_deltas([one.deltas for one in counted])
-                    head = append_feedback(connection, head, deltas, len(counted))
+                counting = Counting(connection, live, head, self._halve_events)
+                results = _count_new(counting, events, timely, new)
+                counting.log()
         except BaseException:
-            if counted:
-                live.undo(counted)
+            if counting is not None:
+                counting.undo()
             if was_empty:
                 live.forget()
             raise
-        live.epoch = head.epoch
-        return results, head.epoch
+        counting.keep()
+        live.epoch = counting.head.epoch
+        return results, live.epoch
 
     def _keep_house(self, live: LiveThresholds) -> None:
         """Keep a checkpoint and forget old events now and then; a failure waits for the next time."""
@@ -217,16 +198,26 @@ class FeedbackWriter:
             head = lock_head(connection, *key)
             live.refresh(connection, head)
             if head.epoch - newest_checkpoint_epoch(connection, head) >= CHECKPOINT_EPOCHS:
+                if live.shadow is not None:
+                    keep_shadow(connection, head, live.shadow.snapshot())
                 keep_state(connection, head, KEPT, live.snapshot())
         self._checkpoints[key] = live.epoch
 
 
+def _up_to_date(connection: Connection, live: LiveThresholds) -> Head:
+    """Lock the version's head, bring its thresholds up to it, begin them if there are none; return it."""
+    head = lock_head(connection, live.model, live.version)
+    if head.epoch == 0:
+        tuned = live.start_state()
+        head = replace_state(connection, head, STARTED, tuned)
+        live.replace(tuned, head)
+    else:
+        live.refresh(connection, head)
+    return head
+
+
 def _count_new(
-    live: LiveThresholds,
-    events: Iterable[Event],
-    timely: Iterable[bool],
-    new: set[bytes],
-    counted_out: list[Counted],
+    counting: Counting, events: Iterable[Event], timely: Iterable[bool], new: set[bytes]
 ) -> list[Result]:
     """Count the events whose keys are new, in their order; return what becomes of each."""
     results: list[Result] = []
@@ -237,10 +228,6 @@ def _count_new(
             results.append("duplicate")
         else:
             new.remove(event.key)
-            predicted = event.predicted
-            if predicted is None:
-                assert event.row is not None
-                predicted = live.predict(event.row)
-            counted_out.append(live.count(event.labels, predicted))
+            counting.count(event)
             results.append("applied")
     return results

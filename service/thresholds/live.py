@@ -15,7 +15,7 @@ Readers are traversals that read the prepared array (a float32 for each node) wi
 from __future__ import annotations
 
 import threading
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,51 +23,31 @@ from sqlalchemy import Connection
 
 from service.errors import DatabaseUnavailable
 from service.rows import SparseRows
-from service.thresholds.codec import Deltas, decode_deltas
-from service.thresholds.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
-from service.thresholds.online import count_event
-from service.thresholds.state import FEEDBACK, Head, changes_since, find_head, read_state
-from service.thresholds.tuned import Method, Tuned
+from service.thresholds.codec import decode_scored
+from service.thresholds.moving import Moving, Traversal
+from service.thresholds.ofo import Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.shadow import Shadow, ShadowState, read_shadow
+from service.thresholds.state import (
+    DROPPED,
+    HALVED,
+    MOVES,
+    SCORED,
+    SHADOWED,
+    Change,
+    Head,
+    changes_since,
+    deltas_of,
+    find_head,
+    read_state,
+)
+from service.thresholds.tuned import Tuned
 
 START = Start()
 """The start values of a version that was never tuned, from its first feedback on, if no others are given."""
 
-_COUNT_TYPE_MAX = np.iinfo(np.int32).max
-
-
-class Traversal(Protocol):
-    """What predicts under thresholds; `service.inference.thresholded.Thresholded` over a predictor."""
-
-    def prepare(self, thresholds: NDArray[np.float32]) -> Any:
-        """Return thresholds, float32[K], prepared for predictions."""
-
-    def move(self, prepared: Any, labels: NDArray[np.int32], thresholds: NDArray[np.float32]) -> None:
-        """Bring what `prepare` returned up to date where thresholds[labels] changed."""
-
-    def predict(self, prepared: Any, row: SparseRows) -> NDArray[np.int32]:
-        """Return the labels of one row that reach their thresholds, ascending."""
-
-
-class Counted(NamedTuple):
-    """One event that was counted: what it did, and the thresholds that its labels had before."""
-
-    deltas: Deltas
-    before: NDArray[np.float32]
-
-
-class _State(NamedTuple):
-    """Counters as int32[K] and thresholds as float32[K]: 12 bytes a label, and 4 a node once prepared."""
-
-    method: Method
-    convention: Any
-    start: Start
-    hits: NDArray[np.int32]
-    marks: NDArray[np.int32]
-    thresholds: NDArray[np.float32]
-
 
 class LiveThresholds:
-    """The thresholds of one served version.
+    """The thresholds of one served version, and the candidate that is scored beside them, if there is one.
 
     `prepared` and `epoch` may be read at any time, by any thread: None and 0 where the version has no
     thresholds (yet). All else happens under `lock`, which is taken before the version's row in the database.
@@ -95,19 +75,27 @@ class LiveThresholds:
         self.base_epoch = 0
         self.is_stale = False
         """Whether the database does not answer, so that the thresholds are those that were last read."""
-        self._traversal = traversal
         self.is_known = False
         """Whether the database has answered since, so that no thresholds means that there are none."""
+        self.start = start
+        self.shadow: Shadow | None = None
+        self._traversal = traversal
         self._counts = np.empty(0, np.int64) if label_counts is None else label_counts
         self._n_rows = n_rows
-        self.start = start
-        self._state: _State | None = None
+        self._served: Moving | None = None
+        self._first = self.start_state().thresholds
 
     @property
-    def thresholds(self) -> NDArray[np.float32] | None:
-        """Return the thresholds in force, float32[K], which go on moving; None where there are none."""
-        state = self._state
-        return None if state is None else state.thresholds
+    def thresholds(self) -> NDArray[np.float32]:
+        """Return the thresholds in force, float32[K], which go on moving; before any, the first ones."""
+        served = self._served
+        return self._first if served is None else served.thresholds
+
+    @property
+    def served(self) -> Moving:
+        """Return the thresholds in force with their counters; there must be some."""
+        assert self._served is not None, "expected thresholds to be in place"
+        return self._served
 
     def start_state(self) -> Tuned:
         """Return what a version that was never tuned starts with."""
@@ -117,27 +105,17 @@ class LiveThresholds:
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state; there must be one."""
-        state = self._present()
-        counters = Counters(state.hits.astype(np.int64), state.marks.astype(np.int64))
-        return Tuned(state.method, state.convention, state.start, state.thresholds.copy(), counters)
+        return self.served.snapshot()
 
     def macro_f(self) -> float:
         """Return the mean of 2 hits / marks over the labels that have marks, from 0 to 1; 0 without any."""
-        state = self._present()
-        used = np.flatnonzero(state.marks)
-        return float((2.0 * state.hits[used] / state.marks[used]).mean()) if len(used) else 0.0
+        return self.served.macro_f()
 
     def replace(self, tuned: Tuned, head: Head) -> None:
         """Put a state in place of the present one, whole."""
-        if len(tuned.thresholds) != self.n_labels:
-            raise DatabaseUnavailable(
-                f"model {self.model} version {self.version}: expected thresholds of {self.n_labels} labels, "
-                f"found {len(tuned.thresholds)}: is the database another store's?"
-            )
-        hits, marks = (np.minimum(c, _COUNT_TYPE_MAX).astype(np.int32) for c in tuned.counters)
-        prepared = self._traversal.prepare(tuned.thresholds)
-        self._state = _State(tuned.method, tuned.convention, tuned.start, hits, marks, tuned.thresholds)
-        self.prepared = prepared
+        self._served = self._moving(tuned)
+        self._first = self._served.thresholds
+        self.prepared = self._served.prepared
         self.base_epoch, self.epoch = head.base_epoch, head.epoch
 
     def refresh(self, connection: Connection, head: Head) -> None:
@@ -145,14 +123,22 @@ class LiveThresholds:
         if head.epoch == self.epoch and head.base_epoch == self.base_epoch:
             return
         changes = None
-        if self._state is not None and head.epoch >= self.epoch and head.base_epoch == self.base_epoch:
+        if self._served is not None and head.epoch >= self.epoch and head.base_epoch == self.base_epoch:
             changes = changes_since(connection, head, self.epoch)
-        if changes is None or any(change.kind != FEEDBACK for change in changes):
-            self.replace(read_state(connection, head), head)
+        if changes is None or any(change.kind not in MOVES for change in changes):
+            tuned = read_state(connection, head)
+            shadow = self._shadow_of(read_shadow(connection, head))
+            self.replace(tuned, head)
+            self.shadow = shadow
             return
+        shadow = self.shadow
+        if any(change.kind in (SHADOWED, DROPPED) for change in changes):
+            shadow = self._shadow_of(read_shadow(connection, head))
+            self.shadow = None  # what it was scored on is in `shadow` already
         for change in changes:
-            self._apply(decode_deltas(change.payload, self.n_labels))
+            self._apply(change)
             self.epoch = change.epoch
+        self.shadow = shadow
 
     def catch_up(self, connection: Connection) -> None:
         """Apply what the database has now; without thresholds in it, change nothing."""
@@ -163,75 +149,44 @@ class LiveThresholds:
 
     def warm_up(self) -> None:
         """Compile or load the kernels that feedback needs, by counting an event nowhere."""
-        label, nothing = np.zeros(1, np.int32), np.empty(0, np.int32)
-        hits, marks, labels_out, hits_out, marks_out = np.zeros((5, 1), np.int32)
-        thresholds, before = np.zeros((2, 1), np.float32)
-        count_event(
-            hits,
-            marks,
-            thresholds,
-            *START,
-            self._counts,
-            self._n_rows,
-            label,
-            nothing,
-            labels_out,
-            hits_out,
-            marks_out,
-            before,
-        )
+        moving = self._moving(self.start_state())
+        moving.count(np.zeros(1, np.int32), np.empty(0, np.int32))
+        moving.undo()
 
     def predict(self, row: SparseRows) -> NDArray[np.int32]:
         """Return the labels that one row is predicted to have under the present thresholds, ascending."""
-        return self._traversal.predict(self.prepared, row)
-
-    def count(self, true_labels: NDArray[np.int32], predicted_labels: NDArray[np.int32]) -> Counted:
-        """Count an event and move its labels' thresholds: OFO, algorithm 2, lines 5 to 8. In memory only.
-
-        true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K)
-        """
-        state = self._present()
-        size = len(true_labels) + len(predicted_labels)
-        labels, hits, marks = np.empty((3, size), np.int32)
-        before = np.empty(size, np.float32)
-        n = count_event(
-            state.hits,
-            state.marks,
-            state.thresholds,
-            *state.start,
-            self._counts,
-            self._n_rows,
-            true_labels,
-            predicted_labels,
-            labels,
-            hits,
-            marks,
-            before,
-        )
-        self._traversal.move(self.prepared, labels[:n], state.thresholds)
-        return Counted(Deltas(labels[:n], hits[:n], marks[:n], state.thresholds[labels[:n]]), before[:n])
-
-    def undo(self, counted: list[Counted]) -> None:
-        """Take back events that were counted since and could not be kept: all of them, in their order."""
-        state = self._present()
-        for deltas, before in reversed(counted):
-            state.hits[deltas.labels] -= deltas.hits
-            state.marks[deltas.labels] -= deltas.marks
-            state.thresholds[deltas.labels] = before
-            self._traversal.move(self.prepared, deltas.labels, state.thresholds)
+        return self.served.predict(row)
 
     def forget(self) -> None:
         """Be without thresholds again."""
-        self.prepared, self.epoch, self.base_epoch, self._state = None, 0, 0, None
+        self._first = self.start_state().thresholds
+        self.prepared, self.epoch, self.base_epoch, self._served = None, 0, 0, None
+        self.shadow = None
 
-    def _apply(self, deltas: Deltas) -> None:
-        """Do what another replica's feedback did."""
-        state = self._present()
-        state.hits[deltas.labels] += deltas.hits
-        state.marks[deltas.labels] += deltas.marks
-        state.thresholds[deltas.labels] = deltas.thresholds
-        self._traversal.move(self.prepared, deltas.labels, state.thresholds)
+    def _apply(self, change: Change) -> None:
+        """Do what another replica logged, to the thresholds and to the candidate."""
+        deltas = deltas_of(change, self.n_labels)
+        if deltas is not None:
+            self.served.apply(deltas)
+        if change.kind == HALVED:
+            for moving in self._all_moving():
+                moving.halve()
+                moving.keep()
+        if change.kind == SCORED and self.shadow is not None:
+            scored = decode_scored(change.payload, self.n_labels)
+            self.shadow.candidate.apply(scored.candidate)
+            self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)
 
-    def _present(self) -> _State:
-        assert self._state is not None, "expected thresholds to be in place"
-        return self._state
+    def _all_moving(self) -> list[Moving]:
+        return [self.served] if self.shadow is None else [self.served, self.shadow.candidate]
+
+    def _shadow_of(self, state: ShadowState | None) -> Shadow | None:
+        return None if state is None else Shadow(state, self._moving(state.candidate))
+
+    def _moving(self, tuned: Tuned) -> Moving:
+        if len(tuned.thresholds) != self.n_labels:
+            raise DatabaseUnavailable(
+                f"model {self.model} version {self.version}: expected thresholds of {self.n_labels} labels, "
+                f"found {len(tuned.thresholds)}: is the database another store's?"
+            )
+        return Moving(tuned, self._traversal, self._counts, self._n_rows)

@@ -64,11 +64,6 @@ def start_for(link: Link) -> Start:
     return Start(power=POWERS[link])
 
 
-def first_threshold(start: Start) -> float:
-    """Return the score that is a label's threshold before the first event, its lower bound aside."""
-    return float((start.a / start.b) ** (1.0 / start.power))
-
-
 def check_start(start: Start) -> Start:
     """Return start values that are in their range. Raises BadParameter."""
     if not (0.0 < start.a <= start.b / 2.0 < np.inf):
@@ -113,7 +108,7 @@ def thresholds_of(counters: Counters, start: Start, lower_bound: NDArray[np.floa
     """Return every label's threshold, float32[K]: max((a + hits) / (b + marks), nu_j) ** (1 / power).
 
     Start values of at most a half, and hits of at most half the marks, keep the probability at 0.5 or less:
-    the bound of equation (5), F* / 2. The same bits as `apply_event` leaves. O(K).
+    the bound of equation (5), F* / 2. The same bits as `online.count_event` leaves. O(K).
     """
     thresholds = np.empty(len(lower_bound), np.float32)
     _set_thresholds(counters.hits, counters.marks, *start, lower_bound, thresholds)
@@ -141,50 +136,3 @@ def _set_thresholds(
 ) -> None:
     for label in range(len(thresholds_out)):
         thresholds_out[label] = threshold_at(hits[label], marks[label], a, b, power, lower_bound[label])
-
-
-@kernel
-def apply_event(
-    hits: NDArray[np.int64],
-    marks: NDArray[np.int64],
-    a: float,
-    b: float,
-    power: float,
-    lower_bound: NDArray[np.float32],
-    thresholds: NDArray[np.float32],
-    true_labels: NDArray[np.int32],
-    predicted_labels: NDArray[np.int32],
-    touched_out: NDArray[np.int32],
-) -> int:
-    """Count one row (algorithm 2, lines 5 to 8); return how many labels were touched.
-
-    hits, marks       int64[K], changed: the arrays of Counters
-    a, b, power       the fields of Start
-    lower_bound       float32[K], nu_j: probabilities
-    thresholds        float32[K], changed: those of the touched labels, which are scores
-    true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K); predicted under the
-                      thresholds that hold before the event
-    touched_out       int32[at least both lengths together]: their union, ascending
-
-    Cost: O(true + predicted). Deterministic; the counters do not depend on the order of events.
-    """
-    n_touched = 0
-    i, j = 0, 0
-    while i < len(true_labels) or j < len(predicted_labels):
-        is_true = j == len(predicted_labels) or (
-            i < len(true_labels) and true_labels[i] <= predicted_labels[j]
-        )
-        label = true_labels[i] if is_true else predicted_labels[j]
-        is_predicted = j < len(predicted_labels) and predicted_labels[j] == label
-        if is_true:
-            i += 1
-            marks[label] += 1
-        if is_predicted:
-            j += 1
-            marks[label] += 1
-        if is_true and is_predicted:
-            hits[label] += 1
-        thresholds[label] = threshold_at(hits[label], marks[label], a, b, power, lower_bound[label])
-        touched_out[n_touched] = label
-        n_touched += 1
-    return n_touched

@@ -1,4 +1,4 @@
-"""One event of feedback counted in place: the counters and thresholds of the labels it touches."""
+"""Events of feedback counted in place, with a journal of what they did, so that it can be kept or undone."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ def count_event(
     n_rows: int,
     true_labels: NDArray[np.int32],
     predicted_labels: NDArray[np.int32],
-    labels_out: NDArray[np.int32],
-    hits_out: NDArray[np.int32],
-    marks_out: NDArray[np.int32],
+    begin: int,
+    counts_out: NDArray[np.int32],
     before_out: NDArray[np.float32],
 ) -> int:
-    """Count one row as `ofo.apply_event` does, with the same bits; return how many labels were touched.
+    """Count one row: plt-fmeasure.txt, algorithm 2, lines 5 to 8; return where the journal ends then.
 
     hits, marks             int32[K], changed
-    thresholds              float32[K], changed: those of the touched labels
+    thresholds              float32[K], changed: those of the touched labels, which are scores
     a, b, power             the fields of ofo.Start
     label_counts, n_rows    as `ofo.lower_bounds` takes them; label_counts is int64[0] where nobody counted.
                             Lower bounds are computed when needed: an array of them would be K floats more
-    true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K)
-    labels_out, hits_out, marks_out, before_out  at least both lengths together: the touched labels,
-                            ascending, what was added to them, and their thresholds before
+    true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K); predicted under the
+                            thresholds that hold before the event
+    begin                   where the journal ends now, with room after it for both lengths together
+    counts_out, before_out  int32[3, ..], float32[..], the journal: from `begin` on the touched labels,
+                            ascending, what was added to their hits and marks, and their thresholds before
 
-    Cost: O(true + predicted). Deterministic.
+    Cost: O(true + predicted). Deterministic; the counters do not depend on the order of events.
     """
-    n_touched = 0
+    end = begin
     i, j = 0, 0
     while i < len(true_labels) or j < len(predicted_labels):
         is_true = j == len(predicted_labels) or (
@@ -53,13 +54,30 @@ def count_event(
         i += is_true
         j += is_predicted
         counts = marks[label] < COUNT_MAX
-        labels_out[n_touched] = label
-        hits_out[n_touched] = np.int32(counts and is_true and is_predicted)
-        marks_out[n_touched] = np.int32(counts and is_true) + np.int32(counts and is_predicted)
-        before_out[n_touched] = thresholds[label]
-        hits[label] += hits_out[n_touched]
-        marks[label] += marks_out[n_touched]
+        counts_out[0, end] = label
+        counts_out[1, end] = np.int32(counts and is_true and is_predicted)
+        counts_out[2, end] = np.int32(counts and is_true) + np.int32(counts and is_predicted)
+        before_out[end] = thresholds[label]
+        hits[label] += counts_out[1, end]
+        marks[label] += counts_out[2, end]
         bound = lower_bound_at(label, label_counts, n_rows)
         thresholds[label] = threshold_at(hits[label], marks[label], a, b, power, bound)
-        n_touched += 1
-    return n_touched
+        end += 1
+    return end
+
+
+@kernel
+def undo_events(
+    hits: NDArray[np.int32],
+    marks: NDArray[np.int32],
+    thresholds: NDArray[np.float32],
+    counts: NDArray[np.int32],
+    before: NDArray[np.float32],
+    end: int,
+) -> None:
+    """Take back what the journal says up to `end`, the last first; the journal as `count_event` leaves it."""
+    for i in range(end - 1, -1, -1):
+        label = counts[0, i]
+        hits[label] -= counts[1, i]
+        marks[label] -= counts[2, i]
+        thresholds[label] = before[i]

@@ -15,14 +15,22 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from service.db.engine import Database
-from service.db.tables import CHECKPOINTS, EVENTS, LOG, SECRETS, VERSIONS
+from service.db.tables import CHECKPOINTS, EVENTS, LOG, SECRETS, SHADOWS, VERSIONS
 from service.errors import BadParameter
-from service.thresholds.codec import Deltas, decode_deltas, decode_state, encode_deltas, encode_state
+from service.thresholds.codec import Deltas, decode_deltas, decode_scored, decode_state, encode_state
 from service.thresholds.tuned import Tuned
 
-FEEDBACK, TUNED, STARTED, RESTORED, KEPT = "feedback", "tuned", "started", "restored", "kept"
-"""Kinds of changes: a block of feedback; a state that `save` put in place; start values, put in place by the
-first feedback; an earlier epoch's state, put in place again. KEPT is a checkpoint that changed nothing."""
+TUNED, STARTED, RESTORED, SWITCHED, KEPT = "tuned", "started", "restored", "switched", "kept"
+"""Kinds of changes that put a state in place of the one before, kept as a checkpoint: what `save` was given;
+start values, by the first feedback; an earlier epoch's state; a candidate. KEPT is a checkpoint that changed
+nothing."""
+
+FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED = "feedback", "scored", "halved", "shadowed", "dropped"
+"""Kinds of changes that leave the state in place: a block of feedback (`codec.Deltas`); one that a candidate
+was scored on (`codec.Scored`); counters halved; a candidate put beside the state, or taken away."""
+
+MOVES = frozenset((FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED))
+"""The kinds of changes that leave the state in place."""
 
 CHECKPOINTS_MAX = 32
 """Checkpoints that are kept of a version: the oldest go first."""
@@ -67,7 +75,7 @@ def lock_head(connection: Connection, model: str, version: int) -> Head:
     found = find_head(connection, model, version, lock=True)
     if found is None:
         values = {"model": model, "version": version, "epoch": 0, "base_epoch": 0, "n_events": 0}
-        connection.execute(_insert_new(connection, VERSIONS), values)
+        connection.execute(insert_new(connection, VERSIONS), values)
         found = find_head(connection, model, version, lock=True)
         assert found is not None
     return found
@@ -119,17 +127,38 @@ def read_state(connection: Connection, head: Head, at: int | None = None) -> Tun
     at = head.epoch if at is None else at
     epoch, tuned = read_checkpoint(connection, head, at)
     changes = changes_since(connection, head._replace(epoch=at), epoch)
-    if changes is None or any(change.kind != FEEDBACK for change in changes):
+    if changes is None or any(change.kind not in MOVES for change in changes):
         raise BadParameter(
             f"model {head.model} version {head.version}: expected an epoch that is kept, found {at}"
         )
-    thresholds, (hits, marks) = tuned.thresholds, tuned.counters
+    thresholds = tuned.thresholds
     for change in changes:
-        deltas = decode_deltas(change.payload, len(thresholds))
-        hits[deltas.labels] += deltas.hits
-        marks[deltas.labels] += deltas.marks
-        thresholds[deltas.labels] = deltas.thresholds
+        if change.kind == HALVED:
+            halve(tuned)
+        deltas = deltas_of(change, len(thresholds))
+        if deltas is not None:
+            add_deltas(tuned, deltas)
     return tuned
+
+
+def deltas_of(change: Change, n_labels: int) -> Deltas | None:
+    """Return what a change did to the thresholds in force; None if it was no feedback."""
+    if change.kind == SCORED:
+        return decode_scored(change.payload, n_labels).served
+    return decode_deltas(change.payload, n_labels) if change.kind == FEEDBACK else None
+
+
+def add_deltas(tuned: Tuned, deltas: Deltas) -> None:
+    """Do to a state, in place, what feedback did."""
+    tuned.counters.hits[deltas.labels] += deltas.hits
+    tuned.counters.marks[deltas.labels] += deltas.marks
+    tuned.thresholds[deltas.labels] = deltas.thresholds
+
+
+def halve(tuned: Tuned) -> None:
+    """Halve a state's counters in place, rounding down; thresholds stay: see `service.thresholds.moving`."""
+    for counters in tuned.counters:
+        counters >>= 1
 
 
 def checkpoints(connection: Connection, head: Head) -> list[Checkpoint]:
@@ -139,14 +168,9 @@ def checkpoints(connection: Connection, head: Head) -> list[Checkpoint]:
     return [Checkpoint(*row) for row in connection.execute(query)]
 
 
-def append_feedback(connection: Connection, head: Head, deltas: Deltas, n_events: int) -> Head:
-    """Log what a block of feedback added; return the version's new head, which is still locked."""
-    return _append(connection, head, FEEDBACK, encode_deltas(deltas), n_events)
-
-
 def replace_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> Head:
     """Put a state in place of the present one; return the version's new head, which is still locked."""
-    head = _append(connection, head, kind, b"", 0)
+    head = append(connection, head, kind)
     keep_state(connection, head, kind, tuned)
     return head
 
@@ -154,11 +178,13 @@ def replace_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -
 def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> None:
     """Keep the state of the head's epoch as a checkpoint, and forget what is too old to be kept."""
     values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
-    connection.execute(_insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)})
+    connection.execute(insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)})
     there = checkpoints(connection, head)
     oldest = there[:CHECKPOINTS_MAX][-1].epoch
     regular = [one.epoch for one in there if one.kind == KEPT]
     logged = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
+    shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
+    logged = min(logged, *connection.execute(shadowed).scalars(), head.epoch)
     old = CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest
     connection.execute(delete(CHECKPOINTS).where(*old))
     connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
@@ -168,7 +194,7 @@ def add_events(connection: Connection, keys: list[bytes], day: int) -> set[bytes
     """Remember events, 16 bytes each without repeats; return those that were not known before."""
     if not keys:
         return set()
-    statement = _insert_new(connection, EVENTS).returning(EVENTS.c.event_key)
+    statement = insert_new(connection, EVENTS).returning(EVENTS.c.event_key)
     rows = connection.execute(statement, [{"event_key": key, "day": day} for key in keys])
     return {bytes(key) for key in rows.scalars()}
 
@@ -187,7 +213,7 @@ def forget_events(connection: Connection, before_day: int) -> int:
 def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
     """Return the secret of a name, the same for all replicas: made by the first who asks."""
     value = os.urandom(n_bytes)
-    connection.execute(_insert_new(connection, SECRETS), {"name": name, "value": value})
+    connection.execute(insert_new(connection, SECRETS), {"name": name, "value": value})
     return bytes(connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one())
 
 
@@ -234,9 +260,10 @@ class ThresholdDatabase:
             return replace_state(connection, head, RESTORED, read_state(connection, head, epoch)).epoch
 
 
-def _append(connection: Connection, head: Head, kind: str, payload: bytes, n_events: int) -> Head:
+def append(connection: Connection, head: Head, kind: str, payload: bytes = b"", n_events: int = 0) -> Head:
+    """Log a change; return the version's new head, which is still locked."""
     epoch = head.epoch + 1
-    base_epoch = epoch if kind in (TUNED, RESTORED) else head.base_epoch
+    base_epoch = epoch if kind in (TUNED, RESTORED, SWITCHED) else head.base_epoch
     values = {"version_id": head.id, "epoch": epoch, "kind": kind}
     connection.execute(insert(LOG), {**values, "payload": payload, "created_at": time.time()})
     new = head._replace(epoch=epoch, base_epoch=base_epoch, n_events=head.n_events + n_events)
@@ -247,7 +274,7 @@ def _append(connection: Connection, head: Head, kind: str, payload: bytes, n_eve
     return new
 
 
-def _insert_new(connection: Connection, table: Table) -> Insert:
+def insert_new(connection: Connection, table: Table) -> Insert:
     """Return an insert that leaves rows alone whose key is there already."""
     is_postgresql = connection.dialect.name == "postgresql"
     statement: Insert = (postgresql_insert if is_postgresql else sqlite_insert)(table)

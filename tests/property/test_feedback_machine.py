@@ -11,7 +11,7 @@ import pytest
 from service.errors import BadParameter
 from service.inference.predictor import NodeThresholds
 from service.inference.thresholded import Thresholded
-from service.thresholds.ofo import Counters, Start, apply_event, lower_bounds, no_counts, thresholds_of
+from service.thresholds.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.state import ThresholdDatabase
 from service.thresholds.tuned import Tuned
 from tests.databases import database_url, postgresql  # noqa: F401
@@ -125,17 +125,16 @@ def test_a_stream_of_instances_ends_where_the_offline_run_does(database_url: str
     for first in range(0, len(events), 7):
         replica.send(*events[first : first + 7])
 
-    hits, marks = no_counts(N_LABELS)
+    oracle = Oracle()
     bounds = lower_bounds(None, 0, N_LABELS)
-    thresholds = thresholds_of(Counters(hits, marks), start.start, bounds)
-    touched = np.empty(2 * N_LABELS, np.int32)
+    thresholds = thresholds_of(oracle.counters(), start.start, bounds)
     traversal = Thresholded(predictor())
-    for event in events:
+    for i, event in enumerate(events):
         assert event.row is not None
         prepared: NodeThresholds = traversal.prepare(thresholds)
-        predicted = traversal.predict(prepared, event.row)
-        apply_event(hits, marks, *start.start, bounds, thresholds, event.labels, predicted, touched)
+        oracle.count(f"e{i}", event.labels.tolist(), traversal.predict(prepared, event.row).tolist())
+        thresholds = thresholds_of(oracle.counters(), start.start, bounds)
     assert np.array_equal(replica.live.thresholds, thresholds)
-    assert hits.sum() > 20
+    assert sum(oracle.hits.values()) > 20
     replica.bits()
     replica.close()

@@ -41,7 +41,8 @@ def test_no_label_is_lost_while_thresholds_move(replica: Replica) -> None:
             true = labels_of(*own.integers(0, N_LABELS, 3).tolist())
             predicted = labels_of(*own.integers(0, N_LABELS, 3).tolist())
             with live.lock:
-                live.count(true, predicted)
+                live.served.count(true, predicted)
+                live.served.keep()
 
     mover = threading.Thread(target=move)
     mover.start()
@@ -56,16 +57,17 @@ def test_no_label_is_lost_while_thresholds_move(replica: Replica) -> None:
     replica.close()
 
 
-def test_what_is_undone_leaves_the_same_bits(replica: Replica) -> None:
+@pytest.mark.parametrize("halved", [(), (0, 70), (199,)])
+def test_what_is_undone_leaves_the_same_bits(replica: Replica, halved: tuple[int, ...]) -> None:
     replica.send(token_event("begin", [0, 5], [0, 3]))
     before, rng = replica.bits(), np.random.default_rng(3)
     with replica.live.lock:
-        counted = [
-            replica.live.count(*(labels_of(*rng.integers(0, N_LABELS, 4).tolist()) for _ in range(2)))
-            for _ in range(50)
-        ]
+        for i in range(200):
+            replica.live.served.count(*(labels_of(*rng.integers(0, N_LABELS, 4).tolist()) for _ in range(2)))
+            if i in halved:
+                replica.live.served.halve()
         assert replica.bits() != before
-        replica.live.undo(counted)
+        replica.live.served.undo()
     assert replica.bits() == before
     replica.close()
 

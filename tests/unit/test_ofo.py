@@ -13,23 +13,23 @@ from service.thresholds.ofo import (
     LEAST,
     POWERS,
     Start,
-    apply_event,
     check_start,
-    first_threshold,
     lower_bounds,
     no_counts,
     start_for,
     thresholds_of,
 )
+from service.thresholds.online import count_event
 from tests.oracles.thresholds import ofo_thresholds
 
-K = 7
+K, ROWS = 7, 40
 
 
-def count(counters, start, bounds, thresholds, true, predicted):
-    touched = np.full(2 * K, -1, np.int32)
-    n = apply_event(*counters, *start, bounds, thresholds, np.int32(true), np.int32(predicted), touched)
-    return touched[:n].tolist()
+def count(counters, start, label_counts, thresholds, true, predicted):
+    journal, before = np.full((3, 2 * K), -1, np.int32), np.empty(2 * K, np.float32)
+    labels = np.int32(true), np.int32(predicted)
+    n = count_event(*counters, thresholds, *start, label_counts, ROWS, *labels, 0, journal, before)
+    return journal[0, :n].tolist()
 
 
 @settings(deadline=None, max_examples=60)
@@ -40,13 +40,14 @@ def count(counters, start, bounds, thresholds, true, predicted):
 def test_events_leave_what_the_papers_loop_leaves(seed, start):
     rng = np.random.default_rng(seed)
     scores, truth = rng.random((40, K)).astype(np.float32) ** 3, rng.random((40, K)) < 0.3
-    bounds = lower_bounds(rng.integers(0, 41, K), 40, K)
+    label_counts = rng.integers(0, 41, K)
+    bounds = lower_bounds(label_counts, ROWS, K)
     counters = no_counts(K)
     thresholds = thresholds_of(counters, Start(*start), bounds)
     for row in range(40):
         true, predicted = np.flatnonzero(truth[row]), np.flatnonzero(scores[row] >= thresholds)
         before = thresholds.copy()
-        touched = count(counters, start, bounds, thresholds, true, predicted)
+        touched = count(counters, start, label_counts, thresholds, true, predicted)
         assert touched == sorted({*true.tolist(), *predicted.tolist()})
         assert not np.any(np.delete(thresholds != before, touched))
     expected, hits, marks = ofo_thresholds(scores, truth, *start, bounds)
@@ -61,12 +62,12 @@ def test_events_leave_what_the_papers_loop_leaves(seed, start):
 def test_events_add_up_the_same_in_any_order():
     rng = np.random.default_rng(0)
     events = [(np.flatnonzero(rng.random(K) < 0.4), np.flatnonzero(rng.random(K) < 0.4)) for _ in range(30)]
-    bounds = np.full(K, LEAST, np.float32)
+    uncounted = np.empty(0, np.int64)
     ends = []
     for order in (range(30), reversed(range(30)), rng.permutation(30)):
         counters, thresholds = no_counts(K), np.empty(K, np.float32)
         for i in order:
-            count(counters, (1.0, 4.0, 1.0), bounds, thresholds, *events[i])
+            count(counters, (1.0, 4.0, 1.0), uncounted, thresholds, *events[i])
         ends.append((counters.hits.tolist(), counters.marks.tolist(), thresholds.tobytes()))
     assert ends[0] == ends[1] == ends[2]
     assert sum(ends[0][0]) > 0
@@ -97,12 +98,6 @@ def test_a_power_out_of_its_range_is_refused(power):
 def test_every_link_has_a_power_to_start_with():
     assert set(POWERS) == set(LINK_CODES)
     assert {check_start(start_for(link)).power for link in POWERS} == {0.55, 1.0}
-
-
-@pytest.mark.parametrize("start", [Start(), Start(1, 2, 0.55), Start(3, 60, 2.0)])
-def test_the_first_threshold_is_that_of_a_label_without_counts(start):
-    found = thresholds_of(no_counts(1), start, np.full(1, LEAST, np.float32))
-    assert found[0] == np.float32(first_threshold(start))
 
 
 def test_start_values_in_their_range_are_kept():

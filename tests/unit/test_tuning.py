@@ -126,8 +126,11 @@ def test_every_method_reports_the_f_measures_of_its_decisions(model, file, label
 
 
 def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
-    bounds, start = lower_bounds(model.arrays["labels/counts"], 100, K), Start(1.0, 3.0, 0.7)
-    counters, thresholds = learn(make_predictor(model), labelled.rows, labelled.labels, start, bounds, quiet)
+    label_counts, start = model.arrays["labels/counts"], Start(1.0, 3.0, 0.7)
+    bounds = lower_bounds(label_counts, 100, K)
+    counters, thresholds = learn(
+        make_predictor(model), labelled.rows, labelled.labels, start, label_counts, 100, quiet
+    )
     expected, hits, marks = ofo_thresholds(scores_of(model, labelled), truth_of(labelled), *start, bounds)
     np.testing.assert_allclose(thresholds, expected, rtol=2e-7)
     assert (counters.hits.tolist(), counters.marks.tolist()) == (hits.tolist(), marks.tolist())
@@ -142,7 +145,7 @@ def test_ofo_over_a_file_leaves_the_bits_that_feedback_leaves(model, file, label
     truth = labelled.labels
     for i in range(N_ROWS):
         true = truth.indices[truth.indptr[i] : truth.indptr[i + 1]]
-        live.count(true, live.predict(part_of(labelled.rows, i, i + 1)))
+        live.served.count(true, live.predict(part_of(labelled.rows, i, i + 1)))
     after = live.snapshot()
     assert after.thresholds.tobytes() == outcome.tuned.thresholds.tobytes()
     assert after.counters.marks.tolist() == outcome.tuned.counters.marks.tolist()
