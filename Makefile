@@ -32,7 +32,7 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 
 test: lint          ## the test suite (5 minutes on 2 cores, 8 to 9 the first time)
 	$(BIN)/python -m service.warm
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 soak: $(VENV)/.dev  ## the reliability runs at full size (hours)
 	$(BIN)/python -m pytest -m soak --timeout=0

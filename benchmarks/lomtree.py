@@ -106,7 +106,7 @@ def ours(data: Classes, passes: int) -> Figures:
     draft = Draft(
         kind=trained.kind,
         link=trained.link,
-        weights=trained.weights,
+        weights="float32",
         n_features=data.rows.n_features,
         trainer=TrainerInfo("lomtree", trained.parameters),
         seed=0,

@@ -106,7 +106,7 @@ def measure(parts: Split, trainer: str, items: list[str], seed: int, threads: in
     draft = Draft(
         kind=trained.kind,
         link=trained.link,
-        weights=trained.weights,
+        weights="float32",
         n_features=rows.n_features,
         trainer=TrainerInfo(trainer, trained.parameters),
         seed=seed,

@@ -6,12 +6,17 @@ It does on tiny data what users do: train, evaluate, open and answer, for each k
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
+from model_store.ensemble import Weights
 from model_store.jit import cache_dir
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
@@ -54,29 +59,63 @@ def _files(directory: Path) -> Iterator[tuple[str, Path]]:
         yield "raw", path
 
 
-def warm(directory: Path) -> None:
-    """Compile everything, with `directory` for the files that it takes."""
-    store = Store(directory / "store")
-    for kind, path in _files(directory):
-        for trainer in TRAINERS:
-            for weights in WEIGHTS:
-                parameters = (f"features.kind={kind}", f"weights={weights}")
-                request = TrainRequest(trainer=trainer, data=path, valid=path, parameters=parameters)
-                report = train_and_publish(store, "warm", request)
-                model = store.open("warm", report.version)
-                served = serve_model(model)
-                evaluate(model, path)
-                block = Block(1, [b'{"indices": [0], "values": [1]}'])
-                for options in (Options(), Options(exact=True), Options(threshold=0.5)):
-                    answer_block(block, served, to_options(options, served), Limits())
-        estimate_size(TrainRequest(trainer="label-tree", data=path))
+class Job(NamedTuple):
+    """A version to train, publish and predict with."""
+
+    trainer: str
+    data: Path
+    parameters: tuple[str, ...]
+    weights: Weights
+
+
+def jobs(directory: Path) -> list[Job]:
+    """Return jobs that need every kernel together: each trainer, kind of features and type of weights.
+
+    The longest first. Weights have kernels of their own in label trees and in decision trees.
+    """
+    files = list(_files(directory))
+    raw = files[-1][1]
+    trainers = [Job(trainer, raw, (), "float32") for trainer in TRAINERS]
+    variants = [Job("plt", raw, ("solver=sgd", f"tree={tree}"), "float32") for tree in ("kmeans", "huffman")]
+    variants.append(Job("ldsm", raw, ("optimiser=nag", "rerank=yes"), "float32"))
+    stored = [Job(trainer, raw, (), w) for w in WEIGHTS[1:] for trainer in ("label-tree", "ldsm")]
+    features = [Job("label-tree", path, (f"features.kind={kind}",), "float32") for kind, path in files]
+    return [*reversed(trainers), *variants, *stored, *features]
+
+
+def warm(job: Job) -> None:
+    """Compile what a job needs by doing it."""
+    with tempfile.TemporaryDirectory() as directory:
+        store = Store(Path(directory))
+        request = TrainRequest(
+            trainer=job.trainer,
+            data=job.data,
+            valid=job.data,
+            parameters=job.parameters,
+            weights=job.weights,
+        )
+        model = store.open("warm", train_and_publish(store, "warm", request).version)
+    served = serve_model(model)
+    evaluate(model, job.data)
+    block = Block(1, [b'{"indices": [0], "values": [1]}'])
+    for options in (Options(), Options(exact=True), Options(threshold=0.5)):
+        answer_block(block, served, to_options(options, served), Limits())
+    if job.trainer == "label-tree":
+        estimate_size(TrainRequest(trainer="label-tree", data=job.data))
+
+
+def warm_all() -> None:
+    """Compile everything, in as many processes as there are processors."""
+    with tempfile.TemporaryDirectory() as directory:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(os.cpu_count(), context) as pool:
+            list(pool.map(warm, jobs(Path(directory))))
 
 
 def main() -> None:
     """Compile everything and say how long it took and where the kernels are."""
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as directory:
-        warm(Path(directory))
+    warm_all()
     n_kernels = sum(1 for _ in cache_dir().rglob("*.nbc"))
     sys.stdout.write(f"{n_kernels} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n")
 

@@ -28,6 +28,9 @@ Stream = Annotated[
         help="Read the data again for each pass; never hold it in memory. Trainer plt with -p solver=sgd.",
     ),
 ]
+WeightType = Annotated[
+    str, typer.Option("--weights", help="Store weights as float32, bfloat16 or int8; its cost is told.")
+]
 LabelNames = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="For numeric data files: line i + 1 is the name of label i."),
@@ -61,6 +64,7 @@ def train(
     parameters: Parameters = None,
     label_names: LabelNames = None,
     stream: Stream = False,
+    weights: WeightType = "float32",
     threads: Threads = None,
     seed: Seed = 0,
     store: StoreDir = DEFAULT_STORE,
@@ -73,6 +77,7 @@ def train(
     published.
     """
     from model_store.store import Store
+    from service.weight_types import weight_type
     from service.workflows import TrainRequest, train_and_publish
 
     request = TrainRequest(
@@ -81,6 +86,7 @@ def train(
         valid=valid,
         parameters=tuple(parameters or ()),
         label_names=label_names,
+        weights=weight_type(weights),
         seed=seed,
         threads=threads or os.cpu_count() or 1,
         stream=stream,

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from model_store.bits import n_groups
 from model_store.build import build_ensemble
-from model_store.ensemble import TreeEnsemble, Weights
 from model_store.identifiers import check_model
-from model_store.manifest import WEIGHTS, DataInfo, Manifest, TrainerInfo
+from model_store.manifest import DataInfo, Manifest, TrainerInfo
 from model_store.names import NameTable, build_names
 from model_store.store import Store
 from model_store.version import Draft
@@ -22,6 +21,7 @@ from service.importers.libmultilabel import read_libmultilabel
 from service.importers.napkinxc import read_napkinxc
 from service.importers.omikuji import read_omikuji
 from service.importers.pecos import read_pecos
+from service.weight_types import store_as, weight_type
 
 IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
     "pecos": read_pecos,
@@ -63,7 +63,7 @@ def import_model(
     """
     if system not in IMPORTERS:
         raise BadParameter(f"--from: expected one of {', '.join(IMPORTERS)}, found {system!r}")
-    stored = _weights(weights)
+    stored = weight_type(weights)
     name = path.resolve().name if model is None else model
     check_model(name)
     files = ModelFiles(path)
@@ -88,26 +88,10 @@ def import_model(
         data=DataInfo(path.resolve().name, 0, files.sha256),
         metrics={},
         features=as_config(RawParameters(found.norm)),
-        ensemble=_ensemble(found, labels.n_names, stored),
+        ensemble=store_as(build_ensemble(found.trees, labels.n_names, found.n_features), stored),
         labels=labels,
     )
     return store.publish(name, draft)
-
-
-def _weights(name: str) -> Weights:
-    """Return the type of weights that has this name. Raises BadParameter."""
-    for weights in WEIGHTS:
-        if name == weights:
-            return weights
-    raise BadParameter(f"--weights: expected one of {', '.join(WEIGHTS)}, found {name!r}")
-
-
-def _ensemble(found: Imported, n_labels: int, weights: Weights) -> TreeEnsemble:
-    """Return the ensemble of these trees. Raises BadParameter where a node has too many children for it."""
-    try:
-        return build_ensemble(found.trees, n_labels, found.n_features, weights)
-    except ValueError as error:
-        raise BadParameter(f"--weights {weights}: {error}") from error
 
 
 def _check_size(found: Imported, files: ModelFiles) -> None:

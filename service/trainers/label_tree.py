@@ -49,7 +49,6 @@ class ClassifierParameters(Parameters):
     eps: float = real(0.1, 1e-4, 10.0, "a classifier is done when its dual gradients differ by no more")
     max_epochs: int = whole(100, 1, 100_000, "a classifier is given up after so many passes")
     prune: float = real(0.1, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
-    weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")
 
     def solving(self) -> Solving:
         """Return what the classifiers are trained with."""
@@ -122,12 +121,10 @@ def grow(
 
 def assemble(data: TrainingSet, parameters: ClassifierParameters, trees: list[Tree]) -> Trained:
     """Pack the trees."""
-    weights: Any = parameters.weights
     return Trained(
-        ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features, weights),
+        ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features),
         kind="label-tree",
         link=parameters.model_link(),
-        weights=weights,
         parameters=parameters.as_dict(),
         n_nonzeros=sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None),
     )

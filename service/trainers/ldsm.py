@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +72,6 @@ class LdsmParameters(Parameters):
     rerank: str = choice("no", ("no", "yes"), "re-rank the labels of the trees by the labels' mean rows")
     alpha: float = real(0.6, 0.0, 1.0, "share of the trees in the re-ranked score; 1: the trees alone")
     gamma: float = real(30.0, 0.0, 1e6, "how fast the score falls with the distance from a label's mean row")
-    weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")
 
     def validate(self) -> None:
         """Raise BadParameter when a value is out of its range, also beside another."""
@@ -276,18 +275,14 @@ def train_ldsm(
 
 def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown]) -> Trained:
     """Pack the trees."""
-    weights: Any = parameters.weights
     extra = {}
     if parameters.rerank == "yes":
         extra = tail_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
     n_labels = len(np.unique(data.labels.indices))
     return Trained(
-        ensemble=build_ensemble(
-            [g.tree for g in forest], data.labels.n_labels, data.rows.n_features, weights
-        ),
+        ensemble=build_ensemble([g.tree for g in forest], data.labels.n_labels, data.rows.n_features),
         kind="decision-tree",
         link="multiway",
-        weights=weights,
         parameters=parameters.as_dict(),
         n_nonzeros=sum(grown.n_nonzeros for grown in forest),
         extra=extra,

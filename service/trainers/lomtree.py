@@ -85,7 +85,6 @@ class LomtreeParameters(Parameters):
     memory_mb: int = whole(
         1024, 1, 65536, "MiB for weights and counts of labels while training; new ones beyond are left out"
     )
-    weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")
 
 
 class _Counted(NamedTuple):
@@ -177,12 +176,10 @@ class OnlineLomtree:
         chunks = [self._chunk(node) for node in order.tolist()]
         histograms = _histograms(child_ptr, counts, rows, self._parameters.leaf_labels)
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
-        weights: Any = self._parameters.weights
         return Trained(
-            ensemble=build_ensemble([tree], n_labels, n_features, weights),
+            ensemble=build_ensemble([tree], n_labels, n_features),
             kind="decision-tree",
             link="argmax",
-            weights=weights,
             parameters=self._parameters.as_dict(),
             n_nonzeros=sum(len(chunk.weight) for chunk in chunks if chunk is not None),
             report=self._report(child_ptr, counts, rows),

@@ -56,7 +56,6 @@ class PltParameters(Parameters):
     window_rows: int = whole(1 << 16, 1, 1 << 24, "sgd: rows are shuffled within so many; 1: file order")
     memory_mib: int = whole(4096, 1, 1 << 24, "sgd: weights take no more; late features are left out then")
     prune: float = real(0.1, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
-    weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")
 
     def validate(self) -> None:
         """Raise BadParameter when a value is out of its range, also beside another."""
@@ -204,12 +203,10 @@ def _assemble(
     parameters: PltParameters,
     report: dict[str, int] | None = None,
 ) -> Trained:
-    weights = parameters.weights
     return Trained(
-        ensemble=build_ensemble(trees, n_labels, n_features, weights),  # type: ignore[arg-type]
+        ensemble=build_ensemble(trees, n_labels, n_features),
         kind="label-tree",
         link="logistic",
-        weights=weights,  # type: ignore[arg-type]
         parameters=parameters.as_dict(),
         n_nonzeros=sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None),
         report=dict(report or {}),

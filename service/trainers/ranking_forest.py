@@ -13,7 +13,7 @@ from model_store.ensemble import Chunk, Tree
 from service.kernels.ranking_tree import Grown, Growth, Rows, grow_tree
 from service.rows import SparseRows
 from service.trainers.clustering import derived_seed
-from service.trainers.parameters import Parameters, choice, real, whole
+from service.trainers.parameters import Parameters, real, whole
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainingSet
 from service.trainers.work import Crew, Progress
@@ -44,7 +44,6 @@ class ForestParameters(Parameters):
     eps: float = real(0.1, 1e-6, 0.99, "a separator is done when its violations have fallen to this share")
     max_steps: int = whole(10, 1, 10_000, "a separator is given up after so many Newton steps")
     prune: float = real(0.0, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
-    weights: str = choice("float32", ("float32", "bfloat16", "int8"), "how weights are stored")
 
     def growth(self, rows: SparseRows) -> Growth:
         """Return how the trees are grown on rows: `cost` is divided by their typical value."""
@@ -137,13 +136,11 @@ def assemble_forest(
     extra: dict[str, NDArray[Any]],
 ) -> Trained:
     """Pack the trees."""
-    weights: Any = parameters.weights
     trees = [tree_of(grown, leaf_weight) for grown in forest]
     return Trained(
-        ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features, weights),
+        ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features),
         kind="decision-tree",
         link="argmax",
-        weights=weights,
         parameters=parameters.as_dict(),
         n_nonzeros=sum(len(grown.weight) for grown in forest),
         extra=extra,

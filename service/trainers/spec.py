@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.ensemble import Kind, Link, TreeEnsemble, Weights
+from model_store.ensemble import Kind, Link, TreeEnsemble
 from service.errors import BadData
 from service.rows import LabelRows, SparseRows
 from service.trainers.parameters import Parameters, Scalar
@@ -33,6 +33,7 @@ class TrainingSet(NamedTuple):
 class Trained:
     """What a training gives.
 
+    ensemble    with float32 weights
     parameters  as the manifest keeps them
     n_nonzeros  weights in all chunks, biases not counted
     extra       further arrays of the version by "group/name", such as those of model_store.tail
@@ -42,7 +43,6 @@ class Trained:
     ensemble: TreeEnsemble
     kind: Kind
     link: Link
-    weights: Weights
     parameters: dict[str, Scalar]
     n_nonzeros: int
     extra: dict[str, NDArray[Any]] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def model_of(trained: Trained, n_labels: int, n_features: int) -> Model:
         base,
         kind=trained.kind,
         link=trained.link,
-        weights=trained.weights,
+        weights="float32",
         ensemble=trained.ensemble,
         n_features=n_features,
         extra=trained.extra,
@@ -114,6 +115,8 @@ def test_they_are_served_with_thresholds_and_explanations(store: Store) -> None:
     instances = [{"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()} for row in x]
     asked: dict[str, Any] = {"instances": instances, "top_r": N_LABELS}
 
+    streamed: dict[str, list[Any]] = {}
+
     async def ask() -> dict[str, list[Any]]:
         answers = {}
         async with serving(settings_of(store.root)) as (_, client):
@@ -122,6 +125,10 @@ def test_they_are_served_with_thresholds_and_explanations(store: Store) -> None:
                 ways = [asked, {**asked, "top_r": 2}, {**asked, "threshold": 0.3}, {**asked, "explain": True}]
                 responses = [await client.post(path, json=body) for body in ways]
                 assert [response.status_code for response in responses] == [200] * 4, responses
+                lines = "".join(json.dumps(instance) + "\n" for instance in instances)
+                batch = await client.post(f"/v1/models/{name}/batch?top_r={N_LABELS}", content=lines)
+                assert batch.status_code == 200, batch.text
+                streamed[name] = [json.loads(line)["labels"] for line in batch.text.splitlines()]
                 answers[name] = [response.json()["predictions"] for response in responses]
         return answers
 
@@ -134,6 +141,7 @@ def test_they_are_served_with_thresholds_and_explanations(store: Store) -> None:
             assert all(0 <= score <= 1 for score in scores), name
             right += bool(labels) and bool(truth[labels[0]["id"]])
             assert two[i]["labels"] == labels[:2], name
+            assert streamed[name][i] == labels, name
             best = [label for label in labels if label["score"] >= 0.3]
             assert passing[i]["labels"] == best, name
             for label in explained[i]["labels"]:

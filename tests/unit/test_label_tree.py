@@ -104,12 +104,12 @@ def test_estimate_by_hand():
 @variants
 def test_what_is_trained_can_be_published_and_has_learnt(variant, tmp_path):
     rows, labels = _data(2)
-    trained = _train(variant, (rows, labels), extra=["weights=bfloat16"])
+    trained = _train(variant, (rows, labels))
     store = Store(tmp_path)
     draft = small_draft(
         kind=trained.kind,
         link=trained.link,
-        weights=trained.weights,
+        weights="float32",
         n_features=rows.n_features,
         trainer=TrainerInfo(VARIANTS[variant][0], trained.parameters),
         ensemble=trained.ensemble,

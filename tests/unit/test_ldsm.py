@@ -56,7 +56,7 @@ def _published(root: Path, data: tuple[SparseRows, LabelRows], trained: Trained)
     draft = small_draft(
         kind=trained.kind,
         link=trained.link,
-        weights=trained.weights,
+        weights="float32",
         n_features=rows.n_features,
         trainer=TrainerInfo("ldsm", trained.parameters),
         ensemble=trained.ensemble,
@@ -73,7 +73,7 @@ def _same_bits(one: Trained, other: Trained) -> bool:
     return all(a.tobytes() == b.tobytes() for a, b in pairs) and one.report == other.report
 
 
-@pytest.mark.parametrize("items", [[], ["optimiser=nag", "rerank=yes", "weights=int8"]])
+@pytest.mark.parametrize("items", [[], ["optimiser=nag", "rerank=yes"]])
 def test_same_bits_for_any_number_of_threads(items: list[str]) -> None:
     data = _data()
     one = _train(data, *items, seed=3)
@@ -95,7 +95,7 @@ def test_the_trees_of_an_ensemble_differ() -> None:
 )
 def test_what_is_trained_can_be_published_and_has_learnt(tmp_path: Path, items: list[str]) -> None:
     data = _data(2)
-    trained = _train(data, "weights=bfloat16", "max_nodes=300", "epochs=10", *items)
+    trained = _train(data, "max_nodes=300", "epochs=10", *items)
     assert ("tail/ptr" in trained.extra) == ("rerank=yes" in items)
     model = _published(tmp_path, data, trained)
     found = make_predictor(model).predict(data[0], PredictOptions(top_r=1))

@@ -53,7 +53,7 @@ def _served(directory: Path, trained: Trained, data: tuple[SparseRows, LabelRows
             small_draft(1),
             kind=trained.kind,
             link=trained.link,
-            weights=trained.weights,
+            weights="float32",
             n_features=rows.n_features,
             trainer=TrainerInfo("plt", trained.parameters),
             ensemble=trained.ensemble,

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from model_store.ensemble import Weights
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
 from service import warm, workflows
 from service.errors import BadData, BadParameter
 from service.inference import parts as inference_parts
-from service.trainers import TRAINERS
+from service.trainers import TRAINERS, parse_parameters
 from service.workflows import TrainRequest, estimate_size, evaluate, train_and_publish
 
 COLOURS = ("red", "green", "blue", "white")
@@ -110,12 +111,31 @@ def test_an_estimate_takes_the_parameters_of_training(file: Path) -> None:
     assert len(deep["alpha_per_depth"]) == 1
 
 
-@pytest.mark.timeout(300)  # without cached kernels it compiles them all
 def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path: Path) -> None:
-    warm.warm(tmp_path)
-    store = Store(tmp_path / "store")
-    (info,) = store.models()
-    manifests = [store.manifest("warm", version) for version in info.versions]
-    assert {manifest.trainer.name for manifest in manifests} == TRAINERS.keys()
-    assert {manifest.weights for manifest in manifests} == set(WEIGHTS)
-    assert {manifest.features["kind"] for manifest in manifests} == {"tfidf", "hashing", "named", "raw"}
+    jobs = warm.jobs(tmp_path)
+    assert {job.trainer for job in jobs} == TRAINERS.keys()
+    assert {job.weights for job in jobs} == set(WEIGHTS)
+    kinds = [value for job in jobs for value in job.parameters if value.startswith("features.kind=")]
+    assert {kind.split("=")[1] for kind in kinds} == {"raw", "named", "tfidf", "hashing"}
+    for job in jobs:
+        parse_parameters(job.trainer, [p for p in job.parameters if not p.startswith("features.")])
+    warm.warm(jobs[-1])
+
+
+@pytest.mark.parametrize("weights", ["bfloat16", "int8"])
+@pytest.mark.parametrize("has_valid", [False, True])
+def test_what_fewer_bits_cost_is_written_down(
+    weights: Weights, has_valid: bool, file: Path, tmp_path: Path
+) -> None:
+    store = Store(tmp_path)
+    request = TrainRequest("label-tree", file, valid=file if has_valid else None, weights=weights)
+    train_and_publish(store, "colours", request)
+    train_and_publish(store, "colours", TrainRequest("label-tree", file, valid=file))
+    stored, exact = (store.manifest("colours", version) for version in (1, 2))
+    assert (stored.weights, exact.weights) == (weights, "float32")
+    where = "" if has_valid else " on training rows"
+    rounded = evaluate(store.open("colours", 1), file)
+    for key in workflows.WEIGHED:
+        assert stored.metrics[f"{key}{where}"] == rounded[key]
+        assert stored.metrics[f"{key}{where} in float32"] == exact.metrics[key]
+    assert len(stored.metrics) == (len(exact.metrics) if has_valid else 4) + 4
