@@ -95,7 +95,7 @@ def narrow_features(
         features_out[i] = indices[i]
         least = min(least, np.int64(indices[i]))
         greatest = max(greatest, np.int64(indices[i]))
-    return ascends, least, greatest
+    return bool(ascends), int(least), int(greatest)
 
 
 @kernel
