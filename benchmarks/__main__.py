@@ -15,9 +15,10 @@ from benchmarks import (
     server,
     threads,
     thresholds,
+    trainers,
     training,
 )
-from benchmarks.data import prepare
+from benchmarks.data import prepare_splits
 from benchmarks.runs import Settings
 from benchmarks.systems import SYSTEMS, installed
 from model_store.weights import CHILDREN_MAX
@@ -33,11 +34,18 @@ TABLES = {
     "growth": growth.run,
     "lomtree": lomtree.run,
     "thresholds": thresholds.run,
+    "trainers": trainers.run,
     "start": server.start,
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency", "threads"}
 WITHOUT_DATA = {"growth", "lomtree"}
+
+
+def split_numbers(text: str) -> range:
+    """Return the numbers that FIRST-LAST, or one number, says."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
 
 
 def main() -> None:
@@ -50,7 +58,20 @@ def main() -> None:
     parser.add_argument("--without-peers", action="store_true")
     parser.add_argument("--labels", nargs="+", type=int, default=growth.SIZES, help="sizes of `growth`")
     parser.add_argument("--weights", choices=CHILDREN_MAX, default="float32", help="weights of `growth`")
-    parser.add_argument("--trainers", nargs="+", default=["label-tree"], help="trainers of `thresholds`")
+    parser.add_argument(
+        "--trainers",
+        nargs="+",
+        default=[],
+        metavar="NAME[:KEY=VALUE,...]",
+        help="trainers of `trainers` (all if left out) and, names only, of `thresholds` (label-tree)",
+    )
+    parser.add_argument(
+        "--splits",
+        type=split_numbers,
+        default=(),
+        metavar="FIRST-LAST",
+        help="official splits of the data sets that have some; their train and test files if left out",
+    )
     given = parser.parse_args()
     unknown = [table for table in given.tables if table not in TABLES]
     if unknown:
@@ -59,7 +80,8 @@ def main() -> None:
     systems = [system for system in SYSTEMS if not given.without_peers or system.name.startswith("Xylem")]
     if WITH_PEERS.intersection(tables):
         systems = installed(systems)
-    data = [] if WITHOUT_DATA.issuperset(tables) else [prepare(path, given.out) for path in given.data]
+    paths = [] if WITHOUT_DATA.issuperset(tables) else given.data
+    data = [prepared for path in paths for prepared in prepare_splits(path, given.splits, given.out)]
     given.out.mkdir(parents=True, exist_ok=True)
     settings = Settings(
         data, given.out, given.threads, given.repeats, systems, given.labels, given.weights, given.trainers

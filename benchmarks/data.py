@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +20,21 @@ _SUFFIXES = (".txt.gz", ".txt", ".jsonl.gz", ".jsonl")
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set: `train` and `test`, each as .txt, .rows.npz and .labels.npz, are in `work`."""
+    """A data set: `train` and `test`, each as .txt, .rows.npz and .labels.npz, are in `work`.
+
+    split  number of the official split, 0 when the data set is divided in one way
+    """
 
     name: str
     work: Path
     n_rows: int
     n_labels: int
+    split: int = 0
+
+    @property
+    def title(self) -> str:
+        """Return the name, and which split it is."""
+        return f"{self.name}, split {self.split}" if self.split else self.name
 
 
 def find(directory: Path, part: str) -> Path:
@@ -45,6 +56,40 @@ def prepare(directory: Path, out: Path) -> Prepared:
         (work / "ready").touch()
     labels = sp.load_npz(work / "train.labels.npz")
     return Prepared(directory.resolve().name, work, *labels.shape)
+
+
+def prepare_splits(directory: Path, splits: Sequence[int], out: Path) -> list[Prepared]:
+    """Prepare official splits of a data set, or its one division when there are none or none is asked for.
+
+    As the Extreme Classification Repository gives them: column k of trSplit.txt and of tstSplit.txt has the
+    numbers, from 1, of the rows of data.txt that split k trains and tests on.
+    """
+    if not splits or not (directory / "trSplit.txt").exists():
+        return [prepare(directory, out)]
+    name = directory.resolve().name
+    found = []
+    for split in splits:
+        source = out / name / "splits" / f"split-{split}"
+        if not (out / name / source.name / "ready").exists():
+            _write_split(directory, split, source)
+        prepared = prepare(source, out / name)
+        found.append(replace(prepared, name=name, split=split))
+    return found
+
+
+def _write_split(directory: Path, split: int, source: Path) -> None:
+    """Write the rows of an official split as train.txt and test.txt."""
+    source.mkdir(parents=True, exist_ok=True)
+    file = find(directory, "data")
+    content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    header, *lines = content.decode().splitlines()
+    for part, numbers in (("train", "trSplit.txt"), ("test", "tstSplit.txt")):
+        columns = np.loadtxt(directory / numbers, np.int64, ndmin=2)
+        if not 1 <= split <= columns.shape[1]:
+            raise SystemExit(f"{directory}: expected splits 1 to {columns.shape[1]}, found {split}")
+        chosen = columns[:, split - 1]
+        text = [f"{len(chosen)} {header.split(maxsplit=1)[1]}", *(lines[number - 1] for number in chosen)]
+        (source / f"{part}.txt").write_text("\n".join(text) + "\n")
 
 
 def _read(directory: Path) -> tuple[Dataset, SparseRows, Dataset, SparseRows]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from benchmarks.data import Prepared
 from benchmarks.runs import Settings, predict, show
@@ -11,24 +12,29 @@ from benchmarks.systems import System
 from service.evaluation import propensities, ranking_metrics
 from service.rows import LabelRows
 
-_SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
+SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 
 
-def metrics(system: System, data: Prepared) -> dict[str, float]:
-    """Return the metrics of the predictions that a system left."""
+def metrics_of(ptr: NDArray[np.int64], labels: NDArray[np.int32], data: Prepared) -> dict[str, float]:
+    """Return the metrics of predictions for the test rows: labels, best first, of each row."""
     train = sp.load_npz(data.work / "train.labels.npz").tocsr()
     truth = sp.load_npz(data.work / "test.labels.npz").tocsr()
-    found = sp.load_npz(data.work / system.found).tocsr()
-    row_of = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
-    order = np.lexsort((found.indices, -found.data, row_of))
     counts = np.bincount(train.indices, minlength=train.shape[1])
     return ranking_metrics(
-        found.indptr.astype(np.int64),
-        found.indices[order].astype(np.int32),
+        ptr,
+        labels,
         LabelRows(truth.indptr.astype(np.int64), truth.indices.astype(np.int32), truth.shape[1]),
         propensities(counts, train.shape[0]),
         unknown_labels=np.load(data.work / "unknown.npy"),
     )
+
+
+def metrics(system: System, data: Prepared) -> dict[str, float]:
+    """Return the metrics of the predictions that a system left."""
+    found = sp.load_npz(data.work / system.found).tocsr()
+    row_of = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+    order = np.lexsort((found.indices, -found.data, row_of))
+    return metrics_of(found.indptr.astype(np.int64), found.indices[order].astype(np.int32), data)
 
 
 def run(settings: Settings) -> None:
@@ -37,6 +43,6 @@ def run(settings: Settings) -> None:
         for system in settings.systems:
             predict(system, data, settings.threads)
             found = metrics(system, data)
-            rows.append((system.name, *(f"{found[key]:.2f}" for key in _SHOWN)))
+            rows.append((system.name, *(f"{found[key]:.2f}" for key in SHOWN)))
         title = f"{data.name}: {data.n_rows:,} training rows, {data.n_labels:,} labels; percent"
-        show(settings, title, ("", *_SHOWN), rows)
+        show(settings, title, ("", *SHOWN), rows)

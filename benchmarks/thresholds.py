@@ -58,7 +58,7 @@ class Line(NamedTuple):
 
 def run(settings: Settings) -> None:
     for data in settings.data:
-        for trainer in settings.trainers:
+        for trainer in settings.trainers or ("label-tree",):
             model = _model(data, trainer, settings.threads)
             for empty in CONVENTIONS:
                 rows = [_cells(model, line, data, settings) for line in _lines(model, data, empty, settings)]
