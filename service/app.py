@@ -10,7 +10,9 @@ import logging
 import re
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -32,7 +34,9 @@ from service.api.opening import serve_model
 from service.api.predict import PredictRoutes
 from service.api.routing import Direct
 from service.api.thresholds import ThresholdRoutes
+from service.api.tuning import Tune, TuneQuery, TuneRoutes
 from service.api.work import WorkPool
+from service.errors import TimedOut
 from service.inference.live import LiveModels
 from service.logs import log
 from service.settings import Settings, read_settings
@@ -62,6 +66,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     work = WorkPool(limits.threads_max, limits.queue_max, limits.request_seconds_max)
     feedback = FeedbackRoutes(live, learning, metrics, limits)
     batch = BatchRoutes(live, metrics, limits)
+    stopping = threading.Event()
+    tuning = TuneRoutes(live, learning, settings, _tuner(store, learning, limits.tune_seconds_max, stopping))
     health = HealthRoutes(live, metrics, draining.is_set)
     metrics.watch_thresholds(learning.follower)
     metrics.watch(live.status, lambda: health.ready)
@@ -72,11 +78,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         following = asyncio.create_task(live.follow(settings.store_poll_seconds, _settle))
         with _on_hangup(live.wake):
             yield
+        stopping.set()
         following.cancel()
         live.close()
         work.close()
         batch.close()
         feedback.close()
+        tuning.close()
         await asyncio.to_thread(learning.close)
 
     app = Service(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
@@ -89,6 +97,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         batch,
         feedback,
         ThresholdRoutes(live, learning, AdminKey(settings.admin_key), limits),
+        tuning,
         health,
         ModelRoutes(live, store),
         DocsRoutes(openapi_document(limits)),
@@ -113,6 +122,26 @@ class Service(FastAPI):
     async def framework(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Do as any FastAPI app does."""
         await super().__call__(scope, receive, send)
+
+
+def _tuner(store: Store, learning: Learning, seconds_max: float, stopping: threading.Event) -> Tune:
+    """Return what tunes a version on a file; it gives up after a while, and when the service stops."""
+
+    def tune(query: TuneQuery) -> dict[str, Any]:
+        from service.tuning import request_of, tune_and_keep  # readers of files: not before they are needed
+
+        give_up_at = time.monotonic() + seconds_max
+
+        def on_progress(phase: str, *_: int) -> None:
+            if stopping.is_set() or time.monotonic() > give_up_at:
+                raise TimedOut(f"expected to tune within {seconds_max:g} seconds, found it not done: {phase}")
+
+        model, version, method, data, test, empty, kappa, start, shadow = query
+        request = request_of((method,), data, test, empty, kappa, start)
+        opened = store.open(model, str(version))
+        return tune_and_keep(opened, learning.database, request, shadow=shadow, on_progress=on_progress)
+
+    return tune
 
 
 def _settle() -> None:

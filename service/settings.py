@@ -69,6 +69,7 @@ class Limits(BaseSettings):
     queue_max: Count = _count(64, "predictions that wait for a thread; one more is answered 503")
     body_seconds_max: Seconds = _seconds(30.0, "seconds to receive headers, a body, or a batch's least bytes")
     request_seconds_max: Seconds = _seconds(30.0, "seconds to answer a predict request once it is received")
+    tune_seconds_max: Seconds = _seconds(3600.0, "seconds to tune thresholds on a file; one call at a time")
     events_max: Count = _count(1024, "events of a feedback request (a stream has no such limit)")
     event_id_bytes_max: Count = _count(256, "bytes of an event's id, as UTF-8")
     event_queue_max: Count = _count(4096, "events that wait to be written; one more is answered 503")
@@ -96,6 +97,13 @@ class Settings(BaseSettings):
     )
     feedback_days_max: Count = _count(
         30, "days in which feedback to a prediction is taken, and for which event ids are remembered"
+    )
+    feedback_halve_events: Count | None = Field(
+        None,
+        description="events after which a version's counters are halved; none: nothing is forgotten",
+    )
+    data_dir: Path | None = Field(
+        None, description="the directory of the files that `/v1/admin` tunes on; none: it does not"
     )
     token_key: SecretStr | None = Field(
         None, description="the key that signs prediction ids, or several, separated by commas"

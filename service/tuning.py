@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
 from model_store.version import Model
+from service.db.engine import Database
 from service.errors import BadData, BadParameter
 from service.evaluation import EmptyConvention, FMeasures, f_measures
 from service.inference.parts import part_of, predict_all, predict_parts
@@ -32,7 +33,9 @@ from service.thresholds.ofo import (
     no_counts,
     thresholds_of,
 )
+from service.thresholds.shadow import ShadowDatabase
 from service.thresholds.starts import choose_start
+from service.thresholds.state import ThresholdDatabase
 from service.thresholds.sto import sto
 from service.thresholds.tuned import METHODS, Method, Tuned
 
@@ -64,6 +67,35 @@ class TuneRequest:
     start: Start | None = None
     threads: int = 1
     estimates_max: int = ESTIMATES_MAX
+
+
+ALL = "all"
+"""The name that stands for all methods."""
+
+
+def request_of(
+    methods: Sequence[str],
+    valid: Path,
+    test: Path | None,
+    empty: str,
+    kappa: float | None,
+    start: tuple[float, float] | None,
+    threads: int = 1,
+) -> TuneRequest:
+    """Return the request that a command or a caller means, None being the default. Raises BadParameter."""
+    named: Any = METHODS if ALL in methods else tuple(methods)
+    convention: Any = empty
+    request = TuneRequest(
+        named,
+        valid,
+        test,
+        convention,
+        KAPPA if kappa is None else kappa,
+        None if start is None else check_start(Start(*start)),
+        threads,
+    )
+    check_request(request)
+    return request
 
 
 class Outcome(NamedTuple):
@@ -123,6 +155,42 @@ def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[Ou
         assert measured[0] is not None
         outcomes.append(Outcome(tuned, measured[0], measured[1]))
     return outcomes
+
+
+def tune_and_keep(
+    model: Model, database: Database, request: TuneRequest, *, shadow: bool, on_progress: OnProgress
+) -> dict[str, Any]:
+    """Tune an opened version, keep what the first method found, and return a report as JSON values.
+
+    shadow  whether it is kept as a candidate, to be scored beside the thresholds in force
+
+    Raises BadInput, DatabaseUnavailable, and what `on_progress` raises: then nothing is kept.
+    """
+    name, version = model.manifest.model, model.manifest.version
+    outcomes = tune(model, request, on_progress)
+    keep = ShadowDatabase(database).put if shadow else ThresholdDatabase(database).save
+    epoch = keep(name, version, outcomes[0].tuned)
+    facts = [_facts(outcome) for outcome in outcomes]
+    kept = {"model": name, "version": version, "epoch": epoch, "shadow": shadow}
+    return {**kept, **facts[0], "methods": facts}
+
+
+def _facts(outcome: Outcome) -> dict[str, Any]:
+    """Return what a report says of a method."""
+    tuned = outcome.tuned
+    return {
+        "method": tuned.method,
+        **_named("validation", outcome.validation),
+        **({} if outcome.test is None else _named("test", outcome.test)),
+        "empty_label_convention": tuned.convention,
+        "labels": len(tuned.thresholds),
+        "start": [tuned.start.a, tuned.start.b],
+        "power": tuned.start.power,
+    }
+
+
+def _named(part: str, f: FMeasures) -> dict[str, float]:
+    return {f"{part}_macro_f": f.macro_f, f"{part}_micro_f": f.micro_f, f"{part}_instance_f": f.instance_f}
 
 
 def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: OnProgress) -> _Task:

@@ -28,7 +28,10 @@ class Learning:
         self.database = Database(settings.database_url or default_url(settings.store))
         self.days_max = settings.feedback_days_max
         self.writer = FeedbackWriter(
-            self.database, queue_max=settings.limits.event_queue_max, days_max=self.days_max + 1
+            self.database,
+            queue_max=settings.limits.event_queue_max,
+            days_max=self.days_max + 1,
+            halve_events=settings.feedback_halve_events,
         )
         self.follower = Follower(self.database, settings.threshold_refresh_ms / 1000, self._find_key)
         self.tokens: Tokens | None = None
@@ -51,6 +54,11 @@ class Learning:
         live = live_thresholds(model, predictor)
         self.follower.add(live)
         return live
+
+    def catch_up(self, live: LiveThresholds) -> None:
+        """Bring thresholds up to what the database has now. Blocking. Raises DatabaseUnavailable."""
+        with live.lock, self.database.read() as connection:
+            live.catch_up(connection)
 
     def _find_key(self) -> None:
         """Read the key that the database keeps for all replicas, unless there is one already."""

@@ -142,13 +142,25 @@ class _ThresholdCollector(Collector):
             "Mean F-measure, 0 to 1, of the labels with tuning rows or feedback so far.",
             labels=labels,
         )
+        scored = GaugeMetricFamily(
+            "xylem_shadow_events", "Events that candidate thresholds were scored on.", labels=labels
+        )
+        shadows = GaugeMetricFamily(
+            "xylem_shadow_macro_f",
+            "Macro-F, 0 to 1, on these events: of the candidate, and of the thresholds in force.",
+            labels=(*labels, "thresholds"),
+        )
         for live in self._follower.followed:
             if live.epoch:
                 name = live.model, str(live.version)
                 epochs.add_metric(name, live.epoch)
                 measures.add_metric(name, live.macro_f())
-        yield epochs
-        yield measures
+            shadow = live.shadow
+            if shadow is not None:
+                scored.add_metric(name, shadow.n_events)
+                for thresholds, macro_f in zip(("candidate", "served"), shadow.macro_f(), strict=True):
+                    shadows.add_metric((*name, thresholds), macro_f)
+        yield from (epochs, measures, scored, shadows)
         yield GaugeMetricFamily(
             "xylem_threshold_lag_seconds",
             "Seconds since the database was last read, beyond which thresholds may be old.",

@@ -14,9 +14,11 @@ from service.api.problems import PROBLEMS
 from service.inference.explain import FEATURES_MAX
 from service.settings import Limits
 from service.thresholds.feedback import Result
+from service.thresholds.tuned import METHODS
 
 Json = dict[str, Any]
 
+_F_MEASURES = ("macro", "micro", "instance")
 _MODEL: Json = {
     "name": "model",
     "in": "path",
@@ -110,6 +112,13 @@ def _paths() -> Json:
         f"{version}/thresholds": {"get": _thresholds("thresholdsOfVersion", [_MODEL, _VERSION])},
         f"{alias}/thresholds": {"get": _thresholds("thresholdsOfAlias", [_MODEL, _ALIAS])},
         "/v1/admin/models/{model}/thresholds/restore": {"post": _restore()},
+        "/v1/admin/models/{model}/thresholds/switch": {
+            "post": _of_candidate("switchThresholds", "Put the candidate's thresholds in force")
+        },
+        "/v1/admin/models/{model}/thresholds/drop": {
+            "post": _of_candidate("dropThresholds", "Take the candidate's thresholds away")
+        },
+        "/v1/admin/models/{model}/thresholds/tune": {"post": _tune()},
         "/v1/models": {"get": _get("listModels", "The models", "ModelList", 503)},
         model: {"get": {**_get("showModel", "A model", "ModelDetails", 404, 503), "parameters": [_MODEL]}},
         "/livez": {"get": _get("livez", "Whether the process runs", "Alive")},
@@ -207,6 +216,69 @@ def _restore() -> Json:
     }
 
 
+def _of_candidate(operation_id: str, summary: str) -> Json:
+    return {
+        "operationId": operation_id,
+        "summary": summary,
+        "parameters": [_MODEL],
+        "security": [{"adminKey": []}],
+        "requestBody": _body("application/json", "CandidateRequest", {}),
+        "responses": {
+            "200": _answer("application/json", "RestoreAnswer", "The new epoch"),
+            **_problems(400, 401, 404, 408, 409, 413, 415, 422, 503),
+        },
+    }
+
+
+def _tune() -> Json:
+    example = {"data": "valid.jsonl", "method": "ofo", "shadow": True}
+    return {
+        "operationId": "tuneThresholds",
+        "summary": "Tune thresholds on a labelled file, and put them in force or, as a candidate, beside",
+        "description": "The file is one below the service's data directory (`XYLEM_DATA_DIR`). One call at a "
+        "time. The answer is that of `xylem thresholds --json`.",
+        "parameters": [_MODEL],
+        "security": [{"adminKey": []}],
+        "requestBody": _body("application/json", "TuneRequest", example),
+        "responses": {
+            "200": _answer("application/json", "TuneAnswer", "What was found, and the new epoch"),
+            **_problems(400, 401, 404, 408, 409, 413, 415, 422, 503),
+        },
+    }
+
+
+def _tune_schemas() -> Json:
+    text, integer, number = {"type": "string"}, {"type": "integer"}, {"type": "number"}
+    version = {"type": "integer", "minimum": 1}
+    request: Json = {
+        "data": {"type": "string", "description": "a labelled file below the data directory"},
+        "method": {"enum": [*METHODS, "all"], "description": "all: the first is kept, the others reported"},
+        "version": version,
+        "test": {"type": "string", "description": "another file, to measure on"},
+        "empty_labels": {"enum": ["one", "zero"]},
+        "kappa": number,
+        "start": _array(number, minItems=2, maxItems=2),
+        "shadow": {"type": "boolean", "description": "score it on feedback beside what is in force"},
+    }
+    measured = {f"{part}_{f}_f": number for part in ("validation", "test") for f in _F_MEASURES}
+    found: Json = {
+        "method": text,
+        **measured,
+        "empty_label_convention": text,
+        "labels": integer,
+        "start": _array(number),
+        "power": number,
+    }
+    required = [name for name in found if not name.startswith("test")]
+    kept: Json = {"model": text, "version": integer, "epoch": integer, "shadow": {"type": "boolean"}}
+    methods = _array(_object(required, found))
+    return {
+        "TuneRequest": _object(["data", "method"], request),
+        "TuneAnswer": _object([*kept, *required, "methods"], {**kept, **found, "methods": methods}),
+        "CandidateRequest": _object([], {"version": version}),
+    }
+
+
 def _threshold_schemas() -> Json:
     text, integer, number = {"type": "string"}, {"type": "integer"}, {"type": "number"}
     label: Json = {
@@ -217,6 +289,16 @@ def _threshold_schemas() -> Json:
         "marks": {"type": "integer", "description": "rows in which it was true, plus those it was predicted"},
     }
     checkpoint: Json = {"epoch": integer, "kind": text, "created_at": number}
+    shadow: Json = {
+        "since_epoch": integer,
+        "created_at": number,
+        "method": text,
+        "start": _map(number),
+        "n_events": integer,
+        "macro_f": number,
+        "served_macro_f": number,
+        "empty_label_convention": text,
+    }
     answer: Json = {
         "model": text,
         "version": integer,
@@ -225,6 +307,10 @@ def _threshold_schemas() -> Json:
         "start": _map(number),
         "n_events": {"type": "integer", "description": "events of feedback that were counted"},
         "macro_f": {"type": "number", "description": "mean F-measure, 0 to 1, of the labels with marks"},
+        "shadow": {
+            "oneOf": [_object(list(shadow), shadow), {"type": "null"}],
+            "description": "the candidate, and macro-F of both on the events that it was scored on",
+        },
         "checkpoints": _array(_object(list(checkpoint), checkpoint)),
         "n_labels": {"type": "integer", "description": "labels that the query selects"},
         "labels": _array(_object(list(label), label)),
@@ -233,6 +319,7 @@ def _threshold_schemas() -> Json:
     epoch = {"type": "integer", "minimum": 1}
     restored: Json = {"model": text, "version": integer, "threshold_epoch": integer}
     return {
+        **_tune_schemas(),
         "Thresholds": _object(list(answer), answer),
         "RestoreRequest": _object(["epoch"], {"epoch": epoch, "version": epoch}),
         "RestoreAnswer": _object(list(restored), restored),

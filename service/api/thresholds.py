@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypedDict
 from urllib.parse import parse_qsl
 
@@ -20,6 +21,7 @@ from service.api.served import LiveServed, Served, find_served
 from service.api.wire import json_response
 from service.errors import BadRequest, NotTuned
 from service.settings import Limits
+from service.thresholds.shadow import Shadow, ShadowDatabase
 from service.thresholds.state import Checkpoint, ThresholdDatabase, checkpoints, find_head
 from service.thresholds.tuned import Tuned
 
@@ -54,6 +56,8 @@ class ThresholdRoutes(NamedTuple):
             RawRoute("/v1/models/{model}/versions/{version}/thresholds", self.show, methods=["GET"]),
             RawRoute("/v1/models/{model}/aliases/{alias}/thresholds", self.show, methods=["GET"]),
             RawRoute("/v1/admin/models/{model}/thresholds/restore", self.restore, methods=["POST"]),
+            RawRoute("/v1/admin/models/{model}/thresholds/switch", self.switch, methods=["POST"]),
+            RawRoute("/v1/admin/models/{model}/thresholds/drop", self.drop, methods=["POST"]),
         ]
 
     async def show(self, request: Request) -> Response:
@@ -68,24 +72,32 @@ class ThresholdRoutes(NamedTuple):
 
     async def restore(self, request: Request) -> Response:
         """Put the thresholds of an epoch in place again: {"epoch": 41}, and "version" unless `latest`."""
+        database = ThresholdDatabase(self.learning.database)
+        return await self._change(request, database.restore, "epoch")
+
+    async def switch(self, request: Request) -> Response:
+        """Put the candidate in force, with what it learned: {}, and "version" unless `latest`."""
+        return await self._change(request, ShadowDatabase(self.learning.database).switch)
+
+    async def drop(self, request: Request) -> Response:
+        """Take the candidate away: {}, and "version" unless `latest`."""
+        return await self._change(request, ShadowDatabase(self.learning.database).drop)
+
+    async def _change(self, request: Request, change: Callable[..., int], *fields: str) -> Response:
+        """Change the thresholds of a version, here at once; answer with the new epoch."""
         self.admin.check(request.scope)
-        fields = parse_json(await read_body(request, self.limits))
-        if type(fields) is not dict or not {"epoch"} <= fields.keys() <= {"epoch", "version"}:
-            raise BadRequest("expected an object with epoch and perhaps version, found another value")
-        for name, value in fields.items():
+        found = parse_json(await read_body(request, self.limits))
+        if type(found) is not dict or not {*fields} <= found.keys() <= {*fields, "version"}:
+            names = f"{', '.join(fields)} and perhaps version" if fields else "nothing but perhaps version"
+            raise BadRequest(f"expected an object with {names}, found another value")
+        for name, value in found.items():
             if type(value) is not int or not 1 <= value < 1 << 31:
                 raise BadRequest("expected an integer of at least 1, found another value").at(name)
-        model = request.path_params["model"]
-        served = await self.live.find(model, str(fields.get("version", "latest")))
-        epoch = await asyncio.to_thread(self._restore, served, fields["epoch"])
+        served = await self.live.find(request.path_params["model"], str(found.get("version", "latest")))
+        values = [found[name] for name in fields]
+        epoch = await asyncio.to_thread(change, served.name, served.version, *values)
+        await asyncio.to_thread(self.learning.catch_up, served.thresholds)
         return json_response({"model": served.name, "version": served.version, "threshold_epoch": epoch})
-
-    def _restore(self, served: Served, epoch: int) -> int:
-        database = self.learning.database
-        new = ThresholdDatabase(database).restore(served.name, served.version, epoch)
-        with served.thresholds.lock, database.read() as connection:
-            served.thresholds.catch_up(connection)
-        return new
 
     def _describe(self, served: Served, query: dict[str, int]) -> dict[str, Any]:
         live = served.thresholds
@@ -95,6 +107,7 @@ class ThresholdRoutes(NamedTuple):
                     f"model {served.name} version {served.version}: expected thresholds, found none"
                 )
             epoch, tuned, macro_f = live.epoch, live.snapshot(), live.macro_f()
+            shadow = None if live.shadow is None else _shadow(live.shadow)
         kept: list[Checkpoint] = []
         n_events = 0
         with self.learning.database.read() as connection:
@@ -109,9 +122,25 @@ class ThresholdRoutes(NamedTuple):
             "start": tuned.start._asdict(),
             "n_events": n_events,
             "macro_f": macro_f,
+            "shadow": shadow,
             "checkpoints": [one._asdict() for one in kept],
             **_labels(served, tuned, query),
         }
+
+
+def _shadow(shadow: Shadow) -> dict[str, Any]:
+    """Return what is known of a candidate."""
+    macro_f, served_macro_f = shadow.macro_f()
+    return {
+        "since_epoch": shadow.since,
+        "created_at": shadow.created_at,
+        "method": shadow.candidate.method,
+        "start": shadow.candidate.start._asdict(),
+        "n_events": shadow.n_events,
+        "macro_f": macro_f,
+        "served_macro_f": served_macro_f,
+        "empty_label_convention": shadow.candidate.convention,
+    }
 
 
 def _labels(served: Served, tuned: Tuned, query: dict[str, int]) -> dict[str, Any]:

@@ -14,9 +14,13 @@ T = TypeVar("T")
 
 
 class WorkPool:
-    """Threads for blocking calls; what neither a thread nor a place in the queue is free for is refused."""
+    """Threads for blocking calls; what neither a thread nor a place in the queue is free for is refused.
 
-    def __init__(self, threads: int, queue_max: int, seconds_max: float) -> None:
+    calls  what the calls are, for the message of a refusal
+    """
+
+    def __init__(self, threads: int, queue_max: int, seconds_max: float, calls: str = "predictions") -> None:
+        self._calls = calls
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="xylem-work")
         self._pending_max = threads + queue_max
         self._seconds_max = seconds_max
@@ -31,7 +35,7 @@ class WorkPool:
         dropped, one that runs holds its thread until it ends.
         """
         if self.pending >= self._pending_max:
-            raise Overloaded(f"expected at most {self._pending_max} predictions at a time, found more")
+            raise Overloaded(f"expected at most {self._pending_max} {self._calls} at a time, found more")
         with self._lock:
             self.pending += 1
         call = self._threads.submit(function, *arguments)

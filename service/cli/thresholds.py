@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,7 +12,6 @@ from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.database import opened_database
 from service.cli.options import (
     DEFAULT_STORE,
-    Data,
     EmptyLabels,
     Json,
     Model,
@@ -22,15 +21,12 @@ from service.cli.options import (
 )
 from service.errors import BadParameter
 
-if TYPE_CHECKING:
-    from service.evaluation import FMeasures
-    from service.thresholds.ofo import Start
-    from service.tuning import Outcome
-
-ALL = "all"
-
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="FILE", help="A labelled file: .jsonl, .txt, .svm or .npz, also as .gz."),
+]
 Methods = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--method",
         metavar="METHOD",
@@ -41,6 +37,11 @@ Test = Annotated[
     Path | None, typer.Option("--test", metavar="FILE", help="A labelled file to measure on besides.")
 ]
 Kappa = Annotated[float, typer.Option(help="Estimates of a lower probability are left out: 0.0001 to 0.5.")]
+AsShadow = Annotated[
+    bool, typer.Option("--shadow", help="Keep them as a candidate, scored on feedback beside those in force.")
+]
+Switch = Annotated[bool, typer.Option("--switch", help="Put the candidate in force; without --data.")]
+Drop = Annotated[bool, typer.Option("--drop", help="Take the candidate away; without --data.")]
 StartValues = Annotated[
     str | None,
     typer.Option("--start", metavar="A,B", help="Start values of ofo; chosen on the file if left out."),
@@ -49,12 +50,15 @@ StartValues = Annotated[
 
 def thresholds(
     model: Model,
-    data: Data,
-    method: Methods,
+    data: Data = None,
+    method: Methods = None,
     test: Test = None,
     empty_labels: EmptyLabels = "one",
     kappa: Kappa = 0.01,
     start: StartValues = None,
+    shadow: AsShadow = False,
+    switch: Switch = False,
+    drop: Drop = False,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -62,70 +66,66 @@ def thresholds(
     """Tune a version's thresholds on a labelled file that it was not trained on, and keep them with it.
 
     They are what `--threshold tuned` and `"threshold": "tuned"` predict at from then on, and where feedback
-    goes on from. All F-measures are in percent.
+    goes on from. With --shadow they are a candidate only, scored on feedback beside those in force, until
+    --switch or --drop. All F-measures are in percent.
     """
+    if switch or drop:
+        if data is not None or method or shadow or (switch and drop):
+            raise BadParameter("expected --switch or --drop alone, found other options beside")
+        _end_shadow(model, store, switch=switch, json=json)
+        return
+    if data is None or not method:
+        raise BadParameter("expected --data and --method, or --switch or --drop, found none")
     from model_store.store import Store
-    from service.thresholds.state import ThresholdDatabase
-    from service.thresholds.tuned import METHODS
-    from service.tuning import TuneRequest, check_request, tune
+    from service.tuning import request_of, tune_and_keep
 
-    methods: Any = METHODS if ALL in method else tuple(method)
-    empty: Any = empty_labels
-    request = TuneRequest(methods, data, test, empty, kappa, _start_of(start), threads or os.cpu_count() or 1)
-    check_request(request)
+    request = request_of(
+        method, data, test, empty_labels, kappa, _start_of(start), threads or os.cpu_count() or 1
+    )
     name, reference = parse_reference(model)
     opened = Store(store).open(name, reference)
-    with progress(json) as show:
-        outcomes = tune(opened, request, show)
+    with opened_database(store, create=True) as database, progress(json) as show:
+        assert database is not None
+        facts = tune_and_keep(opened, database, request, shadow=shadow, on_progress=show)
+    if json:
+        print_json(facts)
+        return
+    measures = [
+        f"{part}_{f}_f"
+        for part in (("validation",) if test is None else ("validation", "test"))
+        for f in ("macro", "micro", "instance")
+    ]
+    columns = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
+    rows = [(found["method"], *(found[name] for name in measures)) for found in facts["methods"]]
+    print_table(f"{name}@{opened.manifest.version} tuned on {data}; percent", columns, rows)
+    shown = ("method", "epoch", "empty_label_convention", "start", "power")
+    print_facts("candidate" if shadow else "kept", {key: facts[key] for key in shown})
+
+
+def _end_shadow(model: str, store: Path, *, switch: bool, json: bool) -> None:
+    """Put a version's candidate in force, or take it away."""
+    from model_store.store import Store
+    from service.thresholds.shadow import ShadowDatabase
+
+    name, reference = parse_reference(model)
+    version = Store(store).open(name, reference).manifest.version
     with opened_database(store, create=True) as database:
         assert database is not None
-        epoch = ThresholdDatabase(database).save(name, opened.manifest.version, outcomes[0].tuned)
-    facts = {"model": name, "version": opened.manifest.version, "epoch": epoch, **_facts(outcomes[0])}
+        candidates = ShadowDatabase(database)
+        epoch = (candidates.switch if switch else candidates.drop)(name, version)
+    facts = {"model": name, "version": version, "epoch": epoch}
     if json:
-        print_json({**facts, "methods": [_facts(outcome) for outcome in outcomes]})
-        return
-    columns = ("method", *(f"{part} {f}-F" for part in _parts(test) for f in ("macro", "micro", "instance")))
-    title = f"{name}@{opened.manifest.version} tuned on {data}; percent"
-    print_table(title, columns, [_row(outcome) for outcome in outcomes])
-    shown = ("method", "epoch", "empty_label_convention", "start", "power")
-    print_facts("kept", {key: facts[key] for key in shown})
+        print_json(facts)
+    else:
+        print_facts("switched on" if switch else "dropped", facts)
 
 
-def _start_of(text: str | None) -> Start | None:
+def _start_of(text: str | None) -> tuple[float, float] | None:
     """Return the start values that A,B says. Raises BadParameter."""
-    from service.thresholds.ofo import Start, check_start
-
     if text is None:
         return None
     try:
         a, b = map(float, text.split(","))
     except ValueError:
         raise BadParameter(f"--start: expected two numbers A,B, found {text!r}") from None
-    return check_start(Start(a, b))
-
-
-def _parts(test: Path | None) -> tuple[str, ...]:
-    return ("validation",) if test is None else ("validation", "test")
-
-
-def _row(outcome: Outcome) -> tuple[object, ...]:
-    measured = [f for f in (outcome.validation, outcome.test) if f is not None]
-    return outcome.tuned.method, *(value for f in measured for value in (f.macro_f, f.micro_f, f.instance_f))
-
-
-def _facts(outcome: Outcome) -> dict[str, Any]:
-    """Return what `--json` says of a method."""
-    tuned = outcome.tuned
-    return {
-        "method": tuned.method,
-        **_named("validation", outcome.validation),
-        **({} if outcome.test is None else _named("test", outcome.test)),
-        "empty_label_convention": tuned.convention,
-        "labels": len(tuned.thresholds),
-        "start": [tuned.start.a, tuned.start.b],
-        "power": tuned.start.power,
-    }
-
-
-def _named(part: str, f: FMeasures) -> dict[str, float]:
-    return {f"{part}_macro_f": f.macro_f, f"{part}_micro_f": f.micro_f, f"{part}_instance_f": f.instance_f}
+    return a, b

@@ -20,6 +20,7 @@ ENTRY_POINTS = {"service.app", "service.serve", "service.cli", "service.warm"}
 MAY_IMPORT: dict[str, set[str]] = {
     "service.api": {
         "service.inference",
+        "service.evaluation.propensity",
         "service.features",
         "service.thresholds",
         "service.db",
@@ -59,6 +60,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.evaluation",
         "service.inference",
         "service.thresholds",
+        "service.db",
         "model_store",
     },
     "service.weight_types": {"model_store"},
