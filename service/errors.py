@@ -8,7 +8,7 @@ XylemError
 │   ├── BadInstance          bad-instance: an instance that cannot be turned into a row
 │   ├── BadRequest           bad-request: a field unknown, missing, of the wrong type or out of range
 │   ├── MalformedJson        malformed-json: bytes that are not JSON
-│   ├── UnsupportedOption    unsupported-option: an option of the contract that this release lacks
+│   ├── UnsupportedOption    unsupported-option: an option that the route or the model does not have
 │   ├── NotTuned             thresholds-not-tuned: tuned thresholds asked of a model without any
 │   ├── UnknownLabel         unknown-label
 │   └── LimitExceeded        limit-exceeded: names the limit, its value and what was found
@@ -80,7 +80,7 @@ class MalformedJson(BadInput):
 
 
 class UnsupportedOption(BadInput):
-    """An option of the contract that this release does not have yet."""
+    """An option that the route or the model does not have."""
 
     code = "unsupported-option"
 

@@ -34,7 +34,7 @@ def name_labels(
     labels = list(map(add, begun, scores))
     if explanations is not None:
         labels = list(map(b'%b,"explanation":%b'.__mod__, zip(labels, explanations, strict=True)))
-    return [
+    predictions: list[Prediction] = [
         {
             "labels": orjson.Fragment(b"[%b}]" % b"},".join(labels[start:end]) if end > start else b"[]"),
             "prediction_id": identity,
@@ -42,6 +42,9 @@ def name_labels(
         }
         for identity, (start, end) in zip(ids, itertools.pairwise(found.ptr.tolist()), strict=True)
     ]
+    for prediction, (nodes, weight_bytes) in zip(predictions, found.costs.tolist(), strict=False):
+        prediction["statistics"] = {"nodes": nodes, "weight_bytes": weight_bytes}
+    return predictions
 
 
 def explain_labels(found: Predictions, rows: SparseRows, served: Served) -> list[bytes]:

@@ -10,6 +10,7 @@ import json
 from typing import Any, get_args
 
 from model_store.version import code_version
+from service.api.parse import WEIGHT_MAX, WEIGHT_MIN
 from service.api.problems import PROBLEMS
 from service.inference.explain import FEATURES_MAX
 from service.settings import Limits
@@ -499,6 +500,23 @@ def _option_schemas(limits: Limits) -> Json:
             "description": "milliseconds after which the search stops; the answer is then what is sure, with "
             "exact: false",
         },
+        "label_weights": {
+            "oneOf": [
+                {"type": "null"},
+                {"const": "propensity"},
+                _map({"type": "number", "minimum": WEIGHT_MIN, "maximum": WEIGHT_MAX}),
+            ],
+            "default": None,
+            "description": "labels are ranked by probability times weight, and that is their score; labels "
+            "not named weigh 1; propensity: the inverse of how likely a true label is to be written down, "
+            "which favours rare labels. Thresholds apply to the probability",
+        },
+        "statistics": {
+            "type": "boolean",
+            "default": False,
+            "description": "whether a prediction says how many nodes were scored, and how many bytes of "
+            "their weights were read",
+        },
     }
 
 
@@ -555,6 +573,7 @@ def _answer_schemas() -> Json:
         "prediction_id": {"type": "string", "description": "opaque, and unique"},
         "exact": {"type": "boolean", "description": "whether the search was exact"},
     }
+    told = {**prediction, "statistics": _ref("Statistics")}
     fault = _object(["path", "detail"], {"path": text, "detail": text})
     summary = {"name": text, "versions": _array(integer), "aliases": _map(integer)}
     return {
@@ -563,7 +582,8 @@ def _answer_schemas() -> Json:
             {"label": text, "id": integer, "score": number, "explanation": _ref("LabelExplanation")},
         ),
         **_explanation_schemas(),
-        "Prediction": _object(list(prediction), prediction, example=_EXAMPLE_PREDICTION),
+        "Prediction": _object(list(prediction), told, example=_EXAMPLE_PREDICTION),
+        "Statistics": _object(["nodes", "weight_bytes"], {"nodes": integer, "weight_bytes": integer}),
         "PredictAnswer": _object(
             ["model", "version", "threshold_epoch", "predictions"],
             {
@@ -575,7 +595,7 @@ def _answer_schemas() -> Json:
         ),
         "BatchAnswerLine": {
             "oneOf": [
-                _object(list(prediction), {"id": {"type": ["string", "integer"]}, **prediction}),
+                _object(list(prediction), {"id": {"type": ["string", "integer"]}, **told}),
                 _object(["error"], {"id": {"type": ["string", "integer"]}, "error": _ref("LineError")}),
             ]
         },

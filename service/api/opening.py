@@ -12,6 +12,7 @@ from service.api.learning import Learning, live_thresholds
 from service.api.parse import NamedInstance, Options, PredictQuery, RawInstance, TextInstance
 from service.api.predict import answer_query
 from service.api.served import Served
+from service.api.weights import LabelWeights
 from service.errors import BadInstance
 from service.features import feature_names, load_featurizer
 from service.features.plain_lines import read_plain_lines
@@ -35,6 +36,7 @@ def serve_model(model: Model, learning: Learning | None = None) -> Served:
         model.labels,
         texts,
         features,
+        LabelWeights(predictor, model.labels, model.arrays.get("labels/counts"), manifest.data.rows),
         thresholds,
         PredictionIds(thresholds, lambda: learning.tokens if learning else None),
     )
@@ -49,7 +51,13 @@ def _warm_up(served: Served) -> None:
     """
     read_plain_lines([b"{}"], 1)
     label = name_of(served.labels, 0)
-    ways = Options(), Options(allow_labels=[label]), Options(deny_labels=[label]), Options(explain=True)
+    ways = (
+        Options(),
+        Options(allow_labels=[label]),
+        Options(deny_labels=[label]),
+        Options(explain=True),
+        Options(label_weights={label: 2.0}, statistics=True),
+    )
     for instance in (TextInstance("warm up"), RawInstance([0], [1.0]), NamedInstance({"warm": 1.0})):
         for options in ways:
             with contextlib.suppress(BadInstance):

@@ -16,6 +16,10 @@ from service.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, U
 from service.settings import Limits
 
 TUNED: Literal["tuned"] = "tuned"
+PROPENSITY: Literal["propensity"] = "propensity"
+
+WEIGHT_MIN, WEIGHT_MAX = 1e-6, 1e6
+"""Between these is the weight of a label: products with probabilities stay numbers."""
 
 _INTEGERS = frozenset({int})
 _NUMBERS = frozenset({int, float})
@@ -57,6 +61,8 @@ class Options(NamedTuple):
     deny_labels: list[str] | None = None
     explain: bool = False
     deadline_ms: int | None = None
+    label_weights: Literal["propensity"] | dict[str, float] | None = None
+    statistics: bool = False
 
 
 class PredictQuery(NamedTuple):
@@ -225,6 +231,8 @@ def _options(fields: dict[str, Any], limits: Limits) -> Options:
         deny_labels=_names(get("deny_labels"), "deny_labels", limits),
         explain=_boolean(get("explain", _DEFAULT.explain), "explain"),
         deadline_ms=_deadline(get("deadline_ms"), limits),
+        label_weights=_label_weights(get("label_weights"), limits),
+        statistics=_boolean(get("statistics", _DEFAULT.statistics), "statistics"),
     )
 
 
@@ -303,6 +311,23 @@ def _threshold(value: Any) -> float | Literal["tuned"] | None:
             "threshold"
         )
     return float(value)
+
+
+def _label_weights(value: Any, limits: Limits) -> Literal["propensity"] | dict[str, float] | None:
+    if value is None or value == PROPENSITY:
+        return value  # type: ignore[no-any-return]
+    if type(value) is not dict:
+        raise BadRequest(f'expected null, "propensity" or an object, found {_found(value)}').at(
+            "label_weights"
+        )
+    _check_limit(len(value), "labels", limits.label_list_max, "label_list_max", "label_weights")
+    _check_names(value, "label_weights", limits)
+    for name, weight in value.items():
+        if type(weight) not in _NUMBERS or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+            raise BadRequest(
+                f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {_found(weight)}"
+            ).at(_join("label_weights", _shortened(name)))
+    return value
 
 
 def _deadline(value: Any, limits: Limits) -> int | None:

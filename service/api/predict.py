@@ -104,6 +104,8 @@ def is_short(query: PredictQuery, served: Served) -> bool:
     options = query.options
     if options.exact or options.threshold is not None or options.explain or options.deadline_ms is not None:
         return False
+    if options.label_weights is not None:
+        return False
     n_rows = len(query.instances)
     if n_rows * options.beam_width > SHORT_BEAMS:
         return False

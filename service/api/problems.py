@@ -71,7 +71,7 @@ PROBLEMS: dict[str, Problem] = {
     "unknown-label": Problem(422, "The model has no such label"),
     "limit-exceeded": Problem(422, "A limit is exceeded"),
     "bad-names": Problem(422, "The names cannot be used"),
-    "unsupported-option": Problem(422, "This release does not have the option yet"),
+    "unsupported-option": Problem(422, "The route or the model does not have the option"),
     "thresholds-not-tuned": Problem(409, "The model has no tuned thresholds"),
     "conflict": Problem(409, "The present state forbids it"),
     "version-in-use": Problem(409, "An alias names the version"),

@@ -91,7 +91,7 @@ def _interleaved(rows: Sequence[SparseRows], order: np.ndarray[tuple[int], np.dt
 def to_options(options: Options, served: Served, stop: NDArray[np.uint8] | None = None) -> PredictOptions:
     """Return the engine's options; `stop` is the flag that ends a search early.
 
-    Raises UnknownLabel, and NotTuned for thresholds that nobody tuned.
+    Raises UnknownLabel, UnsupportedOption, and NotTuned for thresholds that nobody tuned.
     """
     threshold = options.threshold
     return PredictOptions(
@@ -100,6 +100,8 @@ def to_options(options: Options, served: Served, stop: NDArray[np.uint8] | None 
         exact=options.exact,
         threshold=present_thresholds(served) if isinstance(threshold, str) else threshold,
         mask=served.predictor.label_mask(options.allow_labels, options.deny_labels),
+        weights=None if options.label_weights is None else served.weights.prepare(options.label_weights),
+        costs=options.statistics,
         stop=stop,
     )
 

@@ -11,6 +11,7 @@ from model_store.identifiers import is_alias, is_version
 from model_store.names import NameTable
 from service.api.identities import PredictionIds
 from service.api.labels import LabelTexts
+from service.api.weights import LabelWeights
 from service.features import Featurizer
 from service.inference.live import LiveModels
 from service.inference.predictors import AnyPredictor
@@ -29,6 +30,7 @@ class Served(NamedTuple):
     labels: NameTable
     label_texts: LabelTexts
     features: NameTable | None
+    weights: LabelWeights
     thresholds: LiveThresholds
     ids: PredictionIds
 

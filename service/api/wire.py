@@ -78,12 +78,25 @@ class NamedLabel(PlainLabel, total=False):
     explanation: LabelExplanation
 
 
-class Prediction(TypedDict):
+class Statistics(TypedDict):
+    """What a prediction cost: inner nodes whose children were scored, and bytes of their weights read."""
+
+    nodes: int
+    weight_bytes: int
+
+
+class PlainPrediction(TypedDict):
     """What is predicted for one instance: `labels` are the JSON of a list of NamedLabel, best label first."""
 
     labels: orjson.Fragment
     prediction_id: str
     exact: bool
+
+
+class Prediction(PlainPrediction, total=False):
+    """What is predicted for one instance, with what it cost if the request asks for that."""
+
+    statistics: Statistics
 
 
 class PredictAnswer(TypedDict):

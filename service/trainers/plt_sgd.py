@@ -49,6 +49,7 @@ class _Room(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
+        """Return the memory of them."""
         return sum(self.slots) * _SLOT_BYTES + sum(self.words) * _WORD_BYTES
 
 

@@ -15,6 +15,7 @@ import service.errors
 from service.api.openapi import openapi_document
 from service.api.parse import _PREDICT_KEYS, Options
 from service.api.wire import (
+    ExplainedLeaf,
     ExplainedNode,
     ExplainedTree,
     FeatureContribution,
@@ -22,6 +23,9 @@ from service.api.wire import (
     NamedLabel,
     PredictAnswer,
     Prediction,
+    RoutedLabelExplanation,
+    RoutedNode,
+    Statistics,
 )
 from service.app import create_app
 from service.settings import ELSEWHERE, Limits, read_settings, variables
@@ -114,9 +118,11 @@ def test_path_parameters_are_declared() -> None:
 def test_schemas_have_the_fields_of_the_code() -> None:
     schemas = openapi_document(Limits())["components"]["schemas"]
     assert schemas["PredictRequest"]["properties"].keys() == _PREDICT_KEYS
-    shapes = (NamedLabel, Prediction, PredictAnswer)
-    explanations = (LabelExplanation, ExplainedTree, ExplainedNode, FeatureContribution)
-    for shape in (*shapes, *explanations):
+    shapes = (NamedLabel, Prediction, PredictAnswer, Statistics)
+    ways = (ExplainedTree, ExplainedNode, ExplainedLeaf, RoutedNode, FeatureContribution)
+    explained = [set(one["properties"]) for one in schemas["LabelExplanation"]["oneOf"]]
+    assert explained == [set(get_type_hints(one)) for one in (LabelExplanation, RoutedLabelExplanation)]
+    for shape in (*shapes, *ways):
         schema = schemas[shape.__name__]
         assert schema["properties"].keys() == get_type_hints(shape).keys()
         assert set(schema["required"]) == shape.__required_keys__

@@ -19,6 +19,9 @@ from model_store.store import Store
 from service.api.parse import Options, PredictQuery, RawInstance
 from service.api.predict import SHORT_BEAMS, is_short
 from service.api.rows import to_rows
+from service.api.weights import LabelWeights
+from service.errors import UnsupportedOption
+from service.evaluation.propensity import propensities
 from service.features import load_featurizer
 from service.inference.predictor import PredictOptions, Predictor
 from tests.conftest import serving, settings_of
@@ -513,3 +516,45 @@ def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: P
     assert not short(1, exact=True)
     assert not short(1, threshold=0.5)
     assert not short(1, deny_labels=["x"] * 9000)
+
+
+def test_weights_change_the_order_and_the_scores(in_process: Run) -> None:
+    path = "/v1/models/raw/predict"
+    plain = in_process(post(path, {"instances": [RAW]})).json()["predictions"][0]["labels"]
+    last = plain[-1]
+    body = {"instances": [RAW], "label_weights": {last["label"]: 1e6}}
+    first = in_process(post(path, body)).json()["predictions"][0]["labels"][0]
+    assert first["label"] == last["label"]
+    assert first["score"] == pytest.approx(last["score"] * 1e6, rel=1e-4)
+    problem = in_process(post(path, {**body, "label_weights": {"nobody": 2}}))
+    assert "'nobody'" in assert_problem(problem, 422, "unknown-label")["detail"]
+
+
+def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process: Run) -> None:
+    model = Store(shared_store).open("raw")
+    predictor = Predictor(model)
+    counts = np.arange(model.manifest.n_labels) * 1000
+    weights = LabelWeights(predictor, model.labels, counts, 100_000).prepare("propensity")
+    rows = to_rows(
+        [RawInstance(**RAW)],
+        load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features),
+    )
+    options = PredictOptions(top_r=model.manifest.n_labels, exact=True)
+    plain = predictor.predict(rows, options)
+    ranked = predictor.predict(rows, options._replace(weights=weights))
+    found = dict(zip(ranked.labels.tolist(), ranked.scores.tolist(), strict=True))
+    expected = 1 / propensities(counts, 100_000)
+    for label, score in zip(plain.labels.tolist(), plain.scores.tolist(), strict=True):
+        assert found[label] == pytest.approx(score * expected[label], rel=1e-3, abs=1e-30)
+    body = {"instances": [RAW], "label_weights": "propensity"}
+    assert in_process(post("/v1/models/raw/predict", body)).status_code == 200
+    with pytest.raises(UnsupportedOption, match="how often its labels occur"):
+        LabelWeights(predictor, model.labels, None, 100_000).prepare("propensity")
+
+
+def test_statistics_are_told_when_asked_for(in_process: Run) -> None:
+    path = "/v1/models/raw/predict"
+    prediction = in_process(post(path, {"instances": [RAW], "statistics": True})).json()["predictions"][0]
+    assert prediction["statistics"]["nodes"] >= 1
+    assert prediction["statistics"]["weight_bytes"] > 0
+    assert "statistics" not in in_process(post(path, {"instances": [RAW]})).json()["predictions"][0]

@@ -56,9 +56,12 @@ def test_a_request_with_everything() -> None:
         deny_labels=[],
         explain=True,
         deadline_ms=20,
+        label_weights={"a": 2, "b": 0.5},
+        statistics=True,
     )
     instances = [TextInstance("é"), RawInstance([3, 17], [0.5, 1]), NamedInstance({"w": 0.5, "v": 2})]
     options = Options(7, "tuned", 3, True, ["a"], [], explain=True, deadline_ms=20)
+    options = options._replace(label_weights={"a": 2, "b": 0.5}, statistics=True)
     assert parse_predict(data, LIMITS) == PredictQuery(instances, options)
 
 
@@ -201,6 +204,20 @@ def test_explained_labels_are_limited_by_instances_times_top_r() -> None:
     assert isinstance(error, LimitExceeded)
     assert error.path == "explain"
     assert "explained_labels_max" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("weights", "path", "message"),
+    [
+        ("rare", "label_weights", 'null, "propensity" or an object, found "rare"'),
+        ({"a": 0}, "label_weights.a", "a number from 1e-06 to 1e+06, found 0"),
+        ({"a": 1e7}, "label_weights.a", "a number from 1e-06 to 1e+06, found 10000000.0"),
+        ({"a": True}, "label_weights.a", "a number from 1e-06 to 1e+06, found true"),
+    ],
+)
+def test_weights_of_labels_are_numbers_within_bounds(weights: object, path: str, message: str) -> None:
+    error = fault(body(label_weights=weights), LIMITS)
+    assert (error.path, str(error)) == (path, f"expected {message}")
 
 
 def test_a_deadline_is_at_most_the_limit_of_a_request() -> None:

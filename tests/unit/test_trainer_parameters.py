@@ -90,7 +90,7 @@ def test_a_whole_number_is_an_int_and_nothing_else(value):
 
 @pytest.mark.parametrize(
     ("items", "cost"),
-    [([], 1.0), (["loss=logistic"], 10.0), (["cost=3"], 3.0), (["loss=logistic", "cost=3"], 3.0)],
+    [([], 0.5), (["loss=logistic"], 8.0), (["cost=3"], 3.0), (["loss=logistic", "cost=3"], 3.0)],
 )
 def test_cost_zero_is_what_suits_the_loss(items, cost):
     assert parse_parameters("label-tree", items).solving().cost == cost

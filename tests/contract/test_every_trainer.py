@@ -31,6 +31,7 @@ from tests.small_models import small_draft
 
 N_FEATURES = 40
 N_LABELS = 6
+NDJSON = {"content-type": "application/x-ndjson"}
 FEW = {"trees": 3, "epochs": 3, "passes": 2}
 """Parameters that make a training short, for trainers that have them."""
 
@@ -126,7 +127,8 @@ def test_they_are_served_with_thresholds_and_explanations(store: Store) -> None:
                 responses = [await client.post(path, json=body) for body in ways]
                 assert [response.status_code for response in responses] == [200] * 4, responses
                 lines = "".join(json.dumps(instance) + "\n" for instance in instances)
-                batch = await client.post(f"/v1/models/{name}/batch?top_r={N_LABELS}", content=lines)
+                path = f"/v1/models/{name}/batch?top_r={N_LABELS}"
+                batch = await client.post(path, content=lines, headers=NDJSON)
                 assert batch.status_code == 200, batch.text
                 streamed[name] = [json.loads(line)["labels"] for line in batch.text.splitlines()]
                 answers[name] = [response.json()["predictions"] for response in responses]

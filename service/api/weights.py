@@ -1,0 +1,54 @@
+"""Weights of labels, by which an answer ranks them: as a request says them, or inverse propensities."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.names import NameTable, find_name
+from service.errors import UnknownLabel, UnsupportedOption
+from service.evaluation.propensity import propensities
+from service.inference.predictor import NodeWeights
+from service.inference.predictors import AnyPredictor
+
+
+class LabelWeights:
+    """The weights of the labels of one served version; inverse propensities are prepared once.
+
+    counts, n_rows  training rows of each label, and of all; None for a version that does not have them
+    """
+
+    def __init__(
+        self, predictor: AnyPredictor, labels: NameTable, counts: NDArray[Any] | None, n_rows: int
+    ) -> None:
+        self._predictor = predictor
+        self._labels = labels
+        self._counts = counts
+        self._n_rows = n_rows
+        self._inverse: NodeWeights | None = None
+
+    def prepare(self, asked: Literal["propensity"] | dict[str, float]) -> NodeWeights:
+        """Return weights for the engine; labels that are not named weigh 1. O(nodes).
+
+        Raises UnknownLabel, and UnsupportedOption for propensities of labels that were never counted.
+        """
+        if isinstance(asked, str):
+            return self._inverse_propensities()
+        weights = np.ones(self._predictor.n_labels, np.float32)
+        for name, weight in asked.items():
+            label = find_name(self._labels, name)
+            if label < 0:
+                raise UnknownLabel(f"label_weights: expected labels of the model, found {name!r}")
+            weights[label] = weight
+        return self._predictor.node_weights(weights)
+
+    def _inverse_propensities(self) -> NodeWeights:
+        if self._inverse is None:
+            if self._counts is None or self._n_rows < 1:
+                fault = "label_weights: expected a version that knows how often its labels occur, found one "
+                raise UnsupportedOption(fault + "that was imported").at("label_weights")
+            found = 1.0 / propensities(self._counts, self._n_rows)
+            self._inverse = self._predictor.node_weights(found.astype(np.float32))
+        return self._inverse
