@@ -102,7 +102,7 @@ class ForestPredictor:
     def leaves_reached(
         self, rows: SparseRows, chosen: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return the leaves that some rows reach, ascending, empty ones left out.
+        """Return the leaves that some rows reach, level by level of all trees, empty ones left out.
 
         (ptr int64[n + 1], leaves int32[..]): of the i-th of `chosen`, leaves[ptr[i] : ptr[i + 1]].
         """

@@ -1,9 +1,10 @@
 """Routing: rows go down all decision trees of an ensemble to their leaves.
 
 Source: ldsm.txt algorithm 5 (several children of a node may receive a row) and, for *argmax*, the trees of
-FastXML and LOMtree. All trees go down together, level by level, a block of rows at a time: the rows that
-enter a node are scored there one after the other, so that each chunk is read once a block. The margins are
-the scorer's, so a row's answer has the same bits alone and in any block.
+FastXML and LOMtree. A block of rows goes down one tree after the other, level by level: the rows that enter a
+node are scored there one after the other, so that each chunk is read once a block. A row alone goes down
+all trees at once, so that there is always a next chunk to ask for. The margins are the scorer's, so a row's
+answer has the same bits alone and in any block.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from model_store.ensemble import LINK_CODES, TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
+from model_store.tail import Tail
 from service.kernels.answers import charge, clear_cost
 from service.kernels.feature_map import (
     end_of_run,
@@ -96,13 +98,7 @@ def route_rows(
             continue
         _sort_leaves(n_leaves, row, end - row, routing)
         for here in range(row, end):
-            low, high = indptr[here], indptr[here + 1]
-            n_seen = add_leaves(
-                ensemble, routing, routing.row_ptr[here - row], routing.row_ptr[here - row + 1]
-            )
-            n_best = rank_labels(
-                ensemble.child_ptr[0], n_seen, indices[low:high], values[low:high], tail, wanted, routing
-            )
+            n_best = _rank(ensemble, tail, rows, here, here - row, wanted, routing)
             counts_out[here] = 0 if is_sure and work.stop[0] else n_best
             for i in range(n_best):
                 labels_out[here, i] = routing.best_label[i]
@@ -111,6 +107,24 @@ def route_rows(
     for here in range(row, last):
         counts_out[here] = 0
         clear_cost(costs_out, here, work)
+
+
+@inlined
+def _rank(
+    ensemble: TreeEnsemble,
+    tail: Tail,
+    rows: Rows,
+    row: int,
+    place: int,
+    wanted: Wanted,
+    routing: RoutingWorkspace,
+) -> int:
+    """Leave the best labels of the block's place-th row, sorted, in best_*; return their number."""
+    low, high = rows.indptr[row], rows.indptr[row + 1]
+    n_seen = add_leaves(ensemble, routing, routing.row_ptr[place], routing.row_ptr[place + 1])
+    return rank_labels(
+        ensemble.child_ptr[0], n_seen, rows.indices[low:high], rows.values[low:high], tail, wanted, routing
+    )
 
 
 @kernel
@@ -149,13 +163,42 @@ def _go_down(
     work: Workspace,
     costs_out: NDArray[np.int64],
 ) -> int:
-    """Send rows first .. last - 1 down; return the number of leaves in leaf_*, or _NO_ROOM.
+    """Send rows first .. last - 1 down all trees; return the number of leaves in leaf_*, or _NO_ROOM.
 
-    The leaves of a row come by ascending id: nodes are numbered level by level, and entered in order.
+    The leaves of a row and tree come by ascending id: nodes are numbered level by level, and entered so.
     """
     for row in range(first, last):
         clear_cost(costs_out, row, work)
-    n_entries, n_leaves = _enter_roots(ensemble, first, last, routing)
+    n_trees = ensemble.child_ptr[0]
+    step = n_trees if last - first == 1 else 1
+    n_leaves = 0
+    for tree in range(0, n_trees, step):
+        n_leaves = _go_down_trees(
+            ensemble, link, rows, first, last, tree, tree + step, n_leaves, routing, work, costs_out
+        )
+        if n_leaves == _NO_ROOM:
+            break
+    return n_leaves
+
+
+@inlined
+def _go_down_trees(
+    ensemble: TreeEnsemble,
+    link: int,
+    rows: Rows,
+    first: int,
+    last: int,
+    first_tree: int,
+    last_tree: int,
+    n_leaves: int,
+    routing: RoutingWorkspace,
+    work: Workspace,
+    costs_out: NDArray[np.int64],
+) -> int:
+    """Send rows first .. last - 1 down some trees; return the number of leaves in leaf_*, or _NO_ROOM."""
+    if n_leaves + (last - first) * (last_tree - first_tree) > len(routing.leaf_node):
+        return _NO_ROOM
+    n_entries, n_leaves = _enter_roots(ensemble, first, last, first_tree, last_tree, n_leaves, routing)
     while n_entries > 0 and not work.stop[0]:
         n_next, n_leaves = _score_level(ensemble, link, rows, n_entries, n_leaves, routing, work, costs_out)
         if n_next == _NO_ROOM:
@@ -221,14 +264,18 @@ def _is_room(ensemble: TreeEnsemble, k: int, n_next: int, n_leaves: int, routing
 
 
 @inlined
-def _enter_roots(ensemble: TreeEnsemble, first: int, last: int, routing: RoutingWorkspace) -> tuple[int, int]:
-    """Have all rows enter all roots; return (inner nodes entered, leaves reached). A root may be a leaf.
-
-    The workspace has room for a block of its own size, and so for one that was halved.
-    """
+def _enter_roots(
+    ensemble: TreeEnsemble,
+    first: int,
+    last: int,
+    first_tree: int,
+    last_tree: int,
+    n_leaves: int,
+    routing: RoutingWorkspace,
+) -> tuple[int, int]:
+    """Have rows enter roots; return (inner nodes entered, leaves reached). A root may be a leaf."""
     n_entries = 0
-    n_leaves = 0
-    for tree in range(ensemble.child_ptr[0]):
+    for tree in range(first_tree, last_tree):
         for row in range(first, last):
             if ensemble.node_chunk[tree] >= 0:
                 routing.entry_node[n_entries] = tree
@@ -324,18 +371,38 @@ def _next_level(ensemble: TreeEnsemble, n_next: int, n_rows: int, routing: Routi
 
 @inlined
 def _sort_leaves(n_leaves: int, first: int, n_rows: int, routing: RoutingWorkspace) -> None:
-    """Fill leaf_order and row_ptr: a counting sort by row that leaves the leaves of a row in their order."""
-    ends = routing.row_ptr
-    for i in range(n_rows + 1):
+    """Fill leaf_order and row_ptr: by row, of a row by tree, of a tree by leaf.
+
+    A counting sort: of a row alone by tree, of several by row, for these come tree by tree.
+    """
+    if n_rows == 1:
+        _count_and_place(n_leaves, routing.leaf_tree, 0, len(routing.tree_leaves), routing.tree_ptr, routing)
+        routing.row_ptr[0] = 0
+        routing.row_ptr[1] = n_leaves
+    else:
+        _count_and_place(n_leaves, routing.leaf_row, first, n_rows, routing.row_ptr, routing)
+
+
+@inlined
+def _count_and_place(
+    n_leaves: int,
+    keys: NDArray[np.int32],
+    least: int,
+    n_keys: int,
+    ends: NDArray[np.int32],
+    routing: RoutingWorkspace,
+) -> None:
+    """Fill leaf_order by key, leaves of one key in their order, and `ends` with where each key begins."""
+    for i in range(n_keys + 1):
         ends[i] = 0
     for i in range(n_leaves):
-        ends[routing.leaf_row[i] - first + 1] += 1
-    for i in range(n_rows):
+        ends[keys[i] - least + 1] += 1
+    for i in range(n_keys):
         ends[i + 1] += ends[i]
     for i in range(n_leaves - 1, -1, -1):
-        row = routing.leaf_row[i] - first
-        ends[row + 1] -= 1
-        routing.leaf_order[ends[row + 1]] = i
-    for i in range(n_rows):
+        key = keys[i] - least
+        ends[key + 1] -= 1
+        routing.leaf_order[ends[key + 1]] = i
+    for i in range(n_keys):
         ends[i] = ends[i + 1]
-    ends[n_rows] = n_leaves
+    ends[n_keys] = n_leaves

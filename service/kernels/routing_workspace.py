@@ -11,10 +11,13 @@ from model_store.ensemble import TreeEnsemble
 from service.kernels.lending import Kinds, borrower
 
 _ENTRIES_A_TREE = 4
-"""Room for so many nodes a row, tree and level, and leaves a row and tree; blocks with more are halved."""
+"""Room for so many nodes a row and level, and leaves a row and tree; blocks with more are halved."""
 
-_ENTRIES_MAX = 1 << 18
-"""Room for so many in all, or for what one row can need: some ten megabytes."""
+_LEAVES_MAX = 1 << 20
+"""Room for so many leaves of a block, or for all that one row can reach: some twenty megabytes."""
+
+_BLOCK_ROWS_MAX = 1 << 14
+"""So many rows go down together at most: of few trees, where more would only take memory."""
 
 
 class RoutingWorkspace(NamedTuple):
@@ -27,8 +30,9 @@ class RoutingWorkspace(NamedTuple):
     next_node/row/tree   int32[E]    those of the next level, as they are found
     chunk_ptr            int32[C + 1]  where the entries of a chunk go
     leaf_node/row/tree   int32[L]    the leaves reached that are not empty
-    leaf_order           int32[L]    their places, by row, of a row by leaf
+    leaf_order           int32[L]    their places, by row, of a row by tree, of a tree by leaf
     row_ptr              int32[R + 1]  where the leaves of a row begin
+    tree_ptr             int32[T + 1]  of a row alone: where the leaves of a tree begin
     tree_leaves          int32[T]    how many leaves of each tree a row reached
     label_sum            float32[K]  sums over a row's leaves, zero between rows
     label_seen           int32[K]    the labels whose sum is not zero
@@ -48,6 +52,7 @@ class RoutingWorkspace(NamedTuple):
     leaf_tree: NDArray[np.int32]
     leaf_order: NDArray[np.int32]
     row_ptr: NDArray[np.int32]
+    tree_ptr: NDArray[np.int32]
     tree_leaves: NDArray[np.int32]
     label_sum: NDArray[np.float32]
     label_seen: NDArray[np.int32]
@@ -69,6 +74,7 @@ ROUTING_KINDS: Kinds = {
     "leaf_tree": (np.int32, 1),
     "leaf_order": (np.int32, 1),
     "row_ptr": (np.int32, 1),
+    "tree_ptr": (np.int32, 1),
     "tree_leaves": (np.int32, 1),
     "label_sum": (np.float32, 1),
     "label_seen": (np.int32, 1),
@@ -96,16 +102,15 @@ class RoutingShape:
 
     def block_rows(self, n_rows: int) -> int:
         """Return how many rows to send down together, at least 1."""
-        return max(1, min(n_rows, _ENTRIES_MAX // (_ENTRIES_A_TREE * self._n_trees)))
+        return max(1, min(n_rows, _BLOCK_ROWS_MAX, _LEAVES_MAX // (_ENTRIES_A_TREE * self._n_trees)))
 
     def make(self, *, block_rows: int, top_r: int) -> RoutingWorkspace:
         """Allocate the buffers for blocks of up to `block_rows` rows.
 
         One row alone always finds room: it enters each inner node and each leaf at most once.
         """
-        wanted = max(min(_ENTRIES_A_TREE * self._n_trees * block_rows, _ENTRIES_MAX), self._n_trees)
-        n_entries = max(wanted, self._n_chunks) + self._widest
-        n_leaves = max(wanted, self._n_leaves) + self._widest
+        n_entries = max(_ENTRIES_A_TREE * block_rows, self._n_chunks) + self._widest
+        n_leaves = max(_ENTRIES_A_TREE * block_rows * self._n_trees, self._n_leaves) + self._widest
         return RoutingWorkspace(
             entry_node=np.empty(n_entries, np.int32),
             entry_row=np.empty(n_entries, np.int32),
@@ -119,6 +124,7 @@ class RoutingShape:
             leaf_tree=np.empty(n_leaves, np.int32),
             leaf_order=np.empty(n_leaves, np.int32),
             row_ptr=np.zeros(block_rows + 1, np.int32),
+            tree_ptr=np.zeros(self._n_trees + 1, np.int32),
             tree_leaves=np.zeros(self._n_trees, np.int32),
             label_sum=np.zeros(self._n_labels, np.float32),
             label_seen=np.empty(self._n_labels, np.int32),

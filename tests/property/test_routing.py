@@ -218,12 +218,12 @@ def test_thresholds_masks_and_top_r_choose_from_the_full_answer(forest, link, se
 @settings(max_examples=40, deadline=None)
 @given(forests, links, st.integers(1, 5), st.booleans())
 def test_a_row_stopped_on_its_way_has_what_it_reached_or_nothing(forest, link, block_rows, is_sure):
-    """The flag is the first leaf reached or the first row entered: stops at some point of most searches."""
+    """The flag is the first leaf reached, or its tree: set at some point of most searches, and it stays."""
     _, ensemble = random_decision_forest(**forest)
     n_labels = forest["n_labels"]
     rows = whole_rows(forest["seed"], N_ROWS, forest["n_features"])
     expected = run(ensemble, link, rows, n_labels)
-    for stop in ("leaf_node", "entry_row"):
+    for stop in ("leaf_node", "leaf_tree"):
         found = run(ensemble, link, rows, n_labels, block_rows=block_rows, is_sure=is_sure, stop=stop)
         for answer, full in zip(found, expected, strict=True):
             assert answer.keys() <= full.keys()
