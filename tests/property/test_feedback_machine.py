@@ -100,13 +100,16 @@ def test_replicas_against_a_dictionary(database_url: str, seed: int) -> None:  #
         replica.close()
 
 
-def test_the_order_of_predictions_made_before_does_not_matter(tmp_path: object) -> None:
+def test_the_order_of_predictions_made_before_does_not_matter(
+    database_url: str,  # noqa: F811
+    tmp_path: object,
+) -> None:
     rng = random.Random(5)
     events = [token_event(f"e{i}", some_labels(rng), some_labels(rng)) for i in range(80)]
     found = set()
-    for name in ("a", "b"):
+    for url in (database_url, f"sqlite:///{tmp_path}/another.db"):
         rng.shuffle(events)
-        replicas = [Replica(f"sqlite:///{tmp_path}/{name}.db") for _ in range(2)]
+        replicas = [Replica(url) for _ in range(2)]
         for start in range(0, len(events), 9):
             rng.choice(replicas).send(*events[start : start + 9])
         for replica in replicas:

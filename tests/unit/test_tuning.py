@@ -11,6 +11,7 @@ import pytest
 from model_store.store import Store
 from model_store.version import Model
 from service import cli
+from service.db.engine import Database, default_url
 from service.errors import BadData, BadParameter
 from service.inference.parts import part_of
 from service.inference.predictor import PredictOptions
@@ -19,7 +20,7 @@ from service.inference.thresholded import Thresholded
 from service.labelled import Labelled, read_labelled
 from service.thresholds.live import LiveThresholds
 from service.thresholds.ofo import Start, lower_bounds, no_counts, thresholds_of
-from service.thresholds.state import Head
+from service.thresholds.state import Head, ThresholdDatabase
 from service.thresholds.tuned import METHODS, Tuned
 from service.tuning import KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, check_request, learn, tune
 from service.workflows import TrainRequest, train_and_publish
@@ -259,6 +260,35 @@ def test_the_command_keeps_the_first_method_and_evaluate_uses_it(store, file, mo
     zero = ("--empty-labels", "zero")
     _, out, _ = command(monkeypatch, capsys, "evaluate", "small", "--data", file, *zero, *root)
     assert json.loads(out)["empty_label_convention"] == "zero"
+
+
+def test_the_command_keeps_a_candidate_and_switches_it_on(kind, file, tmp_path, monkeypatch, capsys):
+    store = Store(tmp_path / "store")
+    store.publish("small", small_draft(3, n_trees=2, features=RAW))
+    root = ("--store", store.root)
+
+    def thresholds(*arguments: object) -> tuple[int, str, str]:
+        return command(monkeypatch, capsys, "thresholds", "small", *arguments, *root)
+
+    tune_by = ("--data", file, "--method")
+    assert thresholds(*tune_by, "fta", "--shadow")[0] == 2
+    assert thresholds(*tune_by, "ofo", "--json")[0] == 0
+    status, out, _ = thresholds(*tune_by, "fta", "--shadow", "--json")
+    found = json.loads(out)
+    assert (status, found["epoch"], found["shadow"], found["method"]) == (0, 2, True, "fta")
+    status, out, _ = thresholds("--switch", "--json")
+    assert (status, json.loads(out)) == (0, {"model": "small", "version": 1, "epoch": 3})
+    database = Database(default_url(store.root))
+    assert ThresholdDatabase(database).load("small", 1).method == "fta"
+    database.close()
+    assert thresholds("--switch")[0] == 2
+    status, out, _ = thresholds(*tune_by, "sto", "--shadow")
+    assert (status, "candidate" in out) == (0, True)
+    status, out, _ = thresholds("--drop")
+    assert (status, "dropped" in out) == (0, True)
+    for arguments in (("--switch", "--drop"), ("--switch", "--data", file), ("--drop", "--shadow"), ()):
+        status, _, err = thresholds(*arguments)
+        assert (status, "--switch or --drop" in err) == (2, True)
 
 
 def test_the_command_shows_all_methods_with_a_test_file(store, file, monkeypatch, capsys):
