@@ -35,7 +35,8 @@ class ServerProcess:
         if "XYLEM_KERNEL_CACHE" in os.environ:
             environment["XYLEM_KERNEL_CACHE"] = os.environ["XYLEM_KERNEL_CACHE"]
         environment |= {f"XYLEM_{name.upper()}": str(value) for name, value in settings.items()}
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        # written and read through two descriptors: one would have one place, which to read it moves back
+        self._log = tempfile.NamedTemporaryFile("ab")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-c", _RUN, str(store), str(workers)], stderr=self._log, env=environment
         )
@@ -63,8 +64,7 @@ class ServerProcess:
 
     def log(self) -> str:
         """What it has written to standard error."""
-        self._log.seek(0)
-        return self._log.read()
+        return Path(self._log.name).read_text()
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """The logged events of a name."""
