@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 import time
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Insert, Row, Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.sql.dml import ReturningInsert
 
 from service.db.engine import Database
 from service.db.tables import CHECKPOINTS, EVENTS, LOG, SECRETS, SHADOWS, VERSIONS
@@ -41,6 +43,16 @@ one can restore every epoch since."""
 
 FORGOTTEN_MAX = 2000
 """Events that one call forgets, so that no transaction is long."""
+
+
+_FIND_HEAD = select(VERSIONS).where(
+    VERSIONS.c.model == bindparam("model"), VERSIONS.c.version == bindparam("version")
+)
+_LOCK_HEAD = _FIND_HEAD.with_for_update()
+_ALL_HEADS = select(VERSIONS)
+_LOG_CHANGE = insert(LOG)
+_MOVE_HEAD = update(VERSIONS).where(VERSIONS.c.id == bindparam("key"))
+"""The statements of every block of feedback: to build them costs more than to run them."""
 
 
 class Head(NamedTuple):
@@ -75,7 +87,7 @@ def lock_head(connection: Connection, model: str, version: int) -> Head:
     found = find_head(connection, model, version, lock=True)
     if found is None:
         values = {"model": model, "version": version, "epoch": 0, "base_epoch": 0, "n_events": 0}
-        connection.execute(insert_new(connection, VERSIONS), values)
+        connection.execute(_insert_new(connection, VERSIONS), values)
         found = find_head(connection, model, version, lock=True)
         assert found is not None
     return found
@@ -83,14 +95,14 @@ def lock_head(connection: Connection, model: str, version: int) -> Head:
 
 def find_head(connection: Connection, model: str, version: int, *, lock: bool = False) -> Head | None:
     """Return a version's head, None when it has no thresholds."""
-    query = select(VERSIONS).where(VERSIONS.c.model == model, VERSIONS.c.version == version)
-    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+    found = connection.execute(_LOCK_HEAD if lock else _FIND_HEAD, {"model": model, "version": version})
+    row = found.one_or_none()
     return None if row is None else _head(row)
 
 
 def all_heads(connection: Connection) -> list[Head]:
     """Return the heads of all versions that have thresholds."""
-    return [_head(row) for row in connection.execute(select(VERSIONS))]
+    return [_head(row) for row in connection.execute(_ALL_HEADS)]
 
 
 def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change] | None:
@@ -178,7 +190,7 @@ def replace_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -
 def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> None:
     """Keep the state of the head's epoch as a checkpoint, and forget what is too old to be kept."""
     values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
-    connection.execute(insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)})
+    connection.execute(_insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)})
     there = checkpoints(connection, head)
     oldest = there[:CHECKPOINTS_MAX][-1].epoch
     regular = [one.epoch for one in there if one.kind == KEPT]
@@ -194,8 +206,9 @@ def add_events(connection: Connection, keys: list[bytes], day: int) -> set[bytes
     """Remember events, 16 bytes each without repeats; return those that were not known before."""
     if not keys:
         return set()
-    statement = insert_new(connection, EVENTS).returning(EVENTS.c.event_key)
-    rows = connection.execute(statement, [{"event_key": key, "day": day} for key in keys])
+    rows = connection.execute(
+        _remember_new(connection.dialect.name), [{"event_key": key, "day": day} for key in keys]
+    )
     return {bytes(key) for key in rows.scalars()}
 
 
@@ -213,7 +226,7 @@ def forget_events(connection: Connection, before_day: int) -> int:
 def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
     """Return the secret of a name, the same for all replicas: made by the first who asks."""
     value = os.urandom(n_bytes)
-    connection.execute(insert_new(connection, SECRETS), {"name": name, "value": value})
+    connection.execute(_insert_new(connection, SECRETS), {"name": name, "value": value})
     return bytes(connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one())
 
 
@@ -265,19 +278,28 @@ def append(connection: Connection, head: Head, kind: str, payload: bytes = b"", 
     epoch = head.epoch + 1
     base_epoch = epoch if kind in (TUNED, RESTORED, SWITCHED) else head.base_epoch
     values = {"version_id": head.id, "epoch": epoch, "kind": kind}
-    connection.execute(insert(LOG), {**values, "payload": payload, "created_at": time.time()})
+    connection.execute(_LOG_CHANGE, {**values, "payload": payload, "created_at": time.time()})
     new = head._replace(epoch=epoch, base_epoch=base_epoch, n_events=head.n_events + n_events)
     connection.execute(
-        update(VERSIONS).where(VERSIONS.c.id == head.id),
-        {"epoch": new.epoch, "base_epoch": new.base_epoch, "n_events": new.n_events},
+        _MOVE_HEAD,
+        {"key": head.id, "epoch": new.epoch, "base_epoch": new.base_epoch, "n_events": new.n_events},
     )
     return new
 
 
-def insert_new(connection: Connection, table: Table) -> Insert:
+@cache
+def _remember_new(dialect: str) -> ReturningInsert[Any]:
+    """Return an insert of events that returns those that are new."""
+    return _insert_into(dialect, EVENTS).returning(EVENTS.c.event_key)
+
+
+def _insert_new(connection: Connection, table: Table) -> Insert:
     """Return an insert that leaves rows alone whose key is there already."""
-    is_postgresql = connection.dialect.name == "postgresql"
-    statement: Insert = (postgresql_insert if is_postgresql else sqlite_insert)(table)
+    return _insert_into(connection.dialect.name, table)
+
+
+def _insert_into(dialect: str, table: Table) -> Insert:
+    statement: Insert = (postgresql_insert if dialect == "postgresql" else sqlite_insert)(table)
     return statement.on_conflict_do_nothing()  # type: ignore[attr-defined, no-any-return]
 
 
