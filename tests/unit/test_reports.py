@@ -16,7 +16,7 @@ from service.evaluation.size_report import size_report
 from service.reporting import Sample, version_report
 from service.rows import SparseRows
 from service.trainers import estimate, parse_parameters, train
-from tests.contract.test_trainers import learnable, model_of, trained_on
+from tests.contract.test_every_trainer import learnable, model_of, trained_on
 from tests.oracles.problems import to_labels, to_rows
 from tests.oracles.routing import leaves_reached, random_decision_forest, whole_rows
 from tests.small_models import small_draft
