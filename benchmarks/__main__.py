@@ -56,6 +56,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--without-peers", action="store_true")
+    parser.add_argument("--peers", nargs="+", metavar="NAME", help="only these, by how their names begin")
     parser.add_argument("--labels", nargs="+", type=int, default=growth.SIZES, help="sizes of `growth`")
     parser.add_argument("--weights", choices=CHILDREN_MAX, default="float32", help="weights of `growth`")
     parser.add_argument(
@@ -77,7 +78,8 @@ def main() -> None:
     if unknown:
         parser.error(f"expected tables of {', '.join(TABLES)}, found {', '.join(unknown)}")
     tables = given.tables or list(TABLES)
-    systems = [system for system in SYSTEMS if not given.without_peers or system.name.startswith("Xylem")]
+    wanted = () if given.without_peers else tuple(given.peers or [""])
+    systems = [system for system in SYSTEMS if system.name.startswith(("Xylem", *wanted))]
     if WITH_PEERS.intersection(tables):
         systems = installed(systems)
     paths = [] if WITHOUT_DATA.issuperset(tables) else given.data
