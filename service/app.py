@@ -31,6 +31,7 @@ from service.api.metrics import Metrics
 from service.api.models import ModelRoutes
 from service.api.openapi import openapi_document
 from service.api.opening import serve_model
+from service.api.plain import PlainRequests
 from service.api.predict import PredictRoutes
 from service.api.routing import Direct
 from service.api.thresholds import ThresholdRoutes
@@ -92,8 +93,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.metrics = metrics
     problems.install(app)
     routes = []
+    predict = PredictRoutes(live, work, metrics, limits)
     for part in (
-        PredictRoutes(live, work, metrics, limits),
+        predict,
         batch,
         feedback,
         ThresholdRoutes(live, learning, AdminKey(settings.admin_key), limits),
@@ -106,7 +108,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.router.routes += routes
     admission = Admission(limits, STREAMS)
     direct = Direct(routes, app.framework)
-    app.edge = Edge(direct, admission, metrics, settings.access_log, draining.is_set)
+    app.edge = edge = Edge(direct, admission, metrics, settings.access_log, draining.is_set)
+    paths = frozenset(route.path for route in predict.routes())
+    app.state.plain = PlainRequests(direct, paths, live, admission, metrics, edge, limits, draining.is_set)
     return app
 
 

@@ -80,7 +80,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 self._app,
-                http=bounded_protocol(settings.limits),
+                http=bounded_protocol(settings.limits, self._app.state.plain),
                 ws="none",
                 lifespan="on",
                 log_config=None,

@@ -38,6 +38,11 @@ class Admission:
         is_stream = self._streams.fullmatch(scope["path"]) and not _is_json(scope)
         return None if is_stream else self._limits.body_bytes_max
 
+    @property
+    def is_full(self) -> bool:
+        """Return whether a further request would be refused."""
+        return self._in_flight >= self._limits.requests_max
+
     def enter(self, scope: Scope) -> bool:
         """Return whether a request may be answered; it is in flight then, until `leave`."""
         admitted = self._in_flight < self._limits.requests_max or scope["path"] in ALWAYS

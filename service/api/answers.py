@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from operator import add
 
-import orjson
+import numpy as np
 
 from model_store.names import NameTable, name_of
 from service.api.served import Served
@@ -15,36 +14,54 @@ from service.api.wire import (
     ExplainedTree,
     FeatureContribution,
     LabelExplanation,
-    Prediction,
     RoutedLabelExplanation,
     RoutedNode,
     dump,
 )
 from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, RoutedExplanation
+from service.inference.label_json import labels_json
 from service.inference.predictor import Predictions
 from service.rows import SparseRows
 
 
-def name_labels(
+def write_predictions(
     found: Predictions, ids: Sequence[str], served: Served, explanations: Sequence[bytes] | None = None
-) -> list[Prediction]:
-    """Return a prediction a row of `found`; `explanations` has the JSON of each of its labels."""
-    scores = dump(found.scores)[1:-1].split(b",")
-    begun = map(served.label_texts.__getitem__, found.labels.tolist())
-    labels = list(map(add, begun, scores))
-    if explanations is not None:
-        labels = list(map(b'%b,"explanation":%b'.__mod__, zip(labels, explanations, strict=True)))
-    predictions: list[Prediction] = [
-        {
-            "labels": orjson.Fragment(b"[%b}]" % b"},".join(labels[start:end]) if end > start else b"[]"),
-            "prediction_id": identity,
-            "exact": found.exact,
-        }
-        for identity, (start, end) in zip(ids, itertools.pairwise(found.ptr.tolist()), strict=True)
+) -> list[bytes]:
+    """Return the JSON of a Prediction for each row; `explanations` has that of each of its labels."""
+    lists = (
+        labels_json(served.labels, found.ptr, found.labels, found.scores)
+        if explanations is None
+        else _explained(found, served, explanations)
+    )
+    exact = b"true" if found.exact else b"false"
+    predictions = [
+        b'{"labels":%b,"prediction_id":"%b","exact":%b}' % (labels, identity.encode(), exact)
+        for labels, identity in zip(lists, ids, strict=True)
     ]
-    for prediction, (nodes, weight_bytes) in zip(predictions, found.costs.tolist(), strict=False):
-        prediction["statistics"] = {"nodes": nodes, "weight_bytes": weight_bytes}
+    if len(found.costs):
+        predictions = [
+            b'%b,"statistics":{"nodes":%d,"weight_bytes":%d}}' % (prediction[:-1], nodes, weight_bytes)
+            for prediction, (nodes, weight_bytes) in zip(predictions, found.costs.tolist(), strict=True)
+        ]
     return predictions
+
+
+def write_answer(served: Served, epoch: int, predictions: Sequence[bytes]) -> bytes:
+    """Return the JSON of a PredictAnswer."""
+    head = b'{"model":"%b","version":%d,"threshold_epoch":%b,"predictions":[%b]}'
+    shown = b"%d" % epoch if epoch else b"null"
+    return head % (served.name.encode(), served.version, shown, b",".join(predictions))
+
+
+def _explained(found: Predictions, served: Served, explanations: Sequence[bytes]) -> list[bytes]:
+    """Return the JSON list of each row's labels with their explanations."""
+    singles = labels_json(served.labels, np.arange(len(found.labels) + 1), found.labels, found.scores)
+    objects = [
+        b'%b,"explanation":%b}' % (single[1:-2], explanation)
+        for single, explanation in zip(singles, explanations, strict=True)
+    ]
+    ends = found.ptr.tolist()
+    return [b"[%b]" % b",".join(objects[start:end]) for start, end in itertools.pairwise(ends)]
 
 
 def explain_labels(found: Predictions, rows: SparseRows, served: Served) -> list[bytes]:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple, cast
 
-from service.api.answers import explain_labels, name_labels
+from service.api.answers import explain_labels, write_predictions
 from service.api.lines import Block
 from service.api.parse import Instance, Line, parse_line
 from service.api.problems import describe_error
 from service.api.rows import fault_of, transform, with_present_thresholds
 from service.api.served import Served
 from service.api.streams import Answered
-from service.api.wire import dump_line
+from service.api.wire import dump, dump_line
 from service.errors import BadInput, LimitExceeded
 from service.features import Featurizer
 from service.features.plain_lines import read_plain_lines
@@ -31,12 +31,17 @@ def answer_block(
     options = with_present_thresholds(options, served)
     found = served.predictor.predict_batch(rows, options, 1)
     explanations = explain_labels(found, rows, served) if explain else None
-    predictions = iter(name_labels(found, served.ids.of(found, options, epoch), served, explanations))
+    predictions = iter(write_predictions(found, served.ids.of(found, options, epoch), served, explanations))
     answers = []
     for number, (identity, fault) in zip(count(block.first), lines, strict=False):
-        answer = next(predictions) if fault is None else {"error": {**describe_error(fault), "line": number}}
-        answers.append(answer if identity is None else {"id": identity, **answer})
-    return Answered(b"".join(map(dump_line, answers)), rows.n_rows, len(lines) - rows.n_rows)
+        if fault is not None:
+            error = {"error": {**describe_error(fault), "line": number}}
+            answers.append(dump_line(error if identity is None else {"id": identity, **error}))
+        elif identity is None:
+            answers.append(next(predictions) + b"\n")
+        else:
+            answers.append(b'{"id":%b,%b\n' % (dump(identity), next(predictions)[1:]))
+    return Answered(b"".join(answers), rows.n_rows, len(lines) - rows.n_rows)
 
 
 class _Said(NamedTuple):

@@ -18,7 +18,7 @@ from service.api.exchange import Exchange
 from service.api.metrics import Metrics
 from service.api.problems import error_response, problem_response
 from service.errors import XylemError
-from service.logs import log
+from service.logs import log, log_soon
 
 CLIENT_GONE = 499
 """The status logged for a request whose client left before the answer."""
@@ -72,7 +72,10 @@ class Edge:
             if admitted:
                 self._admission.leave()
             self._metrics.in_flight -= 1
-            self._record(scope, exchange.status, time.perf_counter() - started)
+            route = getattr(scope.get("route"), "path", "none")
+            code = scope.get("error_code")
+            seconds = time.perf_counter() - started
+            self.record(request_id, scope["method"], route, scope["path"], exchange.status, code, seconds)
 
     async def _answer_error(self, scope: Scope, exchange: Exchange, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""
@@ -89,19 +92,26 @@ class Edge:
             answer = problem_response(scope, "internal-error", detail)
         await answer(scope, exchange.receive, exchange.send)
 
-    def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count the request and log it."""
-        route = getattr(scope.get("route"), "path", "none")
-        code = scope.get("error_code")
+    def record(
+        self,
+        request_id: str,
+        method: str,
+        route: str,
+        path: str,
+        status: int,
+        code: str | None,
+        seconds: float,
+    ) -> None:
+        """Count an answered request and log it; `route` is its pattern, `code` that of a problem."""
         self._metrics.record_request(route, status, code, seconds)
         if self._access_log:
-            log(
+            log_soon(
                 logging.INFO,
                 "request",
-                request_id=scope["request_id"],
-                method=scope["method"],
+                request_id=request_id,
+                method=method,
                 route=route,
-                path=scope["path"][:256],
+                path=path[:256],
                 status=status,
                 code=code,
                 ms=round(1000 * seconds, 3),
@@ -113,4 +123,9 @@ def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
+    return new_request_id()
+
+
+def new_request_id() -> str:
+    """Return an id that no other request has."""
     return f"{_PROCESS}{next(_SERIAL):08x}"

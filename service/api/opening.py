@@ -7,7 +7,6 @@ import contextlib
 from model_store.names import name_of
 from model_store.version import Model
 from service.api.identities import PredictionIds
-from service.api.labels import LabelTexts
 from service.api.learning import Learning, live_thresholds
 from service.api.parse import NamedInstance, Options, PredictQuery, RawInstance, TextInstance
 from service.api.predict import answer_query
@@ -15,6 +14,7 @@ from service.api.served import Served
 from service.api.weights import LabelWeights
 from service.errors import BadInstance
 from service.features import feature_names, load_featurizer
+from service.features.plain_body import PlainBodies
 from service.features.plain_lines import read_plain_lines
 from service.inference.predictors import make_predictor
 
@@ -26,7 +26,6 @@ def serve_model(model: Model, learning: Learning | None = None) -> Served:
     predictor.warm_up()
     featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
     features = feature_names(manifest.features, model.arrays)
-    texts = LabelTexts(model.labels)
     thresholds = learning.thresholds_of(model, predictor) if learning else live_thresholds(model, predictor)
     served = Served(
         manifest.model,
@@ -34,7 +33,6 @@ def serve_model(model: Model, learning: Learning | None = None) -> Served:
         predictor,
         featurizer,
         model.labels,
-        texts,
         features,
         LabelWeights(predictor, model.labels, model.arrays.get("labels/counts"), manifest.data.rows),
         thresholds,
@@ -47,9 +45,10 @@ def serve_model(model: Model, learning: Learning | None = None) -> Served:
 def _warm_up(served: Served) -> None:
     """Answer one instance of each kind that the model takes: plain, with lists of labels, explained.
 
-    Lines of a batch are read by a kernel of their own.
+    Lines of a batch are read by a kernel of their own, and plain bodies are.
     """
     read_plain_lines([b"{}"], 1)
+    PlainBodies(1, 1, 1, 1).read(b"{}", 0, served.featurizer)
     label = name_of(served.labels, 0)
     ways = (
         Options(),

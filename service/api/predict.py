@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.api.admission import read_body
-from service.api.answers import explain_labels, name_labels
+from service.api.answers import explain_labels, write_answer, write_predictions
 from service.api.metrics import Metrics
 from service.api.parse import TUNED, Instance, PredictQuery, RawInstance, TextInstance, parse_predict
 from service.api.routing import RawRoute
 from service.api.rows import to_options, to_rows
 from service.api.served import LiveServed, Served, find_served, stale_headers
-from service.api.wire import PredictAnswer, json_response
+from service.api.wire import JsonResponse
 from service.api.work import WorkPool
 from service.settings import Limits
 
@@ -61,12 +61,12 @@ class PredictRoutes(NamedTuple):
         else:
             answer = await self._answer_in_thread(query, served, began)
         self.metrics.record_rows(served.name, len(query.instances))
-        response = json_response(answer)
+        response = JsonResponse(answer)
         if query.options.threshold == TUNED:
             response.headers.update(stale_headers(served))
         return response
 
-    async def _answer_in_thread(self, query: PredictQuery, served: Served, began: float) -> PredictAnswer:
+    async def _answer_in_thread(self, query: PredictQuery, served: Served, began: float) -> bytes:
         """Answer a request that is long or has a deadline, which counts from `began`, the event loop's time.
 
         When nobody waits for the answer any more, its search is stopped, and so its thread is free.
@@ -84,19 +84,15 @@ class PredictRoutes(NamedTuple):
                 strike.cancel()
 
 
-def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | None = None) -> PredictAnswer:
-    """Return the answer to a request from the version that serves it; once `stop` is set, what is sure."""
+def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | None = None) -> bytes:
+    """Return a request's answer as JSON, of the version that serves it; once `stop` is set, what is sure."""
     rows = to_rows(query.instances, served.featurizer)
     epoch = served.thresholds.epoch
     options = to_options(query.options, served, stop)
     found = served.predictor.predict(rows, options)
     explanations = explain_labels(found, rows, served) if query.options.explain else None
-    return {
-        "model": served.name,
-        "version": served.version,
-        "threshold_epoch": epoch or None,
-        "predictions": name_labels(found, served.ids.of(found, options, epoch), served, explanations),
-    }
+    ids = served.ids.of(found, options, epoch)
+    return write_answer(served, epoch, write_predictions(found, ids, served, explanations))
 
 
 def is_short(query: PredictQuery, served: Served) -> bool:
@@ -106,16 +102,20 @@ def is_short(query: PredictQuery, served: Served) -> bool:
         return False
     if options.label_weights is not None:
         return False
-    n_rows = len(query.instances)
-    if n_rows * options.beam_width > SHORT_BEAMS:
-        return False
-    if n_rows * served.predictor.children_scored(options.beam_width) > SHORT_CHILDREN:
+    if not is_small(len(query.instances), options.beam_width, served):
         return False
     n_items = sum(map(_size, query.instances))
     if options.allow_labels is not None or options.deny_labels is not None:
         n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
         n_items += served.labels.n_names // MASKED_AN_ITEM
     return n_items <= SHORT_ITEMS
+
+
+def is_small(n_rows: int, beam_width: int, served: Served) -> bool:
+    """Return whether so many rows and so wide a beam are searched that fast."""
+    if n_rows * beam_width > SHORT_BEAMS:
+        return False
+    return n_rows * served.predictor.children_scored(beam_width) <= SHORT_CHILDREN
 
 
 def _size(instance: Instance) -> int:

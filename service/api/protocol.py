@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol, cast
 
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.api.admission import BODY_IS_HERE
@@ -51,6 +52,16 @@ class JoinedWrites:
         return self._transport.is_closing()
 
 
+class Plain(Protocol):
+    """What answers plain requests from their bytes (`service.api.plain`)."""
+
+    def answer(self, message: bytes, headers: bytes) -> bytes | None:
+        """Return the answer to a message that is one whole plain request, with these headers; else None."""
+
+    def learn(self, message: bytes, scope: Scope) -> None:
+        """Remember the head of a message that was one whole request."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """Answers 400 to a request whose head is too long, and closes a connection on which it takes too long.
 
@@ -62,12 +73,16 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     limits = Limits()
+    plain: Plain | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait for the first request."""
         super().connection_made(transport)
         self._late: asyncio.TimerHandle | None = None
         self._in_head = True
+        self._is_between = True
+        self._n_begun = 0
+        self._answered_at = 0.0
         self._bare_bytes = 0
         self._unwanted_bytes = 0
         self._close_later()
@@ -83,11 +98,16 @@ class BoundedProtocol(HttpToolsProtocol):
         Start to wait for the rest of a head that they leave open; most requests come in one piece, and need
         no timer.
         """
+        if self._is_between and self._answer_plain(data):
+            return
         if self._bare_bytes > self.limits.head_bytes_max:
             self._refuse()
             return
+        is_first, n_begun = self._is_between, self._n_begun
         self._bare_bytes += len(data)
         super().data_received(data)
+        if is_first and self._is_between and self._n_begun == n_begun + 1 and self.plain is not None:
+            self.plain.learn(data, cast(Scope, self.scope))
         if self._late is None and (self._in_head or self._is_idle):
             self._close_later()
 
@@ -95,6 +115,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin a head."""
         super().on_message_begin()
         self._in_head = True
+        self._is_between = False
+        self._n_begun += 1
         self._unwanted_bytes = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -126,7 +148,37 @@ class BoundedProtocol(HttpToolsProtocol):
         """Stop waiting: the request is there, which its app may want to know."""
         self._end_head()
         super().on_message_complete()
+        self._is_between = True
         self.scope["extensions"] = _WHOLE  # type: ignore[typeddict-item]
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which nothing was asked for the time given, plain requests included."""
+        left = self._answered_at + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._close_idle_after(left)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _answer_plain(self, data: bytes) -> bool:
+        """Answer data that are one whole plain request, the parser not having seen a part of any other."""
+        if self.plain is None or self.flow.write_paused or self.transport.is_closing():
+            return False
+        if self.cycle is not None and not self.cycle.response_complete:
+            return False
+        headers = b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
+        answer = self.plain.answer(data, headers)
+        if answer is None:
+            return False
+        self._end_head()
+        self._answered_at = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._close_idle_after(self.timeout_keep_alive)
+        self.transport.write(answer)
+        self.server_state.total_requests += 1
+        return True
+
+    def _close_idle_after(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     @property
     def _is_idle(self) -> bool:
@@ -157,6 +209,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._late = None
 
 
-def bounded_protocol(limits: Limits) -> type[Any]:
+def bounded_protocol(limits: Limits, plain: Plain | None = None) -> type[Any]:
     """Return the protocol class with these limits; uvicorn makes its own instances."""
-    return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits})
+    return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits, "plain": plain})

@@ -28,7 +28,7 @@ class RawRoute(Route):
         await super().handle(scope, receive, send)
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """Where a request goes, and what its path says."""
 
     route: RawRoute
@@ -45,12 +45,12 @@ class Direct:
     def __init__(self, routes: Sequence[RawRoute], framework: ASGIApp) -> None:
         self._routes = routes
         self._framework = framework
-        self._kept: dict[tuple[str, str], _Found] = {}
+        self._kept: dict[tuple[str, str], Found] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         key = scope["method"], scope["path"]
-        found = self._kept.get(key) or self._find(*key)
+        found = self._kept.get(key) or self.find(*key)
         if found is None:
             await self._framework(scope, receive, send)
             return
@@ -58,13 +58,13 @@ class Direct:
         response = await found.handler(Request(scope, receive, send))
         await response(scope, receive, send)
 
-    def _find(self, method: str, path: str) -> _Found | None:
+    def find(self, method: str, path: str) -> Found | None:
         """Return where a request goes, and remember it; None: to the framework, which refuses it."""
         scope = {"type": "http", "method": method, "path": path}
         for route in self._routes:
             match, more = route.matches(scope)
             if match is Match.FULL:
-                found = _Found(route, route.endpoint, more["path_params"])
+                found = Found(route, route.endpoint, more["path_params"])
                 if len(path) <= PATH_LENGTH_KEPT:
                     if len(self._kept) >= PATHS_KEPT:
                         self._kept.clear()

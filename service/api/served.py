@@ -10,7 +10,6 @@ from model_store.errors import AliasNotFound, VersionNotFound
 from model_store.identifiers import is_alias, is_version
 from model_store.names import NameTable
 from service.api.identities import PredictionIds
-from service.api.labels import LabelTexts
 from service.api.weights import LabelWeights
 from service.features import Featurizer
 from service.inference.live import LiveModels
@@ -28,7 +27,6 @@ class Served(NamedTuple):
     predictor: AnyPredictor
     featurizer: Featurizer
     labels: NameTable
-    label_texts: LabelTexts
     features: NameTable | None
     weights: LabelWeights
     thresholds: LiveThresholds

@@ -12,15 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.jit import inlined, kernel
-from service.datasets.decimals import EXACT, is_digit, parse_decimal, parse_id
+from model_store.jit import kernel
+from service.features.plain_json import END, read_instance, skip_blanks
 
 _ID_LIMIT = 1 << 31
-_INDICES = np.frombuffer(b'"indices"', np.uint8)
-_VALUES = np.frombuffer(b'"values"', np.uint8)
-_SPACE, _TAB, _RETURN = 32, 9, 13
-_OPEN, _CLOSE, _COLON, _COMMA, _OPEN_LIST, _CLOSE_LIST = 123, 125, 58, 44, 91, 93
-_ZERO, _MINUS, _DOT, _END = 48, 45, 46, 10
 
 
 def read_plain_lines(
@@ -52,102 +47,14 @@ def _read(
 ) -> bool:
     """Read all lines; return whether they were plain.
 
-    Every line ends with _END, which nothing within a line is: no step goes past it. What is not as expected
-    leads to the last byte of all, which is nothing that is expected, and so to the end.
+    Every line ends with END, which nothing within a line is.
     """
-    i, n = 0, 0
+    i, start = 0, 0
     for row in range(len(indptr_out) - 1):
-        start = n
-        i = _after(data, i, _OPEN)
-        i = _after(data, _after_key(data, i, _INDICES), _COLON)
-        i, n = _read_ids(data, _after(data, i, _OPEN_LIST), indices_out, n)
-        i = _after(data, i, _COMMA)
-        i = _after(data, _after_key(data, i, _VALUES), _COLON)
-        i, end = _read_numbers(data, _after(data, i, _OPEN_LIST), values_out, start)
-        i = _skip_blanks(data, _after(data, i, _CLOSE))
-        if data[i] != _END or end != n or n - start > features_max:
+        i, n = read_instance(data, i, _ID_LIMIT, indices_out, values_out, start)
+        i = skip_blanks(data, i)
+        if data[i] != END or n - start > features_max:
             return False
-        indptr_out[row + 1] = n
+        indptr_out[row + 1] = start = n
         i += 1
     return True
-
-
-@inlined
-def _skip_blanks(data: NDArray[np.uint8], i: int) -> int:
-    while data[i] == _SPACE or data[i] == _TAB or data[i] == _RETURN:
-        i += 1
-    return i
-
-
-@inlined
-def _after(data: NDArray[np.uint8], i: int, byte: int) -> int:
-    """Return the place after blanks and `byte`; the last of all if it is not there."""
-    i = _skip_blanks(data, i)
-    return i + 1 if data[i] == byte else len(data) - 1
-
-
-@inlined
-def _after_key(data: NDArray[np.uint8], i: int, key: NDArray[np.uint8]) -> int:
-    """Return the place after blanks and the key; the last of all if it is not there."""
-    i = _skip_blanks(data, i)
-    for k in range(len(key)):
-        if data[i + k] != key[k]:
-            return len(data) - 1
-    return i + len(key)
-
-
-@inlined
-def _read_ids(data: NDArray[np.uint8], i: int, ids_out: NDArray[np.int64], n: int) -> tuple[int, int]:
-    """Read unsigned integers from after the bracket to after its fellow; return (that place, their end)."""
-    i = _skip_blanks(data, i)
-    if data[i] == _CLOSE_LIST:
-        return i + 1, n
-    while True:
-        i = _skip_blanks(data, i)
-        number, end = parse_id(data, i, _ID_LIMIT)
-        if end == i or number >= _ID_LIMIT or (data[i] == _ZERO and end > i + 1):
-            return len(data) - 1, n
-        ids_out[n] = number
-        n += 1
-        i = _skip_blanks(data, end)
-        if data[i] == _CLOSE_LIST:
-            return i + 1, n
-        i = _after(data, i, _COMMA)
-
-
-@inlined
-def _read_numbers(
-    data: NDArray[np.uint8], i: int, values_out: NDArray[np.float32], n: int
-) -> tuple[int, int]:
-    """Read numbers from after the bracket to after its fellow; return (that place, their end)."""
-    i = _skip_blanks(data, i)
-    if data[i] == _CLOSE_LIST:
-        return i + 1, n
-    while True:
-        i = _skip_blanks(data, i)
-        if not _is_json_number(data, i):
-            return len(data) - 1, n
-        value, end, code = parse_decimal(data, i)
-        if code != EXACT or (value == 0 and data[i] == _MINUS):
-            return len(data) - 1, n
-        values_out[n] = value
-        n += 1
-        i = _skip_blanks(data, end)
-        if data[i] == _CLOSE_LIST:
-            return i + 1, n
-        i = _after(data, i, _COMMA)
-
-
-@inlined
-def _is_json_number(data: NDArray[np.uint8], i: int) -> bool:
-    """Return whether a number that begins here, if `parse_decimal` takes it, is one of JSON's.
-
-    JSON wants a digit first and after the point, and none after a zero in front.
-    """
-    if data[i] == _MINUS:
-        i += 1
-    if not is_digit(data[i]) or (data[i] == _ZERO and is_digit(data[i + 1])):
-        return False
-    while is_digit(data[i]):
-        i += 1
-    return data[i] != _DOT or is_digit(data[i + 1])

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from model_store.jit import kernel
 from service.features.parameters import Norm
 
-_NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}
+NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}
+"""Norms as kernels take them."""
+
 _L2, _L1, _NONE = range(3)
 
 
@@ -33,11 +35,12 @@ def weigh_counts(
 
 def normalise(indptr: NDArray[np.int64], values: NDArray[np.float32], norm: Norm) -> None:
     """Scale every row as `norm` says, in place; a row of zeros stays as it is."""
-    _normalise(indptr, values, _NORM_CODES[norm])
+    normalise_rows(indptr, values, NORM_CODES[norm])
 
 
 @kernel
-def _normalise(indptr: NDArray[np.int64], values: NDArray[np.float32], code: int) -> None:
+def normalise_rows(indptr: NDArray[np.int64], values: NDArray[np.float32], code: int) -> None:
+    """Do as `normalise`, in a kernel; `code` is one of NORM_CODES."""
     if code == _NONE:
         return
     for row in range(len(indptr) - 1):

@@ -160,6 +160,14 @@ class LiveModels(Generic[T]):
             return version
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
 
+    def resident(self, model: str, ref: str) -> T | None:
+        """Return what serves a version that an alias keeps open, named by number or alias; else None."""
+        state = self._state
+        if state is None:
+            return None
+        version = int(ref) if is_version(ref) else state.pointers.get((model, ref), 0)
+        return state.resident.get((model, version))  # type: ignore[return-value]
+
     async def find(self, model: str, ref: str) -> T:
         """Return what serves a version, named by number or alias; open it if no one did yet.
 

@@ -1,0 +1,125 @@
+"""What kernels read of JSON: keys that are expected, lists of ids and of numbers.
+
+It is a part of what JSON allows. The data end with END and a byte that is nothing expected, and what is not
+as expected leads to that last byte: no step goes past it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.jit import inlined
+from service.datasets.decimals import EXACT, is_digit, parse_decimal, parse_id
+
+INDICES = np.frombuffer(b'"indices"', np.uint8)
+VALUES = np.frombuffer(b'"values"', np.uint8)
+END, OPEN, CLOSE, COLON, COMMA, OPEN_LIST, CLOSE_LIST = 10, 123, 125, 58, 44, 91, 93
+_SPACE, _TAB, _RETURN = 32, 9, 13
+_ZERO, _MINUS, _DOT = 48, 45, 46
+
+
+@inlined
+def skip_blanks(data: NDArray[np.uint8], i: int) -> int:
+    """Return the place after blanks; a line's end is none."""
+    while data[i] == _SPACE or data[i] == _TAB or data[i] == _RETURN:
+        i += 1
+    return i
+
+
+@inlined
+def after(data: NDArray[np.uint8], i: int, byte: int) -> int:
+    """Return the place after blanks and `byte`; the last of all if it is not there."""
+    i = skip_blanks(data, i)
+    return i + 1 if data[i] == byte else len(data) - 1
+
+
+@inlined
+def after_key(data: NDArray[np.uint8], i: int, key: NDArray[np.uint8]) -> int:
+    """Return the place after blanks and the key; the last of all if it is not there."""
+    i = skip_blanks(data, i)
+    for k in range(len(key)):
+        if data[i + k] != key[k]:
+            return len(data) - 1
+    return i + len(key)
+
+
+@inlined
+def read_ids(data: NDArray[np.uint8], i: int, limit: int, ids_out: NDArray[Any], n: int) -> tuple[int, int]:
+    """Read integers from 0 to below the limit from after the bracket to after its fellow, into ids_out[n:].
+
+    Returns (that place, their end); the last place of all when they are others, or there is no room.
+    """
+    i = skip_blanks(data, i)
+    if data[i] == CLOSE_LIST:
+        return i + 1, n
+    while True:
+        i = skip_blanks(data, i)
+        number, end = parse_id(data, i, limit)
+        if n == len(ids_out) or end == i or number >= limit or (data[i] == _ZERO and end > i + 1):
+            return len(data) - 1, n
+        ids_out[n] = number
+        n += 1
+        i = skip_blanks(data, end)
+        if data[i] == CLOSE_LIST:
+            return i + 1, n
+        i = after(data, i, COMMA)
+
+
+@inlined
+def read_numbers(data: NDArray[np.uint8], i: int, values_out: NDArray[np.float32], n: int) -> tuple[int, int]:
+    """Read numbers from after the bracket to after its fellow, into values_out[n:]; return as `read_ids`."""
+    i = skip_blanks(data, i)
+    if data[i] == CLOSE_LIST:
+        return i + 1, n
+    while True:
+        i = skip_blanks(data, i)
+        if n == len(values_out) or not _is_json_number(data, i):
+            return len(data) - 1, n
+        value, end, code = parse_decimal(data, i)
+        if code != EXACT or (value == 0 and data[i] == _MINUS):
+            return len(data) - 1, n
+        values_out[n] = value
+        n += 1
+        i = skip_blanks(data, end)
+        if data[i] == CLOSE_LIST:
+            return i + 1, n
+        i = after(data, i, COMMA)
+
+
+@inlined
+def _is_json_number(data: NDArray[np.uint8], i: int) -> bool:
+    """Return whether a number that begins here, if `parse_decimal` takes it, is one of JSON's.
+
+    JSON wants a digit first and after the point, and none after a zero in front.
+    """
+    if data[i] == _MINUS:
+        i += 1
+    if not is_digit(data[i]) or (data[i] == _ZERO and is_digit(data[i + 1])):
+        return False
+    while is_digit(data[i]):
+        i += 1
+    return data[i] != _DOT or is_digit(data[i + 1])
+
+
+@inlined
+def read_instance(
+    data: NDArray[np.uint8],
+    i: int,
+    limit: int,
+    ids_out: NDArray[Any],
+    values_out: NDArray[np.float32],
+    start: int,
+) -> tuple[int, int]:
+    """Read `{"indices": [...], "values": [...]}`; return (the place after it, where its features end)."""
+    i = after(data, i, OPEN)
+    i = after(data, after_key(data, i, INDICES), COLON)
+    i, end = read_ids(data, after(data, i, OPEN_LIST), limit, ids_out, start)
+    i = after(data, i, COMMA)
+    i = after(data, after_key(data, i, VALUES), COLON)
+    i, values_end = read_numbers(data, after(data, i, OPEN_LIST), values_out, start)
+    if values_end != end:
+        return len(data) - 1, end
+    return after(data, i, CLOSE), end

@@ -1,0 +1,178 @@
+"""Plain requests, which the server answers from their bytes: the same answers, figures and log lines."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from tests.servers import ServerProcess
+
+pytestmark = pytest.mark.timeout(300)
+
+PATH = "/v1/models/raw/predict"
+RAW = {"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}
+BODY = json.dumps({"instances": [RAW, RAW], "top_r": 3}).encode()
+
+
+Answer: TypeAlias = tuple[int, dict[str, str], Any]
+"""Status, headers, body."""
+
+
+@pytest.fixture(scope="module")
+def server(shared_store: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(shared_store, keep_alive_seconds=1, top_r_max=10) as process:
+        yield process
+        assert process.terminate() == 0, process.log()
+
+
+class Connection:
+    """A connection that sends bytes as they are."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self._file = self._socket.makefile("rb")
+
+    def send(self, *parts: bytes) -> None:
+        for i, part in enumerate(parts):
+            time.sleep(0.05 if i else 0)
+            self._socket.sendall(part)
+
+    def answer(self) -> Answer:
+        status = int(self._file.readline().split()[1])
+        lines = iter(self._file.readline, b"\r\n")
+        headers = dict(line.decode().rstrip().split(": ", 1) for line in lines)
+        return status, headers, json.loads(self._file.read(int(headers["content-length"])))
+
+    def ask(self, *parts: bytes) -> Answer:
+        self.send(*parts)
+        return self.answer()
+
+    def is_closed(self) -> bool:
+        return self._file.read(1) == b""
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+
+Connect: TypeAlias = Callable[[], Connection]
+
+
+@pytest.fixture
+def connect(server: ServerProcess) -> Iterator[Connect]:
+    """What makes connections, which end with the test."""
+    opened = []
+
+    def make() -> Connection:
+        opened.append(Connection(server.port))
+        return opened[-1]
+
+    yield make
+    for connection in opened:
+        connection.close()
+
+
+def request(body: bytes = BODY, extra: bytes = b"", path: str = PATH) -> bytes:
+    head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n"
+    return head % (path.encode(), extra, len(body)) + body
+
+
+def content(answer: Answer) -> Any:
+    """What does not differ from request to request."""
+    status, headers, body = answer
+    for prediction in body.get("predictions", ()):
+        prediction.pop("prediction_id", None)
+    body.pop("request_id", None)
+    return status, sorted(headers), body
+
+
+def counted(server: ServerProcess) -> tuple[float, float]:
+    """Requests answered 200 on the route, and instances."""
+    text = server.ask("GET", "/metrics")[1].decode()
+    requests = re.findall(r'xylem_requests_total\{route="[^"]*/predict",status="200"\} (\S+)', text)
+    rows = re.findall(r'xylem_rows_total\{model="raw"\} (\S+)', text)
+    return sum(map(float, requests)), sum(map(float, rows))
+
+
+def test_the_same_answers_figures_and_log_lines(server: ServerProcess, connect: Connect) -> None:
+    before = counted(server)
+    connection = connect()
+    general, *plain = [connection.ask(request()) for _ in range(5)]
+    ids = {headers["x-request-id"] for _, headers, _ in (general, *plain)}
+    tokens = [p["prediction_id"] for _, _, body in (general, *plain) for p in body["predictions"]]
+    assert [content(answer) for answer in plain] == [content(general)] * 4
+    assert content(general)[0] == 200
+    assert len(set(tokens)) == 10
+    after = counted(server)
+    assert [b - a for a, b in zip(before, after, strict=True)] == [5, 10]
+    events = [event for event in server.events("request") if event["request_id"] in ids]
+    assert len(events) == len(ids) == 5
+    assert {(e["method"], e["route"], e["path"], e["status"], e["code"]) for e in events} == {
+        ("POST", "/v1/models/{model}/predict", PATH, 200, None)
+    }
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        BODY.replace(b'"top_r": 3', b'"top_r":11'),  # beyond the limit
+        BODY.replace(b'"top_r": 3', b'"top_r":"a'),
+        BODY.replace(b"33", b"-3"),
+        BODY.replace(b"33", b"99"),
+        BODY.replace(b'"top_r": 3', b'"exact":1 '),
+    ],
+)
+def test_what_is_not_plain_is_refused_as_ever(connect: Connect, body: bytes) -> None:
+    """All of one length: the head is known."""
+    assert len(body) == len(BODY)
+    connection = connect()
+    connection.ask(request())
+    assert connection.ask(request())[0] == 200
+    found = connection.ask(request(body))
+    assert content(found) == content(connect().ask(request(body, b"x-request-id: me\r\n")))
+    assert found[0] in (400, 422)
+    assert connection.ask(request())[0] == 200
+
+
+def test_requests_in_pieces_and_several_at_once(connect: Connect) -> None:
+    connection = connect()
+    expected = content(connection.ask(request()))
+    whole = request()
+    for cut in (1, 30, whole.index(b"\r\n\r\n") + 2, len(whole) - 1):
+        assert content(connection.ask(whole[:cut], whole[cut:])) == expected
+        assert content(connection.ask(whole)) == expected
+    for parts in ([whole * 3], [whole + whole[:9], whole[9:] + whole], [whole, whole, whole]):
+        connection.send(*parts)
+        assert [content(connection.answer()) for _ in range(3)] == [expected] * 3
+
+
+def test_what_a_head_asks_for_is_done(connect: Connect) -> None:
+    for _ in range(2):
+        mine = connect().ask(request(extra=b"x-request-id: mine\r\n"))
+        assert mine[1]["x-request-id"] == "mine"
+        closing = connect()
+        assert closing.ask(request(extra=b"connection: close\r\n"))[1]["connection"] == "close"
+        assert closing.is_closed()
+        assert connect().ask(request(path="/v1/models/raw/versions/1/predict"))[2]["version"] == 1
+        assert connect().ask(request(path="/v1/models/none/predict"))[0] == 404
+        text = request().replace(b"application/json", b"text/plain")
+        assert connect().ask(text)[0] == 415
+
+
+def test_an_idle_connection_is_closed_in_time(connect: Connect) -> None:
+    connection = connect()
+    connection.ask(request())
+    started = time.monotonic()
+    while time.monotonic() < started + 1.5:  # longer than the limit, but not idle
+        assert connection.ask(request())[0] == 200
+        time.sleep(0.1)
+    started = time.monotonic()
+    assert connection.is_closed()
+    assert 0.7 < time.monotonic() - started < 10

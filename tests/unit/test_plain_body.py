@@ -1,0 +1,137 @@
+"""Whatever the kernel takes for a plain body is what the general way makes of it, to the bit."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.api.parse import Options, PredictQuery, parse_predict
+from service.api.rows import to_rows
+from service.errors import BadInput
+from service.features import Featurizer, load_featurizer
+from service.features.plain_body import PlainBodies, PlainQuery
+from service.settings import Limits
+
+ANY = 1_000_000_000
+LIMITS = Limits(top_r_max=ANY, beam_width_max=ANY, answer_labels_max=ANY)
+N_FEATURES = 40
+ROWS_MAX, FEATURES_MAX = 4, 20
+PLAIN = b'{"instances":[{"indices":[3,17],"values":[0.5,1]}],"top_r":3,"beam_width":7}'
+
+
+def featurizer_of(norm: str) -> Featurizer:
+    return load_featurizer({"kind": "raw", "norm": norm}, {}, N_FEATURES)
+
+
+def generally(body: bytes) -> PredictQuery | None:
+    try:
+        return parse_predict(body, LIMITS)
+    except BadInput:
+        return None
+
+
+def read(body: bytes, norm: str = "none", before: bytes = b"") -> PlainQuery | None:
+    bodies = PlainBodies(ROWS_MAX, FEATURES_MAX, Options().top_r, Options().beam_width)
+    bodies.read(PLAIN, 0, featurizer_of(norm))  # leaves nothing behind
+    return bodies.read(before + body, len(before), featurizer_of(norm))
+
+
+def assert_the_same(body: bytes, norm: str = "none") -> bool:
+    """Compare the two; return whether the kernel took the body."""
+    found = read(body, norm, b"before")
+    if found is None:
+        return False
+    query = generally(body)
+    assert query is not None, body
+    rows = to_rows(query.instances, featurizer_of(norm))
+    for mine, expected in zip(found.rows[:3], rows[:3], strict=True):
+        assert mine.dtype == expected.dtype
+        assert mine.tobytes() == expected.tobytes()
+    assert query.options == Options(found.top_r, beam_width=found.beam_width)
+    return True
+
+
+numbers = st.one_of(
+    st.floats(width=32, allow_nan=False, allow_infinity=False).map(lambda x: float(str(np.float32(x)))),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.integers(-100, 100),
+)
+instances = st.lists(st.tuples(st.integers(0, N_FEATURES), numbers), max_size=8).map(
+    lambda pairs: {"indices": [i for i, _ in pairs], "values": [v for _, v in pairs]}
+)
+requests = st.fixed_dictionaries(
+    {"instances": st.lists(instances, max_size=5)},
+    optional={"top_r": st.integers(0, 12), "beam_width": st.integers(0, 1200)},
+)
+
+
+@settings(deadline=None)
+@given(requests, st.sampled_from(["l2", "l1", "none"]), st.booleans(), st.booleans())
+def test_bodies_become_the_rows_of_the_general_way(
+    request: dict[str, object], norm: str, tight: bool, is_sorted: bool
+) -> None:
+    separators = (",", ":") if tight else None
+    assert_the_same(json.dumps(request, separators=separators, sort_keys=is_sorted).encode(), norm)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
+    body = PLAIN
+    alphabet = st.sampled_from([bytes([c]) for c in b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbi'])
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(body)))
+        cut = data.draw(st.integers(0, 2))
+        body = body[:at] + data.draw(alphabet) + body[at + cut :]
+    assert_the_same(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        PLAIN,
+        b'{"instances":[{"indices":[],"values":[]}]}',
+        b' { "top_r" : 2 , "instances" : [ { "indices" : [ 39 ] , "values" : [ 1 ] } ] , "top_r" : 4 }\r',
+        b'{"instances":[{"indices":[5,1,5],"values":[1,2,3]},{"indices":[0],"values":[1e-3]}]}',
+    ],
+)
+def test_what_is_plain(body: bytes) -> None:
+    assert assert_the_same(body, "l2")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b'{"instances":[]}',
+        b'{"top_r":3}',
+        PLAIN + b"}",
+        PLAIN + PLAIN,
+        PLAIN[:-1],
+        PLAIN + b"\n",
+        PLAIN.replace(b"17", b"40"),
+        PLAIN.replace(b'"top_r":3', b'"top_r":0'),
+        PLAIN.replace(b'"top_r":3', b'"top_r":03'),
+        PLAIN.replace(b'"top_r":3', b'"top_r":3.0'),
+        PLAIN.replace(b'"top_r":3', b'"top_r":"3"'),
+        PLAIN.replace(b'"top_r":3', b'"top_r":null'),
+        PLAIN.replace(b'"top_r":3', b'"exact":true'),
+        PLAIN.replace(b'"top_r":3', b'"tops":3'),
+        PLAIN.replace(b'"top_r":3', b'"instances":[{"indices":[],"values":[]}]'),
+        PLAIN.replace(b"[3,17]", b"[3,3]").replace(b"[0.5,1]", b"[3e38,3e38]"),
+        b'{"instances":[{"text":"a"}]}',
+    ],
+)
+def test_what_is_not(body: bytes) -> None:
+    assert read(body) is None
+
+
+@pytest.mark.parametrize(("rows", "features", "fits"), [(4, 5, True), (5, 1, False), (4, 6, False)])
+def test_buffers_that_are_full_and_one_more(rows: int, features: int, fits: bool) -> None:
+    instance = {"indices": list(range(features)), "values": [1] * features}
+    assert assert_the_same(json.dumps({"instances": [instance] * rows}).encode()) == fits
