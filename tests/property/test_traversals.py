@@ -241,9 +241,16 @@ def test_small_weights_are_float32_rounded(weights, rounded, n_trees):
 
 
 @settings(max_examples=40, deadline=None)
-@given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 8), st.integers(1, 6), st.booleans())
-def test_a_block_gives_the_bits_of_single_rows(forest, link, top_r, beam_width, masked):
-    _, ensemble = random_forest(**forest)
+@given(
+    forests,
+    st.sampled_from(LINKS["label-tree"]),
+    st.sampled_from(["float32", "bfloat16", "int8"]),
+    st.integers(1, 8),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_a_block_gives_the_bits_of_single_rows(forest, link, weights, top_r, beam_width, masked):
+    _, ensemble = random_forest(**forest, weights=weights)
     rows = random_rows(forest["seed"], 40, forest["n_features"])
     mask = ALL
     if masked:
