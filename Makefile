@@ -45,7 +45,7 @@ bench: $(VENV)/.dev ## the benchmarks against the peers; see benchmarks/README.m
 
 lock:               ## recompile the pinned requirements (needs uv on PATH)
 	uv pip compile pyproject.toml requirements.in --group pyproject.toml:dev --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-dev.txt
-	uv pip compile pyproject.toml requirements.in --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements.txt
+	uv pip compile pyproject.toml requirements.in --extra postgresql --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements.txt
 
 clean:              ## remove what make made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
