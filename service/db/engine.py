@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ STATEMENT_SECONDS = 30
 
 FILE_NAME = "xylem.db"
 """The SQLite database beside the models of a store."""
+
+_RETRY_SECONDS = 0.01
 
 _POSTGRESQL = f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout=60s"
 
@@ -115,8 +119,26 @@ def _engine(url: str) -> Engine:
 def _set_up_sqlite(connection: Any, _: object) -> None:
     """Leave transactions to us, and have each commit synced to the disk."""
     connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "temp_store=MEMORY"):
+    _write_ahead(connection)
+    for pragma in ("synchronous=FULL", "temp_store=MEMORY"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _write_ahead(connection: Any) -> None:
+    """Have a SQLite file write ahead, as it does from then on.
+
+    Of several that change a new file at once SQLite refuses all but one, without the wait that it has for
+    transactions: so this waits.
+    """
+    until = time.monotonic() + CONNECT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_RETRY_SECONDS)
 
 
 def _begin_sqlite(connection: Connection) -> None:
