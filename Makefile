@@ -30,7 +30,7 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint          ## the test suite (5 minutes on 2 cores, 8 to 9 the first time)
+test: lint          ## the test suite (5 minutes on 2 cores, 11 the first time)
 	$(BIN)/python -m service.warm
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
