@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import LINK_CODES
-from model_store.names import find_name
 from model_store.tail import assemble_tail, has_tail
 from model_store.version import Model
-from service.errors import Unavailable, UnknownLabel
+from service.errors import Unavailable
+from service.inference.allowed import allowed_labels
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedNode, top_features
 from service.inference.forest_buffers import RoutingBufferPool, RoutingBuffers, RoutingNeed
 from service.inference.predictor import (
@@ -143,10 +143,7 @@ class ForestPredictor:
         """
         if allow is None and deny is None:
             return None
-        allowed = np.full(self.n_labels, allow is None, np.uint8)
-        allowed[[self._label_of(name, "allow_labels") for name in allow or ()]] = 1
-        allowed[[self._label_of(name, "deny_labels") for name in deny or ()]] = 0
-        return allowed
+        return allowed_labels(self._labels, self.n_labels, allow, deny)
 
     def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(labels).
@@ -180,12 +177,6 @@ class ForestPredictor:
         buffers = self._buffers.take(RoutingNeed(0, 1, 1))
         self._path_to(len(self._ensemble.parent) - 1, *nothing, buffers)
         self._buffers.give(buffers)
-
-    def _label_of(self, name: str, where: str) -> int:
-        label = find_name(self._labels, name)
-        if label < 0:
-            raise UnknownLabel(f"{where}: expected labels of the model, found {name!r}")
-        return label
 
     def _value_at(self, leaf: int, label: int) -> np.float32:
         """Return a label's value in a leaf, 0 where the leaf does not name it."""

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import LINK_CODES
-from model_store.names import find_name
 from model_store.version import Model
-from service.errors import Unavailable, UnknownLabel
+from service.errors import Unavailable
+from service.inference.allowed import allowed_labels
 from service.inference.buffers import BufferPool, Need
 from service.inference.explain import Explanation, explain_path
 from service.kernels.beam import beam_rows
@@ -176,9 +176,7 @@ class Predictor:
         """
         if allow is None and deny is None:
             return None
-        allowed = np.full(self.n_labels, allow is None, np.uint8)
-        allowed[[self._label_of(name, "allow_labels") for name in allow or ()]] = 1
-        allowed[[self._label_of(name, "deny_labels") for name in deny or ()]] = 0
+        allowed = allowed_labels(self._labels, self.n_labels, allow, deny)
         mask = np.empty(len(self._ensemble.parent), np.uint8)
         mark_allowed(self._ensemble, allowed, mask)
         return mask
@@ -223,12 +221,6 @@ class Predictor:
         ):
             self.predict(row, options)
         self.explain(row, 0, int(self._ensemble.node_label.max()))
-
-    def _label_of(self, name: str, where: str) -> int:
-        label = find_name(self._labels, name)
-        if label < 0:
-            raise UnknownLabel(f"{where}: expected labels of the model, found {name!r}")
-        return label
 
     def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
         plan = self._plan_of(options)

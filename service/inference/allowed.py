@@ -1,0 +1,28 @@
+"""Which labels an answer may have: what predictors of both kinds make their masks of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.names import NameTable, find_name
+from service.errors import UnknownLabel
+
+
+def allowed_labels(
+    labels: NameTable, n_labels: int, allow: Iterable[str] | None, deny: Iterable[str] | None
+) -> NDArray[np.uint8]:
+    """Return uint8[K]: 1 for the labels that are allowed (None: all) and not denied. Raises UnknownLabel."""
+    allowed = np.full(n_labels, allow is None, np.uint8)
+    allowed[[_label_of(labels, name, "allow_labels") for name in allow or ()]] = 1
+    allowed[[_label_of(labels, name, "deny_labels") for name in deny or ()]] = 0
+    return allowed
+
+
+def _label_of(labels: NameTable, name: str, where: str) -> int:
+    label = find_name(labels, name)
+    if label < 0:
+        raise UnknownLabel(f"{where}: expected labels of the model, found {name!r}")
+    return label
