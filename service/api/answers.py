@@ -18,9 +18,9 @@ from service.api.wire import (
     RoutedNode,
     dump,
 )
+from service.inference.answering import Predictions
 from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, RoutedExplanation
 from service.inference.label_json import labels_json
-from service.inference.predictor import Predictions
 from service.rows import SparseRows
 
 

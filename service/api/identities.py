@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from service.inference.predictor import NodeThresholds, Predictions, PredictOptions
+from service.inference.answering import Predictions
+from service.inference.predictor import NodeThresholds, PredictOptions
 from service.thresholds.live import LiveThresholds
 from service.thresholds.tokens import Tokens, model_hash
 

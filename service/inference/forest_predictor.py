@@ -12,18 +12,10 @@ from model_store.tail import assemble_tail, has_tail
 from model_store.version import Model
 from service.errors import Unavailable
 from service.inference.allowed import allowed_labels
+from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, writeable
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedNode, top_features
 from service.inference.forest_buffers import RoutingBufferPool, RoutingBuffers, RoutingNeed
-from service.inference.predictor import (
-    _NOT_WANTED,
-    NodeThresholds,
-    NodeWeights,
-    Predictions,
-    PredictOptions,
-    _gather,
-    _in_parts,
-    _writeable,
-)
+from service.inference.predictor import NodeThresholds, NodeWeights, PredictOptions
 from service.kernels.explain import depth_of
 from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend
@@ -82,11 +74,11 @@ class ForestPredictor:
         the weight of each of the features.
         """
         first, last = rows.indptr[row], rows.indptr[row + 1]
-        indices, values = (_writeable(array)[first:last] for array in (rows.indices, rows.values))
+        indices, values = (writeable(array)[first:last] for array in (rows.indices, rows.values))
         indptr = np.array([0, last - first])
         buffers = self._buffers.take(RoutingNeed(len(indices), 1, 1))
         n_leaves = reach_leaves(
-            self._lent, *self._samples, indptr, indices, values, 0, self._link, *buffers.lent, _NOT_WANTED
+            self._lent, *self._samples, indptr, indices, values, 0, self._link, *buffers.lent, NOT_WANTED
         )
         nodes, trees = buffers.routing.leaf_node[:n_leaves], buffers.routing.leaf_tree[:n_leaves]
         weights = 1 / np.bincount(trees)[trees] / self._ensemble.child_ptr[0]
@@ -106,7 +98,7 @@ class ForestPredictor:
 
         (ptr int64[n + 1], leaves int32[..]): of the i-th of `chosen`, leaves[ptr[i] : ptr[i + 1]].
         """
-        indptr, indices, values = (_writeable(array) for array in rows[:3])
+        indptr, indices, values = (writeable(array) for array in rows[:3])
         buffers = self._buffers.take(RoutingNeed(int(np.diff(indptr).max(initial=0)), 1, 1))
         found = []
         for row in chosen.tolist():
@@ -119,7 +111,7 @@ class ForestPredictor:
                 row,
                 self._link,
                 *buffers.lent,
-                _NOT_WANTED,
+                NOT_WANTED,
             )
             found.append(buffers.routing.leaf_node[:n_leaves].copy())
         self._buffers.give(buffers)
@@ -166,7 +158,7 @@ class ForestPredictor:
 
         They apply to the labels' scores, as they are: nothing is prepared for nodes.
         """
-        return NodeWeights(_writeable(weights))
+        return NodeWeights(writeable(weights))
 
     def warm_up(self) -> None:
         """Compile or load every kernel that a request can need, by answering an empty row."""
@@ -200,7 +192,7 @@ class ForestPredictor:
         ]
 
     def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
-        indptr, indices, values = (_writeable(array) for array in rows[:3])
+        indptr, indices, values = (writeable(array) for array in rows[:3])
         n_rows = len(indptr) - 1
         longest = int(np.diff(indptr).max(initial=0))
         top_r = min(options.top_r, self.n_labels)
@@ -208,7 +200,7 @@ class ForestPredictor:
         counts = np.empty(n_rows, np.int64)
         labels = np.empty((n_rows, top_r), np.int32)
         scores = np.empty((n_rows, top_r), np.float32)
-        costs = np.empty((n_rows, 2), np.int64) if options.costs else _NOT_WANTED
+        costs = np.empty((n_rows, 2), np.int64) if options.costs else NOT_WANTED
         mask = _ALL_ALLOWED if options.mask is None else options.mask
         weight = _ALL_EQUAL if options.weights is None else options.weights.prepared
         log_threshold = _log_threshold(options.threshold)
@@ -245,11 +237,11 @@ class ForestPredictor:
             self._buffers.give(buffers)
 
         if threads > 1 and n_rows > 1:
-            _in_parts(answer, n_rows, threads, 0)
+            in_parts(answer, n_rows, threads, 0)
         else:
             answer(0, n_rows)
         was_stopped = options.stop is not None and bool(options.stop[0])
-        return _gather(counts, labels, scores, not was_stopped, costs)
+        return gather(counts, labels, scores, not was_stopped, costs)
 
 
 def _log_threshold(threshold: float | NodeThresholds | None) -> NDArray[np.float32]:
@@ -263,7 +255,7 @@ def _log_threshold(threshold: float | NodeThresholds | None) -> NDArray[np.float
 
 def _logs(thresholds: NDArray[np.float32]) -> NDArray[np.float32]:
     log = np.empty(len(thresholds), np.float32)
-    set_logs(_writeable(thresholds), log)
+    set_logs(writeable(thresholds), log)
     return log
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from service.inference.predictor import NodeThresholds, Predictions, PredictOptions
+from service.inference.answering import Predictions
+from service.inference.predictor import NodeThresholds, PredictOptions
 from service.inference.predictors import AnyPredictor
 from service.rows import SparseRows
 

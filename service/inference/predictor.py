@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from model_store.ensemble import LINK_CODES
 from model_store.version import Model
 from service.errors import Unavailable
 from service.inference.allowed import allowed_labels
+from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, writeable
 from service.inference.buffers import BufferPool, Need
 from service.inference.explain import Explanation, explain_path
 from service.kernels.beam import beam_rows
@@ -28,16 +28,12 @@ from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
 _ALL_EQUAL = np.empty(0, np.float32)
-_NOT_WANTED = np.empty((0, 2), np.int64)
 
 _BLOCK_ROWS_MIN = 32
 """From so many rows on, rows that need the same chunk are answered together."""
 
 _BLOCK_ENTRIES_MAX = 1 << 16
 """Rows of a block times trees times the beam width, and times top_r, at most: a few megabytes."""
-
-_PARTS_A_THREAD = 4
-"""Into so many parts for each thread are the rows of a batch cut, so that the threads end together."""
 
 
 class NodeThresholds(NamedTuple):
@@ -76,23 +72,6 @@ class PredictOptions(NamedTuple):
     weights: NodeWeights | None = None
     costs: bool = False
     stop: NDArray[np.uint8] | None = None
-
-
-class Predictions(NamedTuple):
-    """Answers: row i has labels[ptr[i] : ptr[i + 1]], the best first, equal scores by label.
-
-    ptr     int64[n + 1]
-    labels  int32[..]
-    scores  float32[..]   probabilities in [0, 1]; with weights, probability times weight
-    exact   whether the answers are surely the best labels (a beam may miss some, a stopped search too)
-    costs   int64[n, 2] inner nodes scored for a row and bytes of their weights read; empty if not asked for
-    """
-
-    ptr: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    scores: NDArray[np.float32]
-    exact: bool
-    costs: NDArray[np.int64]
 
 
 class _Plan(NamedTuple):
@@ -148,7 +127,7 @@ class Predictor:
         Cost: for each node on the label's paths its chunk, and a look at the weight of each of the features.
         """
         first, last = rows.indptr[row], rows.indptr[row + 1]
-        indices, values = (_writeable(array)[first:last] for array in (rows.indices, rows.values))
+        indices, values = (writeable(array)[first:last] for array in (rows.indices, rows.values))
         buffers = self._buffers.take(Need(1, len(indices), 1, 1))
         paths = []
         for leaf in self._ensemble.label_leaf[:, label].tolist():
@@ -224,13 +203,13 @@ class Predictor:
 
     def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
         plan = self._plan_of(options)
-        indptr, indices, values = _writeable(rows.indptr), _writeable(rows.indices), _writeable(rows.values)
+        indptr, indices, values = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         arrays = indptr, indices, values
         n_rows = len(indptr) - 1
         counts = np.empty(n_rows, np.int64)
         labels = np.empty((n_rows, plan.top_r), np.int32)
         scores = np.empty((n_rows, plan.top_r), np.float32)
-        costs = np.empty((n_rows, 2), np.int64) if options.costs else _NOT_WANTED
+        costs = np.empty((n_rows, 2), np.int64) if options.costs else NOT_WANTED
         out = counts, labels, scores, costs
         if n_rows == 1:
             self._run(plan, 1, indptr.item(1) - indptr.item(0), arrays, 0, 1, out)
@@ -243,9 +222,9 @@ class Predictor:
             if threads == 1:
                 answer(0, n_rows)
             else:
-                _in_parts(answer, n_rows, threads, block_rows)
+                in_parts(answer, n_rows, threads, block_rows)
         is_exact = not plan.is_beam and not (plan.stop is not None and plan.stop[0])
-        return _gather(counts, labels, scores, is_exact, costs)
+        return gather(counts, labels, scores, is_exact, costs)
 
     def _plan_of(self, options: PredictOptions) -> _Plan:
         """Return what the options mean here; the same as for the call before if they are the same object."""
@@ -301,38 +280,7 @@ def _traversal(options: PredictOptions) -> tuple[Callable[..., None], tuple[NDAr
     return (best_first_rows if options.exact else beam_rows), ()
 
 
-def _in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int, block_rows: int) -> None:
-    """Call answer(first, last) for parts of the rows on so many threads, more parts than threads."""
-    n_parts = min(n_rows, max(_PARTS_A_THREAD * threads, n_rows // max(1, block_rows)))
-    cuts = [n_rows * part // n_parts for part in range(n_parts + 1)]
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(answer, cuts[:-1], cuts[1:]))
-
-
-def _gather(
-    counts: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    scores: NDArray[np.float32],
-    is_exact: bool,
-    costs: NDArray[np.int64],
-) -> Predictions:
-    """Return the answers without the unused places of the output arrays."""
-    if len(counts) == 1:
-        n_found = int(counts[0])
-        ptr = np.array((0, n_found))
-        return Predictions(ptr, labels[0, :n_found], scores[0, :n_found], is_exact, costs)
-    ptr = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=ptr[1:])
-    used = np.arange(labels.shape[1]) < counts[:, None]
-    return Predictions(ptr, labels[used], scores[used], is_exact, costs)
-
-
 def _log(thresholds: NDArray[np.float32]) -> NDArray[np.float32]:
     logs = np.empty(len(thresholds), np.float32)
     set_logs(thresholds, logs)
     return logs
-
-
-def _writeable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array itself, or a copy if it is read-only: for those numba would compile kernels anew."""
-    return array if array.flags.writeable else array.copy()

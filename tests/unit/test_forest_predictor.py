@@ -13,9 +13,10 @@ import pytest
 from model_store.store import Store
 from model_store.version import Model
 from service.errors import Unavailable, UnknownLabel
+from service.inference.answering import Predictions
 from service.inference.explain import FEATURES_MAX
 from service.inference.forest_predictor import ForestPredictor
-from service.inference.predictor import Predictions, PredictOptions, Predictor
+from service.inference.predictor import PredictOptions, Predictor
 from service.inference.predictors import make_predictor
 from service.kernels.explain import depth_of
 from service.kernels.routing import reach_leaves, route_rows

@@ -11,7 +11,8 @@ import pytest
 import service.inference.predictor as predictor_module
 from model_store.store import Store
 from service.errors import Unavailable, UnknownLabel
-from service.inference.predictor import Predictions, PredictOptions, Predictor
+from service.inference.answering import Predictions
+from service.inference.predictor import PredictOptions, Predictor
 from service.kernels.beam import beam_rows
 from service.kernels.best_first import best_first_rows
 from service.kernels.explain import depth_of, explain_leaf

@@ -1,0 +1,64 @@
+"""Answers of many rows: gone through on several threads, and gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+NOT_WANTED = np.empty((0, 2), np.int64)
+"""Costs of rows that nobody asked for."""
+
+_PARTS_A_THREAD = 4
+"""Into so many parts for each thread are the rows of a batch cut, so that the threads end together."""
+
+
+class Predictions(NamedTuple):
+    """Answers: row i has labels[ptr[i] : ptr[i + 1]], the best first, equal scores by label.
+
+    ptr     int64[n + 1]
+    labels  int32[..]
+    scores  float32[..]   probabilities in [0, 1]; with weights, probability times weight
+    exact   whether the answers are surely the best labels (a beam may miss some, a stopped search too)
+    costs   int64[n, 2] inner nodes scored for a row and bytes of their weights read; empty if not asked for
+    """
+
+    ptr: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    exact: bool
+    costs: NDArray[np.int64]
+
+
+def in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int, block_rows: int) -> None:
+    """Call answer(first, last) for parts of the rows on so many threads, more parts than threads."""
+    n_parts = min(n_rows, max(_PARTS_A_THREAD * threads, n_rows // max(1, block_rows)))
+    cuts = [n_rows * part // n_parts for part in range(n_parts + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(answer, cuts[:-1], cuts[1:]))
+
+
+def gather(
+    counts: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    scores: NDArray[np.float32],
+    is_exact: bool,
+    costs: NDArray[np.int64],
+) -> Predictions:
+    """Return the answers without the unused places of the output arrays."""
+    if len(counts) == 1:
+        n_found = int(counts[0])
+        ptr = np.array((0, n_found))
+        return Predictions(ptr, labels[0, :n_found], scores[0, :n_found], is_exact, costs)
+    ptr = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=ptr[1:])
+    used = np.arange(labels.shape[1]) < counts[:, None]
+    return Predictions(ptr, labels[used], scores[used], is_exact, costs)
+
+
+def writeable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array itself, or a copy if it is read-only: for those numba would compile kernels anew."""
+    return array if array.flags.writeable else array.copy()
