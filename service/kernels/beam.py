@@ -82,7 +82,7 @@ def beam_rows(
         end = min(last, begin + block_rows)
         n_entries = _start_block(ensemble, begin, end, beam, answers, work)
         while n_entries > 0 and not work.stop[0]:
-            _score_level(ensemble, rows, search, n_entries, end - begin, beam, answers, work)
+            _score_level(ensemble, rows, search, n_entries, begin, end, beam, answers, work)
             if end - begin == 1:
                 n_entries = _next_level_by_score(ensemble, search, begin, beam)
             else:
@@ -119,18 +119,18 @@ def _score_level(
     rows: Rows,
     search: Search,
     n_entries: int,
-    n_rows: int,
+    begin: int,
+    end_row: int,
     beam: BeamWorkspace,
     answers: Answers,
     work: Workspace,
 ) -> None:
-    """Score the chunks of a level's entries, and save or offer their children.
+    """Score the chunks of the entries of a block's level, and save or offer their children.
 
     Entries of one chunk follow each other. A chunk that enough of them need is spread over the feature map;
     those between two such chunks go through the scorer in turn.
     """
-    first_row = beam.entry_row[0]
-    row_features = max(1, (rows.indptr[first_row + n_rows] - rows.indptr[first_row]) // n_rows)
+    row_features = max(1, (rows.indptr[end_row] - rows.indptr[begin]) // (end_row - begin))
     k = 0
     while k < n_entries:
         node, end = beam.entry_node[k], end_of_run(beam.entry_node, k, n_entries)
