@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 NOT_WANTED = np.empty((0, 2), np.int64)
 """Costs of rows that nobody asked for."""
 
-_PARTS_A_THREAD = 4
-"""Into so many parts for each thread are the rows of a batch cut, so that the threads end together."""
-
 
 class Predictions(NamedTuple):
     """Answers: row i has labels[ptr[i] : ptr[i + 1]], the best first, equal scores by label.
@@ -33,10 +30,13 @@ class Predictions(NamedTuple):
     costs: NDArray[np.int64]
 
 
-def in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int, block_rows: int) -> None:
-    """Call answer(first, last) for parts of the rows on so many threads, more parts than threads."""
-    n_parts = min(n_rows, max(_PARTS_A_THREAD * threads, n_rows // max(1, block_rows)))
-    cuts = [n_rows * part // n_parts for part in range(n_parts + 1)]
+def in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int) -> None:
+    """Call answer(first, last) for equal parts of the rows, one for each thread.
+
+    Smaller parts would even out a slow thread, but a chunk is read once for all rows of a part: with four
+    parts a thread two threads were 1.4 to 1.6 times as fast as one, with one part 1.7 to 1.9 times.
+    """
+    cuts = [n_rows * part // threads for part in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(answer, cuts[:-1], cuts[1:]))
 
@@ -55,6 +55,8 @@ def gather(
         return Predictions(ptr, labels[0, :n_found], scores[0, :n_found], is_exact, costs)
     ptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ptr[1:])
+    if ptr[-1] == labels.size:
+        return Predictions(ptr, labels.reshape(-1), scores.reshape(-1), is_exact, costs)
     used = np.arange(labels.shape[1]) < counts[:, None]
     return Predictions(ptr, labels[used], scores[used], is_exact, costs)
 

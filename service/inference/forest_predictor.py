@@ -237,7 +237,7 @@ class ForestPredictor:
             self._buffers.give(buffers)
 
         if threads > 1 and n_rows > 1:
-            in_parts(answer, n_rows, threads, 0)
+            in_parts(answer, n_rows, threads)
         else:
             answer(0, n_rows)
         was_stopped = options.stop is not None and bool(options.stop[0])

@@ -214,7 +214,10 @@ class Predictor:
         if n_rows == 1:
             self._run(plan, 1, indptr.item(1) - indptr.item(0), arrays, 0, 1, out)
         else:
-            block_rows, longest = self._block_rows(plan, n_rows), int(np.diff(indptr).max(initial=0))
+            block_rows, longest = (
+                self._block_rows(plan, -(-n_rows // threads)),
+                int(np.diff(indptr).max(initial=0)),
+            )
 
             def answer(first: int, last: int) -> None:
                 self._run(plan, block_rows, longest, arrays, first, last, out)
@@ -222,7 +225,7 @@ class Predictor:
             if threads == 1:
                 answer(0, n_rows)
             else:
-                in_parts(answer, n_rows, threads, block_rows)
+                in_parts(answer, n_rows, threads)
         is_exact = not plan.is_beam and not (plan.stop is not None and plan.stop[0])
         return gather(counts, labels, scores, is_exact, costs)
 
@@ -263,11 +266,13 @@ class Predictor:
         self._buffers.give(buffers)
 
     def _block_rows(self, plan: _Plan, n_rows: int) -> int:
-        """Return how many rows beam search is to take through the chunks together."""
+        """Return how many of a part's rows beam search is to take through the chunks together."""
         if n_rows < _BLOCK_ROWS_MIN:
             return 1
         in_entries = _BLOCK_ENTRIES_MAX // (self._shape.n_trees * max(plan.beam_width, plan.top_r))
-        return max(1, min(n_rows, in_entries, self._shape.rows_at_once(plan.beam_width)))
+        most = max(1, min(in_entries, self._shape.rows_at_once(plan.beam_width)))
+        n_blocks = -(-n_rows // most)
+        return -(-n_rows // n_blocks)
 
 
 def _traversal(options: PredictOptions) -> tuple[Callable[..., None], tuple[NDArray[np.float32], ...]]:
