@@ -214,10 +214,8 @@ class Predictor:
         if n_rows == 1:
             self._run(plan, 1, indptr.item(1) - indptr.item(0), arrays, 0, 1, out)
         else:
-            block_rows, longest = (
-                self._block_rows(plan, -(-n_rows // threads)),
-                int(np.diff(indptr).max(initial=0)),
-            )
+            block_rows = self._block_rows(plan, -(-n_rows // threads))
+            longest = int(np.diff(indptr).max(initial=0))
 
             def answer(first: int, last: int) -> None:
                 self._run(plan, block_rows, longest, arrays, first, last, out)
