@@ -15,6 +15,7 @@ from service.api.rows import fault_of, transform
 from service.api.served import Served
 from service.errors import BadInput, UnknownLabel
 from service.features import Featurizer
+from service.features.plain_events import EventLimits, read_plain_events
 from service.rows import SparseRows
 from service.settings import Limits
 from service.thresholds.counting import Event
@@ -36,6 +37,54 @@ class Checked(NamedTuple):
 
     feedback: Feedback
     token: Token | None
+
+
+class Read(NamedTuple):
+    """Events of one version, and the id of each as its answer repeats it."""
+
+    ids: Sequence[str | None]
+    events: Sequence[Event | Verdict]
+
+
+def limits_of(limits: Limits) -> EventLimits:
+    """Return the limits of what is read by `read_plainly`."""
+    return EventLimits(
+        limits.events_max,
+        limits.label_list_max,
+        limits.name_bytes_max,
+        limits.event_id_bytes_max,
+        limits.features_max,
+    )
+
+
+def read_plainly(
+    body: bytes, served: Served, tokens: Tokens | None, limits: EventLimits, *, are_lines: bool
+) -> Read | None:
+    """Return the events of a body that `service.features.plain_events` reads; None: it is for the others.
+
+    The same as `check_event` and `to_events` make of them. Those with prediction_ids of another version, and
+    those whose prediction_ids are at fault, are for the others too.
+    """
+    found = read_plain_events(body, served.featurizer, served.labels, limits, are_lines=are_lines)
+    if found is None:
+        return None
+    model = model_hash(served.name)
+    ends = found.label_ptr.tolist()
+    events: list[Event | Verdict] = []
+    for i, (event_id, text) in enumerate(zip(found.ids, found.tokens, strict=True)):
+        key = event_key(served.name, event_id)
+        labels = found.labels[ends[i] : ends[i + 1]]
+        if text is None:
+            events.append(Event(key, labels, _row(found.rows, i)))
+            continue
+        try:
+            token = None if tokens is None else tokens.read(text, model)
+        except TokenFault:
+            return None
+        if token is None or token.version != served.version or not _is_of(token, served):
+            return None
+        events.append(Event(key, labels, None, token.labels, token.epoch))
+    return Read(found.ids, events)
 
 
 def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> Checked | Verdict:
@@ -72,12 +121,11 @@ def to_events(checked: Sequence[Checked], served: Served) -> list[Event | Verdic
         if token is None:
             events.append(Event(key, ids, row))
             continue
-        predicted = token.labels
-        if len(predicted) and not 0 <= predicted[0] <= predicted[-1] < served.labels.n_names:
+        if not _is_of(token, served):
             fault = "expected a prediction of this version, found labels that it does not have"
             events.append(Verdict(feedback.event_id, "rejected", "prediction-forged", fault))
             continue
-        events.append(Event(key, ids, None, predicted, token.epoch))
+        events.append(Event(key, ids, None, token.labels, token.epoch))
     return events
 
 
@@ -90,8 +138,16 @@ def refused(event_id: str | None, error: BadInput) -> Verdict:
 
 def verdict_line(verdict: Verdict, more: Mapping[str, int]) -> dict[str, Any]:
     """Return what an answer says of an event."""
+    if verdict.reason is None:
+        return {"event_id": verdict.event_id, "result": verdict.result}
     said = {name: value for name, value in verdict._asdict().items() if value is not None}
-    return {**said, **more} if verdict.reason else said
+    return {**said, **more}
+
+
+def _is_of(token: Token, served: Served) -> bool:
+    """Return whether the version has the labels that a prediction says it had."""
+    labels = token.labels
+    return not len(labels) or bool(0 <= labels[0] <= labels[-1] < served.labels.n_names)
 
 
 def _to_rows(
@@ -118,8 +174,8 @@ def _to_rows(
 
 
 def _row(rows: SparseRows, i: int) -> SparseRows:
-    first, last = rows.indptr[i], rows.indptr[i + 1]
-    indptr = np.array([0, last - first], np.int64)
+    first, last = rows.indptr.item(i), rows.indptr.item(i + 1)
+    indptr = np.array((0, last - first))
     return SparseRows(indptr, rows.indices[first:last], rows.values[first:last], rows.n_features)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -12,7 +13,16 @@ from starlette.responses import Response
 
 from model_store.errors import VersionNotFound
 from service.api.admission import JSON, NDJSON, check_media, read_body
-from service.api.events import Checked, Verdict, check_event, refused, to_events, verdict_line
+from service.api.events import (
+    Checked,
+    Verdict,
+    check_event,
+    limits_of,
+    read_plainly,
+    refused,
+    to_events,
+    verdict_line,
+)
 from service.api.learning import Learning
 from service.api.lines import Block
 from service.api.metrics import Metrics
@@ -24,15 +34,19 @@ from service.api.wire import dump_line, json_response
 from service.errors import BadInput, DatabaseUnavailable, LimitExceeded
 from service.settings import Limits
 from service.thresholds.counting import Event
+from service.thresholds.feedback import Outcome, Result
 
 BLOCK_EVENTS_MAX = 64
 """Events of a stream that are committed together."""
 
 SHORT_EVENTS = 4
-"""Events of a request that are read on the event loop; more go to a thread."""
+"""Events that are not plain are read on the event loop up to this number; more of them by a thread."""
 
 SHORT_BYTES = 1 << 14
-"""Bytes of a request's body that are read there."""
+"""Bytes of such events."""
+
+PLAIN_BYTES = 1 << 18
+"""Bytes of plain events that are read on the event loop, in a quarter of a millisecond."""
 
 
 class Done(NamedTuple):
@@ -50,6 +64,7 @@ class FeedbackRoutes:
         self._learning = learning
         self._metrics = metrics
         self._limits = limits
+        self._plain_limits = limits_of(limits)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="xylem-events")
         self._streams = Streams(limits)
 
@@ -82,8 +97,11 @@ class FeedbackRoutes:
 
     async def _answer_json(self, request: Request, served: Served) -> Response:
         body = await read_body(request, self._limits)
-        values = parse_feedback(body, self._limits)
-        done = await self._count(values, served, is_stream=False, is_long=len(body) > SHORT_BYTES)
+        parts = await self._read_plainly(body, served, are_lines=False)
+        if parts is None:
+            values = parse_feedback(body, self._limits)
+            parts = await self._read(values, served, is_long=len(body) > SHORT_BYTES)
+        done = await self._finish(self._submit(parts, may_wait=False), served)
         return json_response(
             {
                 "model": served.name,
@@ -95,66 +113,75 @@ class FeedbackRoutes:
 
     def _answer_stream(self, served: Served) -> Response:
         async def begin(block: Block) -> asyncio.Task[Answered]:
-            values = [_value(line, self._limits) for line in block.lines]
-            counting = await self._begin(values, served, is_stream=True, is_long=True)
-            return asyncio.create_task(_lines(block.first, counting))
+            submitted = self._submit(await self._read_lines(block, served), may_wait=True)
+            return asyncio.create_task(self._lines(block.first, submitted, served))
 
         headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
         return self._streams.answer(begin, lambda answered: None, BLOCK_EVENTS_MAX, headers)
 
-    async def _count(self, values: Sequence[Any], served: Served, *, is_stream: bool, is_long: bool) -> Done:
-        return await (await self._begin(values, served, is_stream=is_stream, is_long=is_long))
+    async def _read_lines(self, block: Block, served: Served) -> list[_Part]:
+        lines = [line for line in block.lines if line is not None]
+        if len(lines) == len(block.lines):
+            parts = await self._read_plainly(b"\n".join(lines), served, are_lines=True)
+            if parts is not None:
+                return parts
+        return await self._read([_value(line, self._limits) for line in block.lines], served, is_long=True)
 
-    async def _begin(
-        self, values: Sequence[Any], served: Served, *, is_stream: bool, is_long: bool
-    ) -> asyncio.Task[Done]:
-        """Read events and hand them to the writer; what returns is done once they are durable."""
+    async def _read_plainly(self, body: bytes, served: Served, *, are_lines: bool) -> list[_Part] | None:
+        """Read events if they are plain, and of the version that is `served`."""
+        read = functools.partial(
+            read_plainly, body, served, self._learning.tokens, self._plain_limits, are_lines=are_lines
+        )
+        is_short = len(body) <= PLAIN_BYTES
+        found = read() if is_short else await asyncio.get_running_loop().run_in_executor(self._threads, read)
+        return None if found is None else [_Part(served, range(len(found.ids)), found.ids, found.events)]
+
+    async def _read(self, values: Sequence[Any], served: Served, *, is_long: bool) -> list[_Part]:
+        """Read events of any kind, which may be of several versions."""
         if is_long or len(values) > SHORT_EVENTS:
             loop = asyncio.get_running_loop()
             checked = await loop.run_in_executor(self._threads, self._check, values, served)
-            parts = await self._by_version(checked, served)
-            events = await loop.run_in_executor(self._threads, _all_events, parts)
-        else:
-            parts = await self._by_version(self._check(values, served), served)
-            events = _all_events(parts)
-        verdicts: list[Verdict | None] = [None] * len(values)
-        waiting = []
-        for part, found in zip(parts, events, strict=True):
-            counted: list[tuple[int, Event]] = []
-            for (place, _), event in zip(part.places, found, strict=True):
+            groups = await self._by_version(checked, served)
+            return await loop.run_in_executor(self._threads, _to_parts, groups)
+        return _to_parts(await self._by_version(self._check(values, served), served))
+
+    def _submit(self, parts: Sequence[_Part], *, may_wait: bool) -> list[_Submitted]:
+        """Hand what can be counted to the writer. Raises Overloaded."""
+        submitted = []
+        for part in parts:
+            events = [event for event in part.events if isinstance(event, Event)]
+            future = None
+            if events and part.served is not None:
+                thresholds = part.served.thresholds
+                future = asyncio.wrap_future(
+                    self._learning.writer.submit(thresholds, events, may_wait=may_wait)
+                )
+            submitted.append(_Submitted(part, future))
+        return submitted
+
+    async def _finish(self, submitted: Sequence[_Submitted], served: Served) -> Done:
+        """Wait until the events are durable, and return the verdicts in their order."""
+        outcomes = iter(await asyncio.gather(*(future for _, future in submitted if future is not None)))
+        verdicts: dict[int, Verdict] = {}
+        for part, future in submitted:
+            results = iter(() if future is None else next(outcomes).results)
+            for place, event_id, event in zip(part.places, part.ids, part.events, strict=True):
                 if isinstance(event, Verdict):
                     verdicts[place] = event
                 else:
-                    counted.append((place, event))
-            if counted and part.served is not None:
-                submitted = self._learning.writer.submit(
-                    part.served.thresholds, [event for _, event in counted], may_wait=is_stream
-                )
-                waiting.append((counted, asyncio.wrap_future(submitted)))
-        ids = [value.get("event_id") if isinstance(value, dict) else None for value in values]
-        return asyncio.create_task(self._finish(ids, verdicts, waiting, served))
-
-    async def _finish(
-        self,
-        ids: Sequence[Any],
-        verdicts: list[Verdict | None],
-        waiting: Sequence[tuple[list[tuple[int, Event]], asyncio.Future[Any]]],
-        served: Served,
-    ) -> Done:
-        """Wait for the writer, and return the verdicts in the events' order."""
-        outcomes = await asyncio.gather(*(future for _, future in waiting))
-        for (counted, _), outcome in zip(waiting, outcomes, strict=True):
-            for (place, _), result in zip(counted, outcome.results, strict=True):
-                is_late = result == "late"
-                verdicts[place] = Verdict(
-                    ids[place],
-                    result,
-                    "thresholds-replaced" if is_late else None,
-                    "expected a prediction at thresholds since tuned or restored anew" if is_late else None,
-                )
-        done = [verdict for verdict in verdicts if verdict is not None]
+                    verdicts[place] = _verdict(event_id, next(results))
+        done = [verdicts[place] for place in range(len(verdicts))]
         self._metrics.record_events(served.name, [verdict.result for verdict in done])
         return Done(done, served.thresholds.epoch)
+
+    async def _lines(self, first: int, submitted: Sequence[_Submitted], served: Served) -> Answered:
+        """Return the lines that answer a block of a stream, once its events are durable."""
+        verdicts = (await self._finish(submitted, served)).verdicts
+        lines = b"".join(
+            dump_line(verdict_line(verdict, {"line": first + i})) for i, verdict in enumerate(verdicts)
+        )
+        n_bad = sum(verdict.result == "rejected" for verdict in verdicts)
+        return Answered(lines, len(verdicts) - n_bad, n_bad)
 
     def _check(self, values: Sequence[Any], served: Served) -> list[Checked | Verdict]:
         tokens = self._learning.tokens
@@ -165,57 +192,72 @@ class FeedbackRoutes:
             for value in values
         ]
 
-    async def _by_version(self, checked: Sequence[Checked | Verdict], served: Served) -> list[_Part]:
-        """Return the events by the version they belong to; a version that is gone has verdicts instead."""
+    async def _by_version(self, checked: Sequence[Checked | Verdict], served: Served) -> list[_Group]:
+        """Return the events by the version they belong to; None for a version that is gone."""
         groups: dict[int, list[tuple[int, Checked | Verdict]]] = {}
         for place, one in enumerate(checked):
             is_other = isinstance(one, Checked) and one.token is not None
             version = one.token.version if is_other else served.version  # type: ignore[union-attr]
             groups.setdefault(version, []).append((place, one))
-        parts = []
+        found = []
         for version, places in groups.items():
             if version == served.version:
-                parts.append(_Part(served, places))
+                found.append(_Group(served, places))
                 continue
             try:
-                parts.append(_Part(await self._live.find(served.name, str(version)), places))
+                found.append(_Group(await self._live.find(served.name, str(version)), places))
             except VersionNotFound as error:
-                gone = [(place, _late(one, str(error))) for place, one in places]
-                parts.append(_Part(None, gone))
-        return parts
+                found.append(_Group(None, [(place, _late(one, str(error))) for place, one in places]))
+        return found
 
 
-class _Part(NamedTuple):
+class _Group(NamedTuple):
     """The events of one version, with their places in the request; None: the version is gone."""
 
     served: Served | None
     places: Sequence[tuple[int, Checked | Verdict]]
 
 
-def _all_events(parts: Sequence[_Part]) -> list[list[Event | Verdict]]:
-    """Return for each part what is to be counted of its events."""
-    found = []
-    for served, places in parts:
+class _Part(NamedTuple):
+    """The events of one version that can be counted, or why not: their places in the request, and ids."""
+
+    served: Served | None
+    places: Sequence[int]
+    ids: Sequence[str | None]
+    events: Sequence[Event | Verdict]
+
+
+class _Submitted(NamedTuple):
+    """Events that the writer has, and what becomes of those that can be counted; None: none can."""
+
+    part: _Part
+    outcome: asyncio.Future[Outcome] | None
+
+
+def _to_parts(groups: Sequence[_Group]) -> list[_Part]:
+    """Return what is to be counted of each version's events."""
+    parts = []
+    for served, places in groups:
         checked = [one for _, one in places if isinstance(one, Checked)]
-        events = iter(to_events(checked, served) if served is not None else ())
-        found.append([next(events) if isinstance(one, Checked) else one for _, one in places])
-    return found
+        made = iter(to_events(checked, served) if served is not None else ())
+        events = [next(made) if isinstance(one, Checked) else one for _, one in places]
+        ids = [one.feedback.event_id if isinstance(one, Checked) else one.event_id for _, one in places]
+        parts.append(_Part(served, [place for place, _ in places], ids, events))
+    return parts
+
+
+def _verdict(event_id: str | None, result: Result) -> Verdict:
+    """Return the verdict on an event that the writer has dealt with."""
+    if result != "late":
+        return Verdict(event_id, result)
+    detail = "expected a prediction at thresholds since tuned or restored anew"
+    return Verdict(event_id, result, "thresholds-replaced", detail)
 
 
 def _late(one: Checked | Verdict, detail: str) -> Verdict:
     if isinstance(one, Verdict):
         return one
     return Verdict(one.feedback.event_id, "late", "version-gone", detail)
-
-
-async def _lines(first: int, counting: asyncio.Task[Done]) -> Answered:
-    """Return the lines that answer a block of a stream."""
-    done = await counting
-    lines = b"".join(
-        dump_line(verdict_line(verdict, {"line": first + i})) for i, verdict in enumerate(done.verdicts)
-    )
-    n_bad = sum(verdict.result == "rejected" for verdict in done.verdicts)
-    return Answered(lines, len(done.verdicts) - n_bad, n_bad)
 
 
 def _value(line: bytes | None, limits: Limits) -> Any:
@@ -230,4 +272,6 @@ def _value(line: bytes | None, limits: Limits) -> Any:
 
 
 def _is_json(request: Request) -> bool:
-    return request.headers["content-type"].partition(";")[0].strip().lower().encode() in JSON
+    """Return whether a request whose kind of body has been checked is not a stream."""
+    [media] = [value for name, value in request.scope["headers"] if name == b"content-type"][-1:]
+    return media.partition(b";")[0].strip().lower() in JSON

@@ -79,7 +79,7 @@ EVENTS = Table(
     "feedback_events",
     METADATA,
     Column("event_key", LargeBinary(16), primary_key=True),
-    Column("day", Integer, nullable=False, index=True),
+    Column("day", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
 

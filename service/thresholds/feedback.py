@@ -40,8 +40,11 @@ GROUP_EVENTS_MAX = 1024
 CHECKPOINT_EPOCHS = 4096
 """After so many epochs the state is kept whole, so that a replica that starts has a short log to apply."""
 
+FORGET_EVENTS = 512
+"""Events are looked at whether they are too old in portions of so many, not fewer than are added."""
+
 FORGET_SECONDS = 1.0
-"""Events too old to be remembered are forgotten this often, some at a time."""
+"""Where few events come, a portion is looked at this often."""
 
 
 class Outcome(NamedTuple):
@@ -88,6 +91,8 @@ class FeedbackWriter:
         self._n_waiting = 0
         self._checkpoints: dict[tuple[str, int], int] = {}
         self._forget_at = 0.0
+        self._n_added = 0
+        self._forgotten_to = b""
         self._thread: threading.Thread | None = None
 
     def submit(self, live: LiveThresholds, events: Sequence[Event], *, may_wait: bool) -> Future[Outcome]:
@@ -176,18 +181,27 @@ class FeedbackWriter:
             raise
         counting.keep()
         live.epoch = counting.head.epoch
+        self._n_added += results.count("applied")
         return results, live.epoch
 
     def _keep_house(self, live: LiveThresholds) -> None:
         """Keep a checkpoint and forget old events now and then; a failure waits for the next time."""
         try:
             self._checkpoint(live)
-            if time.monotonic() >= self._forget_at:
-                self._forget_at = time.monotonic() + FORGET_SECONDS
-                with self._database.write() as connection:
-                    forget_events(connection, int(time.time() // 86_400) - self._days_max)
+            self._forget()
         except DatabaseUnavailable as error:
             log(logging.ERROR, "checkpoint_failed", detail=str(error))
+
+    def _forget(self) -> None:
+        """Forget what is too old among the next events in turn, twice as many as were added since."""
+        if self._n_added < FORGET_EVENTS and time.monotonic() < self._forget_at:
+            return
+        n_most = max(FORGET_EVENTS, 2 * self._n_added)
+        oldest = int(time.time() // 86_400) - self._days_max
+        with self._database.write() as connection:
+            _, self._forgotten_to = forget_events(connection, oldest, self._forgotten_to, n_most)
+        self._n_added = 0
+        self._forget_at = time.monotonic() + FORGET_SECONDS
 
     def _checkpoint(self, live: LiveThresholds) -> None:
         key = live.model, live.version
