@@ -20,7 +20,7 @@ from service.app import create_app
 from service.settings import Settings, read_settings
 from tests.served_models import publish_all
 
-READY_SECONDS = 110.0
+READY_SECONDS = 240.0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

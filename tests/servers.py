@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
-START_SECONDS = 110.0
-STOP_SECONDS = 20.0
+START_SECONDS = 240.0
+STOP_SECONDS = 60.0
 
 _RUN = (
     "import sys; from pathlib import Path;"
@@ -80,7 +80,7 @@ class ServerProcess:
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
         """The status and the JSON (else the bytes) of an answer, on a new connection."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=STOP_SECONDS)
         try:
             data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
             headers = {"content-type": "application/json", **headers}
@@ -92,7 +92,7 @@ class ServerProcess:
         finally:
             connection.close()
 
-    def raw(self, data: bytes, seconds: float = 10.0) -> bytes:
+    def raw(self, data: bytes, seconds: float = STOP_SECONDS) -> bytes:
         """Everything that comes back for these bytes until the server closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=seconds) as connection:
             connection.sendall(data)

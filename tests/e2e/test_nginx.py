@@ -79,7 +79,7 @@ class Replica:
 
     def is_ready(self) -> bool:
         assert self._process.poll() is None
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request("GET", "/readyz")
             return connection.getresponse().status == 200
@@ -91,11 +91,11 @@ class Replica:
     def stop(self, how: signal.Signals) -> int:
         if self._process.poll() is None:
             self._process.send_signal(how)
-        return self._process.wait(30)
+        return self._process.wait(60)
 
     def answered(self) -> int:
         """How many predict requests it has answered with 200."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
         connection.close()

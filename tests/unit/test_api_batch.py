@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import serving, settings_of
+from tests.conftest import READY_SECONDS, serving, settings_of
 
 Run = Callable[..., Any]
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -187,7 +187,7 @@ def streamed(store: Path, chunks: Callable[[list[bytes]], Any], **limits: Any) -
             "root_path": "",
         }
         async with serving(settings_of(store, **limits)) as (app, _):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(READY_SECONDS):
                 await app(scope, receive, send)
             assert threads_are_idle(app)
         return sent, ended
@@ -228,7 +228,7 @@ def test_a_client_that_leaves_stops_the_work(shared_store: Path) -> None:
 def test_a_stalled_body_is_answered_and_cut(shared_store: Path) -> None:
     async def chunks(sent: list[bytes]) -> Any:
         yield request(GOOD + b"\n" + GOOD)
-        await asyncio.sleep(10)
+        await asyncio.sleep(3600)
 
     sent, ended = streamed(shared_store, chunks, body_seconds_max=0.2)
     lines = [json.loads(line) for line in b"".join(sent).splitlines()]
@@ -241,16 +241,17 @@ def test_a_stalled_body_is_answered_and_cut(shared_store: Path) -> None:
 @pytest.mark.parametrize(("most", "codes"), [(2, [200, 200]), (1, [200, 503])])
 def test_batches_at_the_limit_and_one_more(in_process: Run, most: int, codes: list[int]) -> None:
     async def call(client: httpx.AsyncClient) -> list[int]:
-        gate = asyncio.Event()
+        begun, gate = asyncio.Event(), asyncio.Event()
 
         async def held() -> Any:
             yield GOOD + b"\n"
+            begun.set()
             await gate.wait()
 
         first = asyncio.create_task(batch(held())(client))
-        await asyncio.sleep(0.1)
+        await begun.wait()
         second = asyncio.create_task(batch(GOOD)(client))
-        await asyncio.wait([second], timeout=5)
+        await asyncio.wait([second], timeout=60)
         gate.set()
         return [(await task).status_code for task in (first, second)]
 

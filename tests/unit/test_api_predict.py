@@ -380,18 +380,23 @@ def test_a_body_that_stalls(in_process: Run) -> None:
 def test_requests_in_flight_at_the_limit_and_one_more(in_process: Run, most: int, refused: int) -> None:
     async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
         gate = asyncio.Event()
+        seen = 0
 
         async def chunks() -> Any:
+            nonlocal seen
+            seen += 1
             await gate.wait()
             yield json.dumps({"instances": [RAW]}).encode()
 
         async def ask() -> httpx.Response:
+            nonlocal seen
             response = await client.post("/v1/models/raw/predict", content=chunks(), headers=JSON)
-            gate.set()
+            seen += response.status_code != 200
             return response
 
         tasks = [asyncio.create_task(ask()) for _ in range(3)]
-        await asyncio.sleep(0.1)
+        while seen < len(tasks):  # each is held or refused
+            await asyncio.sleep(0.001)
         alive = await client.get("/livez")
         gate.set()
         return [alive, *await asyncio.gather(*tasks)]

@@ -203,7 +203,7 @@ def test_the_database_goes_and_comes_back(own_store: Store, tmp_path: Path) -> N
         assert "xylem-thresholds" not in before.headers
         connection = sqlite3.connect(directory / "xylem.db", isolation_level=None)
         connection.execute("ALTER TABLE threshold_versions RENAME TO elsewhere")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 now = await client.post(
                     "/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"}
@@ -230,7 +230,7 @@ def test_replicas_follow_each_other(own_store: Store) -> None:
         async with serving(settings) as (_, one), serving(settings) as (_, other):
             await send(one, *(event(f"e{i}", [f"label::{i}"]) for i in range(5)))
             shown = (await one.get("/v1/models/raw/thresholds")).json()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while (await other.get("/v1/models/raw/thresholds")).status_code == 409:
                     await asyncio.sleep(0.01)
                 while (await other.get("/v1/models/raw/thresholds")).json()["threshold_epoch"] != 2:
