@@ -175,4 +175,4 @@ def test_an_idle_connection_is_closed_in_time(connect: Connect) -> None:
         time.sleep(0.1)
     started = time.monotonic()
     assert connection.is_closed()
-    assert 0.7 < time.monotonic() - started
+    assert time.monotonic() - started > 0.7

@@ -342,7 +342,7 @@ def test_trailers_are_taken_and_forgotten(server: ServerProcess) -> None:
 def test_a_head_that_does_not_come_is_given_up(server: ServerProcess, data: bytes) -> None:
     started = time.monotonic()
     assert server.raw(data) == b""
-    assert 0.5 < time.monotonic() - started
+    assert time.monotonic() - started > 0.5
 
 
 def test_a_body_that_does_not_come_is_given_up(server: ServerProcess) -> None:
