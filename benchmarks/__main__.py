@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks import (
+    cold,
     feedback,
     growth,
     http,
@@ -28,6 +29,7 @@ TABLES = {
     "training": training.run,
     "quality": quality.run,
     "latency": latency.run,
+    "cold": cold.run,
     "threads": threads.run,
     "feedback": feedback.run,
     "http": http.run,
@@ -38,7 +40,7 @@ TABLES = {
     "start": server.start,
     "memory": server.memory,
 }
-WITH_PEERS = {"training", "quality", "latency", "threads"}
+WITH_PEERS = {"training", "quality", "latency", "cold", "threads"}
 WITHOUT_DATA = {"growth", "lomtree"}
 
 

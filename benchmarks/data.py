@@ -93,16 +93,15 @@ def _write_split(directory: Path, split: int, source: Path) -> None:
 
 
 def _read(directory: Path) -> tuple[Dataset, SparseRows, Dataset, SparseRows]:
-    train_file, test_file = find(directory, "train"), find(directory, "test")
-    train = read_dataset(train_file)
-    if train.rows is not None:
-        names = build_names(map(str, range(train.labels.n_labels)))
-        test = read_dataset(test_file, labels=names, n_features=train.rows.n_features)
-        assert test.rows is not None
-        return train, train.rows, test, test.rows
-    assert train.label_names is not None
+    """Return both parts, and their rows as a model gets them by default: ids too are scaled to length 1."""
+    train = read_dataset(find(directory, "train"))
     featurizer, train_rows = fit_featurizer(train, parse_features(default_kind(train), {}))
-    test = read_dataset(test_file, labels=build_names(train.label_names))
+    names = train.label_names or map(str, range(train.labels.n_labels))
+    test = read_dataset(
+        find(directory, "test"),
+        labels=build_names(names),
+        n_features=train.rows.n_features if train.rows is not None else None,
+    )
     return train, train_rows, test, featurizer.transform_dataset(test)
 
 

@@ -34,8 +34,8 @@ def run(settings: Settings) -> None:
         for name, figures in runs.items():
             cells = [spread([f[key] for f in figures], 0) if key in figures[0] else "" for key in _FIGURES]
             ratios = [_ratio(figures, ours, key) for key in _RATIOS]
-            rows.append((name, *cells, *ratios, spread([f["load_seconds"] * 1000 for f in figures], 0)))
-        columns = ("", *_FIGURES.values(), *_RATIOS.values(), "load, ms")
+            rows.append((name, *cells, *ratios))
+        columns = ("", *_FIGURES.values(), *_RATIOS.values())
         show(settings, f"{data.name}: prediction, one thread, top 10, beam 10", columns, rows)
 
 

@@ -1,22 +1,26 @@
 """Xylem itself, run as the peers are: in a fresh process, one JSON line a figure.
 
-python -m benchmarks.ours train WORK --threads N --trees T
-python -m benchmarks.ours predict WORK --trees T --top-r 10 --beam-width 10
-python -m benchmarks.ours threads WORK --trees T --threads N
+python -m benchmarks.ours train|predict|first|threads WORK --trees T [--threads N] [--beam-width 10]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import scipy.sparse as sp
 
+from benchmarks.peers.figures import (
+    Memory,
+    arguments,
+    loaded,
+    say,
+    say_batch,
+    say_calls,
+    say_threads,
+)
 from model_store.ensemble import LINK_CODES
 from model_store.store import Store
 from model_store.version import Model
@@ -28,10 +32,6 @@ from service.kernels.lending import lend
 from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
 from service.rows import SparseRows
 from service.workflows import TrainRequest, train_and_publish
-
-
-def say(trees: int, figure: str, value: float) -> None:
-    print(json.dumps({"peer": f"xylem-{trees}", "figure": figure, "value": value}), flush=True)
 
 
 def store_of(work: Path, trees: int) -> Path:
@@ -47,36 +47,31 @@ def train(work: Path, trees: int, threads: int, parameters: list[str]) -> None:
         threads=threads,
     )
     report = train_and_publish(Store(store_of(work, trees)), "model", request)
-    say(trees, "train_seconds", report.train_seconds)
-    say(trees, "peak_memory_bytes", report.peak_memory_bytes)
-    say(trees, "model_bytes", report.model_bytes)
+    say("train_seconds", report.train_seconds)
+    say("peak_memory_bytes", report.peak_memory_bytes)
+    say("model_bytes", report.model_bytes)
+
+
+def load(work: Path, trees: int) -> tuple[Model, Predictor]:
+    model = Store(store_of(work, trees)).open("model")
+    return model, Predictor(model)
+
+
+def test_rows(work: Path) -> SparseRows:
+    return rows_of(sp.load_npz(work / "test.rows.npz").tocsr())
 
 
 def predict(work: Path, trees: int, options: PredictOptions, repeats: int, calls: int) -> None:
-    matrix = sp.load_npz(work / "test.rows.npz").tocsr()
-    matrix.sort_indices()
-    start = time.perf_counter()
-    model = Store(store_of(work, trees)).open("model")
-    predictor = Predictor(model)
-    say(trees, "load_seconds", time.perf_counter() - start)
+    rows, memory = test_rows(work), Memory()
+    model, predictor = loaded(lambda: load(work, trees))
     predictor.warm_up()
-    rows = rows_of(matrix)
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        found = predictor.predict_batch(rows, options, 1)
-        seconds.append(time.perf_counter() - start)
-    say(trees, "batch_us_per_row", median(seconds) / rows.n_rows * 1e6)
+    say_batch(lambda: predictor.predict_batch(rows, options, 1), rows.n_rows, repeats)
     single = [one_row(rows, i % rows.n_rows) for i in range(calls)]
-    ways = {"one_call": lambda row: predictor.predict(row, options), "one_call_below": below(model, options)}
-    for way, call in ways.items():
-        seconds = []
-        for row in single:
-            start = time.perf_counter()
-            call(row)
-            seconds.append(time.perf_counter() - start)
-        say(trees, f"{way}_us_p50", float(np.quantile(seconds, 0.5)) * 1e6)
-        say(trees, f"{way}_us_p99", float(np.quantile(seconds, 0.99)) * 1e6)
+    say_calls("one_call", [partial(predictor.predict, row, options) for row in single])
+    alone = below(model, options)
+    say_calls("one_call_below", [partial(alone, row) for row in single])
+    memory.say()
+    found = predictor.predict_batch(rows, options, 1)
     shape = (rows.n_rows, predictor.n_labels)
     sp.save_npz(
         work / f"xylem-{trees}.found.npz", sp.csr_matrix((found.scores, found.labels, found.ptr), shape)
@@ -103,23 +98,12 @@ def below(model: Model, options: PredictOptions) -> Callable[[SparseRows], None]
 
 
 def threads(work: Path, trees: int, options: PredictOptions, threads_max: int, repeats: int) -> None:
-    """Say the rows a second of a batch on 1 to threads_max threads, taking turns."""
-    matrix = sp.load_npz(work / "test.rows.npz").tocsr()
-    matrix.sort_indices()
-    rows = rows_of(matrix)
-    predictor = Predictor(Store(store_of(work, trees)).open("model"))
-    seconds: dict[int, list[float]] = {n: [] for n in range(1, threads_max + 1)}
-    for repeat in range(repeats + 1):
-        for n, found in seconds.items():
-            start = time.perf_counter()
-            predictor.predict_batch(rows, options, n)
-            if repeat:
-                found.append(time.perf_counter() - start)
-    for n, found in seconds.items():
-        say(trees, f"rows_per_second_{n}", rows.n_rows / median(found))
+    rows, (_, predictor) = test_rows(work), load(work, trees)
+    say_threads(lambda n: predictor.predict_batch(rows, options, n), rows.n_rows, threads_max, repeats)
 
 
 def rows_of(matrix: sp.csr_matrix) -> SparseRows:
+    matrix.sort_indices()
     return SparseRows(
         matrix.indptr.astype(np.int64),
         matrix.indices.astype(np.int32),
@@ -135,25 +119,20 @@ def one_row(rows: SparseRows, i: int) -> SparseRows:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["train", "predict", "threads"])
-    parser.add_argument("work", type=Path)
+    parser = arguments(__doc__, ["train", "predict", "first", "threads"])
     parser.add_argument("--trees", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--top-r", type=int, default=10)
-    parser.add_argument("--beam-width", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("-p", dest="parameters", action="append", default=[])
     given = parser.parse_args()
-    if given.command == "train":
-        train(given.work, given.trees, given.threads, given.parameters)
-        return
+    work, trees = given.work, given.trees
     options = PredictOptions(top_r=given.top_r, beam_width=given.beam_width)
-    if given.command == "threads":
-        threads(given.work, given.trees, options, given.threads, given.repeats)
+    if given.command == "train":
+        train(work, trees, given.threads, given.parameters)
+    elif given.command == "threads":
+        threads(work, trees, options, given.threads, given.repeats)
+    elif given.command == "first":
+        load(work, trees)[1].predict(one_row(test_rows(work), 0), options)
     else:
-        predict(given.work, given.trees, options, given.repeats, given.calls)
+        predict(work, trees, options, given.repeats, given.calls)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,20 @@ class System:
     found: str
 
     def run(self, what: str, work: Path, *options: str) -> Figures:
-        """Run `train` or `predict` on the rows in `work`, and return the figures that it printed."""
+        """Run `train`, `predict`, `first` or `threads` on the rows in `work`, and return its figures.
+
+        Of a figure that it prints several times, for variants of itself, the least counts.
+        """
         command = [*self.command(), what, str(work), *self.options, *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"{self.name}: {' '.join(command)} failed:\n{done.stderr[-2000:]}")
-        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"peer"')]
-        return {line["figure"]: line["value"] for line in lines}
+        figures: Figures = {}
+        for line in done.stdout.splitlines():
+            if line.startswith('{"figure"'):
+                said = json.loads(line)
+                figures[said["figure"]] = min(said["value"], figures.get(said["figure"], said["value"]))
+        return figures
 
 
 def _ours() -> list[str]:

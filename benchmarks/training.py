@@ -150,7 +150,7 @@ def main() -> None:
     given = parser.parse_args()
     command = shlex.join(["python", "-m", "benchmarks.training", *sys.argv[1:]])
     data = [prepare(directory, given.out) for directory in given.data]
-    settings = Settings(data, given.threads, given.seeds, (), command)
+    settings = Settings(data, given.out, given.threads, given.seeds, (), (), "float32", (), command)
     for one in data:
         parts = split(one, given.held_out, given.sample)
         measure(parts, given.trainer, ["max_epochs=1"], 0, 1)  # compiles

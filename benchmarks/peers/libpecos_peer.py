@@ -1,36 +1,26 @@
 """libpecos's XLinearModel with its defaults. Runs in the peer's environment; one JSON line a figure.
 
-python libpecos_peer.py train WORK --threads N
-python libpecos_peer.py predict WORK --top-r 10 --beam-width 10
-python libpecos_peer.py threads WORK --threads N
+python libpecos_peer.py train|predict|first|threads WORK [--threads N] [--top-r 10] [--beam-width 10]
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import resource
 import time
 from collections.abc import Callable
 from ctypes import byref
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import scipy.sparse as sp
+from figures import Memory, arguments, loaded, say_batch, say_calls, say_threads, say_training
 from pecos.core import ScipyCompressedSparseAllocator, ScipyCsrF32, clib
 from pecos.utils import smat_util
 from pecos.xmc import Indexer, LabelEmbeddingFactory
 from pecos.xmc.xlinear.model import XLinearModel
 
-
-def say(figure: str, value: float) -> None:
-    print(json.dumps({"peer": "libpecos", "figure": figure, "value": value}), flush=True)
-
-
-def directory_bytes(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+VARIANTS = ("BINARY_SEARCH_CHUNKED", "HASH_CHUNKED")
+"""The layouts of its weights; of each figure the faster one counts, and the last is the faster one mostly."""
 
 
 def train(work: Path, threads: int) -> None:
@@ -40,28 +30,17 @@ def train(work: Path, threads: int) -> None:
     embedding = LabelEmbeddingFactory.create(labels, rows, method="pifa")
     chain = Indexer.gen(embedding, indexer_type="hierarchicalkmeans", threads=threads)
     model = XLinearModel.train(rows, labels, C=chain, threads=threads)
-    say("train_seconds", time.perf_counter() - start)
-    say("peak_memory_bytes", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-    model.save(str(work / "libpecos"))
-    say("model_bytes", directory_bytes(work / "libpecos"))
-
-
-VARIANTS = ("HASH_CHUNKED", "BINARY_SEARCH_CHUNKED")
-"""The layouts of its weights; of each figure the faster one counts."""
+    say_training(start, work / "libpecos", lambda: model.save(str(work / "libpecos")))
 
 
 def load(work: Path, variant: str) -> XLinearModel:
     return XLinearModel.load(str(work / "libpecos"), is_predict_only=True, weight_matrix_type=variant)
 
 
-def timed(calls: list) -> list[float]:
-    """Return the seconds that each call took."""
-    seconds = []
-    for call in calls:
-        start = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - start)
-    return seconds
+def test_rows(work: Path) -> sp.csr_matrix:
+    rows = smat_util.load_matrix(str(work / "test.rows.npz")).astype(np.float32)
+    rows.sort_indices()
+    return rows
 
 
 def c_call(model: XLinearModel, row: sp.csr_matrix, top_r: int, beam_width: int) -> Callable[[], None]:
@@ -74,62 +53,40 @@ def c_call(model: XLinearModel, row: sp.csr_matrix, top_r: int, beam_width: int)
 
 
 def predict(work: Path, top_r: int, beam_width: int, repeats: int, calls: int) -> None:
-    rows = smat_util.load_matrix(str(work / "test.rows.npz")).astype(np.float32)
-    rows.sort_indices()
+    rows = test_rows(work)
     options = {"only_topk": top_r, "beam_size": beam_width, "threads": 1}
     single = [rows[i % rows.shape[0]] for i in range(calls)]
-    figures: dict[str, list[float]] = {}
     for variant in VARIANTS:
-        start = time.perf_counter()
-        model = load(work, variant)
-        figures.setdefault("load_seconds", []).append(time.perf_counter() - start)
-        batch = timed([partial(model.predict, rows, **options)] * repeats)
-        figures.setdefault("batch_us_per_row", []).append(median(batch) / rows.shape[0] * 1e6)
-        ways = {
-            "one_call": [partial(model.predict, row, **options) for row in single],
-            "one_call_below": [c_call(model, row, top_r, beam_width) for row in single],
-        }
-        for way, made in ways.items():
-            seconds = timed(made)
-            for name, quantile in (("p50", 0.5), ("p99", 0.99)):
-                figures.setdefault(f"{way}_us_{name}", []).append(float(np.quantile(seconds, quantile)) * 1e6)
-    for figure, values in figures.items():
-        say(figure, min(values))
+        memory = Memory()
+        model = loaded(partial(load, work, variant))
+        say_batch(partial(model.predict, rows, **options), rows.shape[0], repeats)
+        say_calls("one_call", [partial(model.predict, row, **options) for row in single])
+        say_calls("one_call_below", [c_call(model, row, top_r, beam_width) for row in single])
+        memory.say()
     sp.save_npz(work / "libpecos.found.npz", model.predict(rows, **options).tocsr())
 
 
 def threads(work: Path, top_r: int, beam_width: int, threads_max: int, repeats: int) -> None:
-    """Say the rows a second of a batch on 1 to threads_max threads, taking turns."""
-    rows = smat_util.load_matrix(str(work / "test.rows.npz")).astype(np.float32)
-    rows.sort_indices()
-    model = load(work, VARIANTS[0])
-    seconds: dict[int, list[float]] = {n: [] for n in range(1, threads_max + 1)}
-    for repeat in range(repeats + 1):
-        for n, found in seconds.items():
-            start = time.perf_counter()
-            model.predict(rows, only_topk=top_r, beam_size=beam_width, threads=n)
-            if repeat:
-                found.append(time.perf_counter() - start)
-    for n, found in seconds.items():
-        say(f"rows_per_second_{n}", rows.shape[0] / median(found))
+    rows, model = test_rows(work), load(work, VARIANTS[-1])
+
+    def predict(n: int) -> None:
+        model.predict(rows, only_topk=top_r, beam_size=beam_width, threads=n)
+
+    say_threads(predict, rows.shape[0], threads_max, repeats)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("command", choices=["train", "predict", "threads"])
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--top-r", type=int, default=10)
-    parser.add_argument("--beam-width", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--calls", type=int, default=2000)
-    given = parser.parse_args()
+    given = arguments(__doc__, ["train", "predict", "first", "threads"]).parse_args()
+    work, top_r, beam_width = given.work, given.top_r, given.beam_width
     if given.command == "train":
-        train(given.work, given.threads)
+        train(work, given.threads)
     elif given.command == "threads":
-        threads(given.work, given.top_r, given.beam_width, given.threads, given.repeats)
+        threads(work, top_r, beam_width, given.threads, given.repeats)
+    elif given.command == "first":
+        row = test_rows(work)[0]
+        load(work, VARIANTS[-1]).predict(row, only_topk=top_r, beam_size=beam_width, threads=1)
     else:
-        predict(given.work, given.top_r, given.beam_width, given.repeats, given.calls)
+        predict(work, top_r, beam_width, given.repeats, given.calls)
 
 
 if __name__ == "__main__":

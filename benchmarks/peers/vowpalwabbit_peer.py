@@ -11,11 +11,11 @@ untimed run makes.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 
 import vowpalwabbit
+from figures import say
 
 
 def run(options: str) -> float:
@@ -41,9 +41,9 @@ def main() -> None:
         answer = f"-t -i {work / 'vw.model'} -p {work / 'vw.found'}"
         options = f"-d {work / 'test.vw'} --cache_file {work / 'test.cache'} {answer}"
     run(f"{options} -k")
-    figure = {"peer": "vowpalwabbit", "figure": f"{given.command}_seconds", "value": run(options)}
-    # the library writes to standard output, not always whole lines
-    print("\n" + json.dumps(figure), flush=True)
+    seconds = run(options)
+    print()  # the library writes to standard output, not always whole lines
+    say(f"{given.command}_seconds", seconds)
 
 
 if __name__ == "__main__":
