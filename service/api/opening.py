@@ -15,6 +15,7 @@ from service.api.weights import LabelWeights
 from service.errors import BadInstance
 from service.features import feature_names, load_featurizer
 from service.features.plain_body import PlainBodies
+from service.features.plain_events import EventLimits, read_plain_events
 from service.features.plain_lines import read_plain_lines
 from service.inference.predictors import make_predictor
 
@@ -45,10 +46,11 @@ def serve_model(model: Model, learning: Learning | None = None) -> Served:
 def _warm_up(served: Served) -> None:
     """Answer one instance of each kind that the model takes: plain, with lists of labels, explained.
 
-    Lines of a batch are read by a kernel of their own, and plain bodies are.
+    Lines of a batch are read by a kernel of their own, and so are plain bodies and plain events.
     """
     read_plain_lines([b"{}"], 1)
     PlainBodies(1, 1, 1, 1).read(b"{}", 0, served.featurizer)
+    read_plain_events(b"{}", served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
     label = name_of(served.labels, 0)
     ways = (
         Options(),

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.timeout(300)
 
 _PROBE = """
-import asyncio, json, sys
+import asyncio, json, sys, tempfile
 from pathlib import Path
 from numba.core import event
 from tests.conftest import serving, settings_of
@@ -39,7 +39,8 @@ class Recorder(event.Listener):
 
 async def main():
     recorder = Recorder()
-    async with serving(settings_of(Path(sys.argv[1]))) as (_, client):
+    url = f"sqlite:///{tempfile.mkdtemp()}/xylem.db"
+    async with serving(settings_of(Path(sys.argv[1]), database_url=url)) as (_, client):
         for kind in ("numba:compile", "numba:compiler_lock"):
             event.register(kind, recorder)
         n = 0
@@ -62,6 +63,16 @@ async def main():
                 response = await client.post(path, content=lines, headers=headers)
                 assert response.status_code == 200 and "error" not in response.text, response.text
                 n += 1
+            for instance in instances:  # feedback: one event, plain or not, a block, and lines
+                said = {"instance": instance, "labels": ["label::1"]}
+                events = [{"event_id": f"{n}-{i}", **said} for i in range(80)]
+                lines = "".join(json.dumps(one) + "\\n" for one in events)
+                bodies = [json.dumps(events[0]), json.dumps({"events": events}), lines]
+                for body, kind in zip(bodies, ("json", "json", "x-ndjson")):
+                    path, headers = f"/v1/models/{model}/feedback", {"content-type": f"application/{kind}"}
+                    response = await client.post(path, content=body, headers=headers)
+                    assert response.status_code == 200 and "rejected" not in response.text, response.text
+                    n += 1
         print(json.dumps({"requests": n, "compilations": recorder.seen}))
 
 asyncio.run(main())

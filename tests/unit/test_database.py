@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import random
 import threading
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 
 from service.db.engine import Database
 from service.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
-from service.thresholds.state import all_heads, shared_secret
+from service.thresholds.feedback import FORGET_EVENTS
+from service.thresholds.state import add_events, all_heads, forget_events, shared_secret
 from tests.databases import database_url, postgresql  # noqa: F401
+from tests.feedback_helpers import Replica, token_event
 
 
 def test_several_begin_at_once(database_url: str) -> None:  # noqa: F811
@@ -40,6 +44,60 @@ def test_several_begin_at_once(database_url: str) -> None:  # noqa: F811
         assert connection.execute(text("SELECT count(*) FROM schema_version")).scalar_one() == 1
     for database in databases:
         database.close()
+
+
+def test_a_database_of_the_second_schema_is_brought_up_to_date(database_url: str) -> None:  # noqa: F811
+    database = Database(database_url)
+    key = os.urandom(16)
+    with database.write() as connection:
+        add_events(connection, [key], 7)
+        connection.execute(text("CREATE INDEX ix_feedback_events_day ON feedback_events (day)"))
+        connection.execute(text("UPDATE schema_version SET number = 2"))
+    database.close()
+    newer = Database(database_url)
+    with newer.write() as connection:
+        assert inspect(connection).get_indexes("feedback_events") == []
+        assert add_events(connection, [key], 8) == set()
+    newer.close()
+
+
+def test_events_are_remembered_once(database_url: str) -> None:  # noqa: F811
+    database = Database(database_url)
+    rng = random.Random(3)
+    pool = [rng.randbytes(16) for _ in range(200)]
+    known: set[bytes] = set()
+    for _ in range(30):
+        some = rng.sample(pool, rng.randint(0, 12))
+        with database.write() as connection:
+            assert add_events(connection, some, 7) == set(some) - known
+        known |= set(some)
+    with pytest.raises(ZeroDivisionError), database.write() as connection:
+        assert add_events(connection, pool, 7) == set(pool) - known
+        _ = 1 // 0
+    with database.write() as connection:
+        assert add_events(connection, pool, 7) == set(pool) - known
+        assert add_events(connection, pool, 7) == set()
+    database.close()
+
+
+def test_old_events_are_forgotten_in_turn(database_url: str) -> None:  # noqa: F811
+    database = Database(database_url)
+    days = {os.urandom(16): day for day in (1, 2, 3, 4) for _ in range(50)}
+    with database.write() as connection:
+        for day in (1, 2, 3, 4):
+            add_events(connection, [key for key, of in days.items() if of == day], day)
+    after, counts = b"", []
+    while not counts or after:
+        with database.write() as connection:
+            n, after = forget_events(connection, 3, after, 30)
+        counts.append(n)
+    assert len(counts) == 7
+    assert max(counts) <= 30
+    assert sum(counts) == 100
+    with database.write() as connection:
+        assert add_events(connection, list(days), 9) == {key for key, day in days.items() if day < 3}
+        assert forget_events(connection, 3, b"", 1000) == (0, b"")
+    database.close()
 
 
 def test_a_newer_schema_is_refused(database_url: str) -> None:  # noqa: F811
@@ -75,3 +133,19 @@ def test_a_server_that_is_not_there() -> None:
         pass
     assert "very-secret" not in str(caught.value)
     database.close()
+
+
+def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None:  # noqa: F811
+    replica = Replica(database_url)
+    n_old = 3 * FORGET_EVENTS
+    with replica.database.write() as connection:
+        add_events(connection, [os.urandom(16) for _ in range(n_old)], 1)
+    for block in range(12):
+        events = [token_event(f"{block}-{i}", [1], []) for i in range(FORGET_EVENTS // 2)]
+        assert set(replica.send(*events).results) == {"applied"}
+    replica.close()  # when its house is kept
+    with replica.database.read() as connection:
+        days = connection.execute(text("SELECT day FROM feedback_events")).scalars().all()
+    assert len(days) == 12 * FORGET_EVENTS // 2
+    assert 1 not in days
+    replica.database.close()
