@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
-from service.kernels.lomtree_tables import Pool, find, insert, make_pool, release
+from service.kernels.lomtree_tables import Pool, fetch, find, insert, make_pool, release
 
 Integer = int | np.int64
 
@@ -392,6 +392,8 @@ def _score(
 ) -> Any:
     """Return h(x) of a node."""
     score = np.float64(tree.bias[node, WEIGHT])
+    for e in range(first, last):
+        fetch(tree.weights, node, np.int64(features[e]))
     for e in range(first, last):
         slot = find(tree.weights, node, np.int64(features[e]))
         if slot >= 0:

@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
+from service.kernels.simd import prefetch
 
 Integer = int | np.int64
 
@@ -77,6 +78,16 @@ def _place(key: Integer, bits: Integer) -> Any:
     """Return where in a block of 2^bits slots the search for a key begins (multiplicative hashing)."""
     mixed = (np.uint64(key) * np.uint64(0x9E3779B1)) & np.uint64(0xFFFFFFFF)
     return np.int64(mixed >> np.uint64(32 - bits))
+
+
+@inlined
+def fetch(pool: Pool, table: Integer, key: Integer) -> None:
+    """Ask for the cache lines at which the search for a key begins, before many of them are searched for."""
+    bits = np.int64(pool.bits[table])
+    if bits >= 0:
+        at = pool.start[table] + _place(key, bits)
+        prefetch(pool.key, at)
+        prefetch(pool.value, at * pool.value.shape[1])
 
 
 @inlined
