@@ -15,6 +15,8 @@ from model_store.weights import store_weights
 DENSE_SHARE = 6
 """A row is dense when one in this many of its (padded) children has a weight."""
 
+_RIGHT, _UNORDERED, _NO_CHILD, _NOT_FINITE = range(4)
+
 
 def padded(n_children: int) -> int:
     """Return the width of a dense row: the children, padded to a power of two or else to LANES."""
@@ -48,9 +50,9 @@ def build_ensemble(
     is_inner = n_children > 0
     node_chunk = np.where(is_inner, np.cumsum(is_inner) - 1, -1).astype(np.int32)
     bias = np.zeros(n_nodes, np.float32)
-    for node, chunk in enumerate(chunks):
-        if chunk is not None:
-            bias[child_ptr[node] : child_ptr[node + 1]] = chunk.bias
+    bias[len(trees) :] = np.concatenate(
+        [np.empty(0, np.float32), *(chunk.bias for chunk in chunks if chunk is not None)]
+    )
     ensemble = TreeEnsemble(
         child_ptr=child_ptr.astype(np.int32),
         parent=parent,
@@ -135,14 +137,12 @@ def _pack_chunks(
     chunks: list[Chunk | None], n_children: NDArray[np.int64], n_features: int
 ) -> dict[str, NDArray[Any]]:
     """Lay the rows of every chunk out as directory, blocks, sparse words and dense rows."""
-    inner = np.flatnonzero(n_children)
-    if any((chunk is None) != (count == 0) for chunk, count in zip(chunks, n_children, strict=True)):
+    inner = np.flatnonzero(n_children).tolist()
+    if any((chunk is None) != (count == 0) for chunk, count in zip(chunks, n_children.tolist(), strict=True)):
         raise ValueError("expected a chunk exactly at the nodes that have children")
     sizes = np.zeros((len(inner), 4), np.int64)
     for c, node in enumerate(inner):
-        chunk = cast(Chunk, chunks[node])
-        _check_chunk(int(node), chunk, int(n_children[node]), n_features)
-        sizes[c] = _chunk_sizes(chunk, int(n_children[node]))
+        _check_chunk(node, cast(Chunk, chunks[node]), int(n_children[node]), n_features, sizes[c])
     block_ptr, row_start, sparse_ptr, dense_ptr = (
         np.concatenate([[0], np.cumsum(column)]) for column in sizes.T
     )
@@ -178,30 +178,68 @@ def _pack_chunks(
     }
 
 
-def _check_chunk(node: int, chunk: Chunk, n_children: int, n_features: int) -> None:
-    """Raise ValueError unless a trainer's chunk keeps the rules of `model_store.ensemble.Chunk`."""
-    n_rows = len(chunk.features)
-    ordered = n_rows == 0 or (
-        chunk.features[0] >= 0 and chunk.features[-1] < n_features and np.all(np.diff(chunk.features) > 0)
-    )
-    if not ordered:
-        raise ValueError(f"node {node}: expected ascending features below {n_features}")
-    if len(chunk.bias) != n_children or len(chunk.row_ptr) != n_rows + 1:
+def _check_chunk(
+    node: int, chunk: Chunk, n_children: int, n_features: int, sizes_out: NDArray[np.int64]
+) -> None:
+    """Write the chunk's sizes as `_measure_chunk` does.
+
+    Raises ValueError unless a trainer's chunk keeps the rules of `model_store.ensemble.Chunk`.
+    """
+    if len(chunk.bias) != n_children or len(chunk.row_ptr) != len(chunk.features) + 1:
         raise ValueError(f"node {node}: expected a bias for each of {n_children} children, a row a feature")
-    if len(chunk.child) and (chunk.child.min() < 0 or chunk.child.max() >= n_children):
+    wrong = _measure_chunk(
+        chunk.features, chunk.row_ptr, chunk.child, chunk.weight, chunk.bias, n_features, sizes_out
+    )
+    if wrong == _UNORDERED:
+        raise ValueError(f"node {node}: expected ascending features below {n_features}")
+    if wrong == _NO_CHILD:
         raise ValueError(f"node {node}: expected children below {n_children}")
-    if not (np.all(np.isfinite(chunk.weight)) and np.all(np.isfinite(chunk.bias))):
+    if wrong == _NOT_FINITE:
         raise ValueError(f"node {node}: expected finite weights")
 
 
-def _chunk_sizes(chunk: Chunk, n_children: int) -> tuple[int, int, int, int]:
-    """Return how many blocks, row offsets, sparse words and dense weights a chunk takes."""
-    counts = np.diff(chunk.row_ptr)
-    width = padded(n_children)
-    is_dense = counts * DENSE_SHARE >= width
-    n_dense = int(np.count_nonzero(is_dense))
-    n_blocks = len(np.unique(chunk.features >> BLOCK_BITS))
-    return n_blocks, len(counts) - n_dense + 1, int(counts[~is_dense].sum()), n_dense * width
+@kernel
+def _measure_chunk(
+    features: NDArray[np.int32],
+    row_ptr: NDArray[np.int64],
+    child: NDArray[np.int32],
+    weight: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    n_features: int,
+    sizes_out: NDArray[np.int64],
+) -> int:
+    """Write how many blocks, row offsets, sparse words and dense weights a chunk takes.
+
+    Returns what is wrong with the chunk, or _RIGHT.
+    """
+    width = padded_width(len(bias))
+    n_blocks, n_sparse, n_words, n_dense = 0, 0, 0, 0
+    before = -1
+    for row in range(len(features)):
+        feature = features[row]
+        if feature <= before or feature >= n_features:
+            return _UNORDERED
+        n_blocks += before < 0 or before >> BLOCK_BITS != feature >> BLOCK_BITS
+        before = feature
+        count = row_ptr[row + 1] - row_ptr[row]
+        is_dense = count * DENSE_SHARE >= width
+        n_dense += is_dense
+        n_sparse += not is_dense
+        n_words += 0 if is_dense else count
+    for position in child:
+        if position < 0 or position >= len(bias):
+            return _NO_CHILD
+    for number in weight:
+        if not np.isfinite(number):
+            return _NOT_FINITE
+    for number in bias:
+        if not np.isfinite(number):
+            return _NOT_FINITE
+    sizes_out[0] = n_blocks
+    sizes_out[1] = n_sparse + 1
+    sizes_out[2] = n_words
+    sizes_out[3] = n_dense * width
+    return _RIGHT
 
 
 @kernel

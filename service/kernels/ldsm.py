@@ -1,7 +1,7 @@
 """LdSM: training the regressors of one node for the objective J, and the split that they make.
 
 Children are lanes of a vector: child m of a node is lane m, and a node has at most CHILDREN_MAX of them.
-Weights are float32[m + 1, 16], row m being the bias, as in `service.kernels.solver`. The value of a regressor
+Weights are float32[m + 1, 8], row m being the bias, as in `service.kernels.solver`. The value of a regressor
 is h(x) = 1 / (1 + exp(-w . x - b)); a row goes to every child with h > 0.5, so with a margin above 0.
 """
 
@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.ensemble import LANES
 from model_store.jit import borrowing_inlined, borrowing_kernel, inlined, kernel
 from service.kernels.ldsm_objective import (
     NodeLabels,
@@ -26,7 +25,8 @@ from service.kernels.ldsm_objective import (
 )
 from service.kernels.problem import Problem, localise
 from service.kernels.random import next_random, shuffle
-from service.kernels.simd import vadd, vbroadcast, vload, vmul, vstore
+from service.kernels.scorer import place
+from service.kernels.simd_eight import EIGHT, add_scaled8, load8, store8, zero8
 
 Integer = int | np.int64
 
@@ -77,11 +77,11 @@ class Learning(NamedTuple):
 class Regressors(NamedTuple):
     """The regressors of a node while they are trained; m features.
 
-    weights  float32[m + 1, 16]
-    margins  float32[16]         of the row at hand
-    steps    float32[16]         its step: minus the gradient of the loss by the margin, times the rate
+    weights  float32[m + 1, 8]
+    margins  float32[8]         of the row at hand
+    steps    float32[8]         its step: minus the gradient of the loss by the margin, times the rate
     scales   float32[m + 1]      NAG: the size of each feature's values (the bias: 1); SGD: float32[0]
-    squares  float32[m + 1, 16]  NAG: the sum of each weight's squared gradients; SGD: float32[0, 16]
+    squares  float32[m + 1, 8]  NAG: the sum of each weight's squared gradients; SGD: float32[0, 8]
     """
 
     weights: NDArray[np.float32]
@@ -95,7 +95,7 @@ class Split(NamedTuple):
     """A node's split; `n_children` is 0 when the node stays a leaf.
 
     n_children  children that get a row; they come first in all below
-    weights     float32[m + 1, 16]
+    weights     float32[m + 1, 8]
     features    int32[m]           feature of each row of `weights`
     directions  uint16[n]          direction set of each row
     sizes       int64[M]           rows of each child
@@ -135,27 +135,44 @@ class Examples(NamedTuple):
 
 @borrowing_inlined
 def _margins(problem: Problem, regressors: Regressors, i: Integer) -> None:
-    """Write w . x + b of row i for each child into `margins`."""
-    weights = regressors.weights
-    total = vload(weights, (len(weights) - 1) * LANES)
-    for e in range(problem.indptr[i], problem.indptr[i + 1]):
-        weight = vload(weights, problem.features[e] * LANES)
-        total = vadd(total, vmul(vbroadcast(problem.values[e]), weight))
-    vstore(regressors.margins, 0, total)
+    """Write w . x + b of row i for each child into `margins`.
+
+    Four sums, added at last: of one alone, every addition would wait for the one before.
+    """
+    weights, features, values = regressors.weights, problem.features, problem.values
+    one = np.float32(1)
+    first = load8(weights, (len(weights) - 1) * EIGHT)
+    second = zero8()
+    third, fourth = second, second
+    e, end = problem.indptr[i], problem.indptr[i + 1]
+    while e + 4 <= end:
+        first = add_scaled8(first, values[place(e)], load8(weights, features[place(e)] * EIGHT))
+        second = add_scaled8(second, values[place(e + 1)], load8(weights, features[place(e + 1)] * EIGHT))
+        third = add_scaled8(third, values[place(e + 2)], load8(weights, features[place(e + 2)] * EIGHT))
+        fourth = add_scaled8(fourth, values[place(e + 3)], load8(weights, features[place(e + 3)] * EIGHT))
+        e += 4
+    while e < end:
+        first = add_scaled8(first, values[place(e)], load8(weights, features[place(e)] * EIGHT))
+        e += 1
+    store8(
+        regressors.margins,
+        0,
+        add_scaled8(add_scaled8(first, one, second), one, add_scaled8(third, one, fourth)),
+    )
 
 
 @borrowing_inlined
 def _step_sgd(problem: Problem, regressors: Regressors, i: Integer) -> None:
     """Add steps * (x, 1) to the weights, and what that adds to the margins of row i to `margins`."""
     weights = regressors.weights
-    step = vload(regressors.steps, 0)
-    at = (len(weights) - 1) * LANES
-    vstore(weights, at, vadd(vload(weights, at), step))
+    step = load8(regressors.steps, 0)
+    at = (len(weights) - 1) * EIGHT
+    store8(weights, at, add_scaled8(load8(weights, at), np.float32(1), step))
     for e in range(problem.indptr[i], problem.indptr[i + 1]):
-        at = problem.features[e] * LANES
-        vstore(weights, at, vadd(vload(weights, at), vmul(vbroadcast(problem.values[e]), step)))
-    square = vbroadcast(problem.squares[i] + np.float32(1))
-    vstore(regressors.margins, 0, vadd(vload(regressors.margins, 0), vmul(square, step)))
+        at = problem.features[place(e)] * EIGHT
+        store8(weights, at, add_scaled8(load8(weights, at), problem.values[place(e)], step))
+    margins = load8(regressors.margins, 0)
+    store8(regressors.margins, 0, add_scaled8(margins, problem.squares[i] + np.float32(1), step))
 
 
 @borrowing_inlined
@@ -193,11 +210,11 @@ def begin_regressors(problem: Problem, learning: Learning, state: NDArray[np.uin
     """Return regressors with random weights and no bias."""
     n_used = len(problem.used)
     regressors = Regressors(
-        np.zeros((n_used + 1, LANES), np.float32),
-        np.zeros(LANES, np.float32),
-        np.zeros(LANES, np.float32),
+        np.zeros((n_used + 1, EIGHT), np.float32),
+        np.zeros(EIGHT, np.float32),
+        np.zeros(EIGHT, np.float32),
         np.full(n_used + 1 if learning.optimiser == NAG else 0, np.float32(LEAST_SCALE)),
-        np.zeros((n_used + 1 if learning.optimiser == NAG else 0, LANES), np.float32),
+        np.zeros((n_used + 1 if learning.optimiser == NAG else 0, EIGHT), np.float32),
     )
     most = INIT / np.sqrt(max(1.0, len(problem.features) / max(1, len(problem.rows))))
     for f in range(n_used):
@@ -285,8 +302,8 @@ def train_regressors(
     state    uint64[1], the random numbers; advanced
     stop     uint8[1]; set: ends after an epoch, the weights being unfinished
 
-    Cost: passes * (features of the rows * 16 + labels of the rows * M^2 + rows * 2^M M^2 / 2). Memory: 64
-    bytes for each feature that occurs (NAG: 132), 8 M for each label. Deterministic.
+    Cost: passes * (features of the rows * 8 + labels of the rows * M^2 + rows * 2^M). Memory: 32 bytes for
+    each feature that occurs (NAG: 68), 8 M for each label. Deterministic.
     """
     n_children = learning.n_children
     n_rows = len(problem.rows)

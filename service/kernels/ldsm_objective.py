@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.jit import borrowing_inlined, inlined, kernel
+from service.kernels.scorer import place
 
 Integer = int | np.int64
 
@@ -32,27 +33,41 @@ class NodeLabels(NamedTuple):
 class Tally(NamedTuple):
     """The running sums of a node with M children; they go on from epoch to epoch.
 
-    seen    float64[1]                 C_v: labels seen, with repeats
-    totals  float64[M]                 C_v P_m
-    sums    float64[k, M]              l_v[k] P_m^k
-    pairs   float64[M (M - 1) / 2, 3]  workspace
+    seen    float64[1]     C_v: labels seen, with repeats
+    totals  float64[M]     C_v P_m
+    sums    float64[k * M]  l_v[k] P_m^k, label by label
+    n_sent  float64[2^M]   the children of each direction set
+    linear  float64[M]     workspace: what each child alone adds to J
+    pairs   float64[M (M - 1) / 2]  workspace: what two children add besides when both get the row
+    added   float64[2^M]   workspace
+    values  float64[2^M]   workspace: J of each direction set, without the multi-way penalty
     """
 
     seen: NDArray[np.float64]
     totals: NDArray[np.float64]
     sums: NDArray[np.float64]
+    n_sent: NDArray[np.float64]
+    linear: NDArray[np.float64]
     pairs: NDArray[np.float64]
+    added: NDArray[np.float64]
+    values: NDArray[np.float64]
 
 
 @inlined
 def empty_tally(n_labels: int, n_children: int) -> Any:
     """Return the tally of a node that has seen nothing."""
-    n_pairs = n_children * (n_children - 1) // 2
+    n_sent = np.zeros(1 << n_children)
+    for directions in range(1, 1 << n_children):
+        n_sent[directions] = n_sent[directions >> 1] + (directions & 1)
     return Tally(
         np.zeros(1),
         np.zeros(n_children),
-        np.zeros((n_labels, n_children)),
-        np.empty((n_pairs, 3), np.float64),
+        np.zeros(n_labels * n_children),
+        n_sent,
+        np.zeros(n_children),
+        np.zeros(n_children * (n_children - 1) // 2),
+        np.zeros(1 << n_children),
+        np.zeros(1 << n_children),
     )
 
 
@@ -93,28 +108,54 @@ def localise_labels(
 
 
 @borrowing_inlined
-def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> None:
-    """Write what each pair of children (j, l) adds to C_v J without the multi-way penalty.
+def _add_gaps(tally: Tally, sums: NDArray[np.float64], first: Integer, size: float, weight: float) -> None:
+    """Add weight * sum over j < l of |gap_jl + size (s_j - s_l)| to J, s_m saying whether m gets the row.
 
-    Column 0: the row goes to l, not j; column 1: to both or neither; column 2: to j, not l. So the labels
-    of the row are gone through once a pair rather than once a direction set.
+    The children's sums begin at sums[first]. With
+    odd = max(-size, min(gap, size)) and even = max(0, size - |gap|) a term is
+    |gap| + odd (s_j - s_l) + even (s_j + s_l - 2 s_j s_l), and |gap| is the same for every direction set.
     """
-    size = np.float64(labels.ptr[i + 1] - labels.ptr[i])
+    linear, pairs = tally.linear, tally.pairs
     pair = 0
-    for j in range(len(tally.totals)):
-        for l in range(j + 1, len(tally.totals)):  # noqa: E741 (the paper's index)
-            gap = tally.totals[j] - tally.totals[l]
-            to_l, alike, to_j = abs(gap - size), abs(gap), abs(gap + size)
-            for e in range(labels.ptr[i], labels.ptr[i + 1]):
-                k = labels.ranks[e]
-                gap = tally.sums[k, j] - tally.sums[k, l]
-                to_l -= lambda1 * abs(gap - 1.0)
-                alike -= lambda1 * abs(gap)
-                to_j -= lambda1 * abs(gap + 1.0)
-            tally.pairs[pair, 0] = to_l
-            tally.pairs[pair, 1] = alike
-            tally.pairs[pair, 2] = to_j
+    for l in range(1, len(linear)):  # noqa: E741 (the paper's index)
+        of_l = sums[place(first + l)]
+        to_l = 0.0
+        for j in range(l):
+            gap = sums[place(first + j)] - of_l
+            odd = weight * max(-size, min(gap, size))
+            even = weight * max(0.0, size - abs(gap))
+            linear[place(j)] += even + odd
+            to_l += even - odd
+            pairs[place(pair)] -= 2.0 * even
             pair += 1
+        linear[place(l)] += to_l
+
+
+@borrowing_inlined
+def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> None:
+    """Write C_v J of every direction set of row i but for the multi-way penalty and a common constant.
+
+    As a polynomial in s, so that the labels of the row are gone through once rather than once a set; its
+    values by doubling: a set with child l is a set of children below l, and l.
+    """
+    n_children = len(tally.totals)
+    linear, pairs, added, values = tally.linear, tally.pairs, tally.added, tally.values
+    linear[:] = 0.0
+    pairs[:] = 0.0
+    _add_gaps(tally, tally.totals, 0, np.float64(labels.ptr[i + 1] - labels.ptr[i]), 1.0)
+    for e in range(labels.ptr[i], labels.ptr[i + 1]):
+        _add_gaps(tally, tally.sums, labels.ranks[place(e)] * n_children, 1.0, -lambda1)
+    values[0] = 0.0
+    pair = 0
+    for l in range(n_children):  # noqa: E741
+        added[0] = linear[place(l)]
+        for j in range(l):
+            both = pairs[place(pair)]
+            pair += 1
+            for lower in range(1 << j):
+                added[place((1 << j) + lower)] = added[place(lower)] + both
+        for lower in range(1 << l):
+            values[place((1 << l) + lower)] = values[place(lower)] + added[place(lower)]
 
 
 @borrowing_inlined
@@ -123,8 +164,8 @@ def best_directions(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float
 
     Source: LdSM, algorithm 3 (OptimizeObjective), and the two counters of algorithm 4. J is taken times C_v,
     which does not move its minimum; the class integrity is summed over the row's labels, as there: the
-    others add the same to every set. Equal J: the smallest set. A row without labels gets set 1.
-    Cost: M^2 / 2 for each label, and M^2 / 2 for each of 2^M - 1 sets.
+    others add the same to every set. Equal J (as rounded): the smallest set. A row without labels gets set 1.
+    Cost: M^2 / 2 for each label, and 3 for each of 2^M - 1 sets.
     """
     n_children = len(tally.totals)
     size = np.float64(labels.ptr[i + 1] - labels.ptr[i])
@@ -132,20 +173,12 @@ def best_directions(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float
     _tabulate(tally, labels, i, lambda1)
     surplus = -tally.seen[0]
     for m in range(n_children):
-        surplus += tally.totals[m]
+        surplus += tally.totals[place(m)]
+    values, n_sent = tally.values, tally.n_sent
     least = np.inf
     chosen = 1
     for directions in range(1, 1 << n_children):
-        value = 0.0
-        n_sent = 0
-        pair = 0
-        for j in range(n_children):
-            to_j = (directions >> j) & 1
-            n_sent += to_j
-            for l in range(j + 1, n_children):  # noqa: E741
-                value += tally.pairs[pair, 1 + to_j - ((directions >> l) & 1)]
-                pair += 1
-        value += lambda2 * abs(surplus + size * n_sent)
+        value = values[place(directions)] + lambda2 * abs(surplus + size * n_sent[place(directions)])
         if value < least:
             least = value
             chosen = directions
@@ -157,7 +190,7 @@ def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share:
     """Count that so much of row i goes to `child`: the updates of P_m and P_m^k at the end of algorithm 4."""
     tally.totals[child] += share * (labels.ptr[i + 1] - labels.ptr[i])
     for e in range(labels.ptr[i], labels.ptr[i + 1]):
-        tally.sums[labels.ranks[e], child] += share
+        tally.sums[place(labels.ranks[place(e)] * len(tally.totals) + child)] += share
 
 
 @kernel

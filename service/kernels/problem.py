@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.jit import kernel
+from service.kernels.scorer import place
 
 
 class Problem(NamedTuple):
@@ -95,14 +96,14 @@ def localise(
     nnz = 0
     for row in rows:
         nnz += indptr[row + 1] - indptr[row]
-    found = np.empty(min(nnz, len(rank)), np.int32)
+    found = np.empty(min(nnz, len(rank)) + 1, np.int32)
     n_used = 0
     for row in rows:
         for e in range(indptr[row], indptr[row + 1]):
-            if rank[indices[e]] == 0:
-                found[n_used] = indices[e]
-                n_used += 1
-            rank[indices[e]] += 1
+            feature = place(indices[place(e)])
+            found[place(n_used)] = feature  # without a branch, which could not be foretold
+            n_used += rank[feature] == 0
+            rank[feature] += 1
     # Counting sort by the number of binary digits of the count.
     starts = np.zeros(34, np.int64)
     for f in found[:n_used]:
@@ -126,11 +127,14 @@ def localise(
     squares = np.zeros(len(rows), np.float32)
     at = 0
     for i in range(len(rows)):
+        square = np.float32(0)
         for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            features[at] = rank[indices[e]]
-            local_values[at] = values[e]
-            squares[i] += values[e] * values[e]
+            value = values[place(e)]
+            features[place(at)] = rank[place(indices[place(e)])]
+            local_values[place(at)] = value
+            square += value * value
             at += 1
+        squares[i] = square
         local_ptr[i + 1] = at
     for f in used:
         rank[f] = 0

@@ -14,7 +14,7 @@ from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
 from service.errors import BadData, BadParameter
 from service.kernels.ldsm import CHILDREN_MAX, NAG, SGD, Examples, Learning, Split, split_node
-from service.kernels.pruning import pack_tile
+from service.kernels.ldsm_children import share_out
 from service.rows import SparseRows
 from service.trainers.clustering import derived_seed
 from service.trainers.ldsm_report import Shape, SplitFacts, report_of
@@ -101,6 +101,8 @@ class LdsmParameters(Parameters):
 Histogram = tuple[NDArray[np.int32], NDArray[np.int32]]
 """Labels, ascending, and how many of a node's rows carry each."""
 
+_NOTHING: Histogram = np.empty(0, np.int32), np.empty(0, np.int32)
+
 
 @dataclass
 class _Node:
@@ -126,26 +128,6 @@ class _Grown(NamedTuple):
     n_nonzeros: int
 
 
-def _priority(histogram: Histogram) -> int:
-    """Return sum - max of a label histogram: 0 when one label says all (LdSM, algorithm 1)."""
-    return int(histogram[1].sum()) - int(histogram[1].max(initial=0))
-
-
-def _chunk_of(split: Split) -> Chunk:
-    """Return the kept weights of a split by ascending feature."""
-    ascending = np.argsort(split.features)
-    counts = np.empty(len(ascending), np.int32)
-    child, weight = pack_tile(split.weights, ascending, split.n_children, 0.0, counts)
-    kept = counts > 0
-    return Chunk(
-        features=split.features[ascending][kept],
-        row_ptr=np.concatenate([[0], np.cumsum(counts[kept], dtype=np.int64)]),
-        child=child.astype(np.int32),
-        weight=weight,
-        bias=split.weights[-1, : split.n_children].copy(),
-    )
-
-
 class _Growth:
     """The growth of one tree (LdSM, algorithm 1).
 
@@ -166,7 +148,8 @@ class _Growth:
         self.waiting: list[tuple[int, int, NDArray[np.int32]]] = []
         labels, counts = np.unique(examples.y_idx, return_counts=True)
         self.nodes_max = parameters.most_nodes(len(labels))
-        self._add(0, rows, (labels.astype(np.int32), counts.astype(np.int32)))
+        histogram = labels.astype(np.int32), counts.astype(np.int32)
+        self._add(0, rows, histogram, int(counts.sum() - counts.max()))
 
     def grow(self, stop: NDArray[np.uint8]) -> None:
         """Split the node of the highest priority until nothing is left to split, or a limit is reached.
@@ -186,23 +169,30 @@ class _Growth:
                 self.rows_held = held
                 self._add_children(node, rows, split)
 
-    def _add(self, depth: int, rows: NDArray[np.int32], histogram: Histogram) -> None:
+    def _add(self, depth: int, rows: NDArray[np.int32], histogram: Histogram, priority: int) -> None:
         """Add a leaf, and let it wait when it may be split."""
         p = self.parameters
-        priority = _priority(histogram)
         if priority and len(rows) >= p.min_rows and depth < p.max_depth:
             heapq.heappush(self.waiting, (-priority, len(self.nodes), rows))
         self.nodes.append(_Node(depth, len(rows), histogram))
 
     def _add_children(self, node: _Node, rows: NDArray[np.int32], split: Split) -> None:
-        node.chunk = _chunk_of(split)
+        children = share_out(rows, split)
+        bias = split.weights[-1, : split.n_children].copy()
+        node.chunk = Chunk(*children[:4], bias)
         node.children = range(len(self.nodes), len(self.nodes) + split.n_children)
-        node.histogram = (np.empty(0, np.int32), np.empty(0, np.int32))
-        for m in range(split.n_children):
-            counts = split.counts[:, m]
-            carried = counts > 0
-            to_child = (split.directions >> m) & 1 == 1
-            self._add(node.depth + 1, rows[to_child], (split.labels[carried], counts[carried]))
+        node.histogram = _NOTHING
+        row, label = 0, 0
+        ends = zip(
+            np.cumsum(split.sizes).tolist(),
+            children.label_ptr[1:].tolist(),
+            children.priorities.tolist(),
+            strict=False,
+        )
+        for row_end, label_end, priority in ends:
+            histogram = children.label[label:label_end], children.counts[label:label_end]
+            self._add(node.depth + 1, children.rows[row:row_end], histogram, priority)
+            row, label = row_end, label_end
 
     def finish(self) -> _Grown:
         """Number the nodes breadth-first."""
@@ -226,8 +216,10 @@ class _Growth:
         """Return the labels of a leaf and their shares; equal counts: the smaller labels are kept."""
         labels, counts = node.histogram
         whole = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
-        kept = np.sort(np.argsort(-counts, kind="stable")[: self.parameters.leaf_labels])
-        return labels[kept], (counts[kept] / np.float32(whole)).astype(np.float32)
+        if len(labels) > self.parameters.leaf_labels:
+            kept = np.sort(np.argsort(-counts, kind="stable")[: self.parameters.leaf_labels])
+            labels, counts = labels[kept], counts[kept]
+        return labels, (counts / np.float32(whole)).astype(np.float32)
 
 
 def _check_finite(rows: SparseRows) -> None:
@@ -295,9 +287,9 @@ def estimate_ldsm(
 ) -> SizeEstimate:
     """Return a bound on the size of what `train_ldsm` would train.
 
-    Not a forecast but a proof, and so far above the usual size: a tree has at most (nodes - 1) / arity
-    splits and arity^d of them at depth d; a split has at most `arity` weights for each feature that occurs,
-    and the splits of a depth together at most for each value of the rows that its nodes hold (max_copies
+    Not a forecast but a proof, and so far above the usual size: a tree has at most nodes - 1
+    children and arity^(d + 1) of nodes at depth d; a child has at most a weight for each feature that occurs,
+    and those of a depth together at most `arity` for each value of the rows that its nodes hold (max_copies
     times the training rows). Nothing is trained, so alpha_per_depth is empty.
     """
     p = parameters
@@ -305,13 +297,13 @@ def estimate_ldsm(
     n_entries = int(np.diff(data.rows.indptr)[labelled].sum())
     n_features = len(np.unique(data.rows.indices))
     n_labels = len(np.unique(data.labels.indices))
-    left = (p.most_nodes(n_labels) - 1) // p.arity
+    most = int(p.max_copies * n_entries) * p.arity
+    left = p.most_nodes(n_labels) - 1
     of_tree = 0
     for depth in range(p.max_depth):
-        most = int(p.max_copies * n_entries)
-        n_splits = min(left, p.arity ** min(depth, 40), -(-most // max(1, n_features)))
-        of_tree += min(n_splits * n_features, most) * p.arity
-        left -= n_splits
+        n_children = min(left, p.arity ** min(depth + 1, 40), -(-most // max(1, n_features)))
+        of_tree += min(n_children * n_features, most)
+        left -= n_children
     bound = p.trees * of_tree
     progress("estimate", 1, 1)
     return SizeEstimate(
