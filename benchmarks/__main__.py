@@ -15,6 +15,7 @@ from benchmarks import (
     quality,
     server,
     threads,
+    threshold_cost,
     thresholds,
     trainers,
     training,
@@ -36,12 +37,13 @@ TABLES = {
     "growth": growth.run,
     "lomtree": lomtree.run,
     "thresholds": thresholds.run,
+    "threshold-cost": threshold_cost.run,
     "trainers": trainers.run,
     "start": server.start,
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency", "cold", "threads"}
-WITHOUT_DATA = {"growth", "lomtree"}
+WITHOUT_DATA = {"growth", "lomtree", "threshold-cost"}
 
 
 def split_numbers(text: str) -> range:
@@ -59,8 +61,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--without-peers", action="store_true")
     parser.add_argument("--peers", nargs="+", metavar="NAME", help="only these, by how their names begin")
-    parser.add_argument("--labels", nargs="+", type=int, default=growth.SIZES, help="sizes of `growth`")
-    parser.add_argument("--weights", choices=CHILDREN_MAX, default="float32", help="weights of `growth`")
+    parser.add_argument(
+        "--labels", nargs="+", type=int, default=growth.SIZES, help="sizes of `growth` and `threshold-cost`"
+    )
+    parser.add_argument("--weights", choices=CHILDREN_MAX, default="float32", help="their weights")
     parser.add_argument(
         "--trainers",
         nargs="+",

@@ -1,0 +1,151 @@
+"""What thresholds of a million labels cost: memory, and time beside one fixed threshold as selective.
+
+python -m benchmarks threshold-cost [--labels N ...] [--weights float32|bfloat16|int8]
+
+Generated trees, as in `growth`. Each is published by one fresh process and measured by another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.growth import generate_rows, publish
+from benchmarks.ours import one_row
+from benchmarks.runs import Settings, note, show
+from model_store.store import Store
+from service.inference.answering import Predictions
+from service.inference.predictor import PredictOptions, Predictor
+from service.inference.thresholded import Thresholded
+from service.rows import SparseRows
+from service.thresholds.live import LiveThresholds
+from service.thresholds.ofo import Start, no_counts
+from service.thresholds.state import Head
+from service.thresholds.tuned import Tuned
+
+LABELS_A_ROW = 5
+"""Labels that pass their thresholds, on average."""
+
+LEAST = 0.1
+"""No threshold is lower; at it some hundred labels a row pass."""
+
+SPREADS = (0.25, 0.5)
+"""Standard deviations of the logarithm of thresholds. Those tuned on two sets of packages have 0.24, 0.69."""
+
+Figures = dict[str, float]
+
+_HEAD = Head(1, "model", 1, 1, 1, 0)
+_WAYS = ("fixed", "equal", *(f"spread {spread}" for spread in SPREADS), "beam")
+_COLUMNS = ("labels", "memory, MB", "fixed, us a row", *_WAYS[1:], "labels a row")
+
+
+def run(settings: Settings) -> None:
+    """Print a line for each size."""
+    rows = []
+    for n_labels in settings.labels:
+        note(f"threshold-cost: {n_labels:,} labels")
+        with tempfile.TemporaryDirectory(dir=settings.out) as store:
+            _in_fresh_process(store, str(n_labels), settings.weights)
+            found = _in_fresh_process(store)
+        fixed, *others = (found[f"{way} us"] for way in _WAYS)
+        rows.append(
+            (
+                f"{n_labels:,}",
+                f"{found['memory_bytes'] / 1e6:.1f}",
+                f"{fixed:,.0f}",
+                *(f"{us:,.0f} ({us / fixed:.2f} x)" for us in others),
+                " / ".join(f"{found[f'{way} labels']:.1f}" for way in _WAYS),
+            )
+        )
+    title = f"Thresholds of generated trees, {settings.weights} weights; one call a row, one thread"
+    show(settings, title, _COLUMNS, rows)
+
+
+def measure(store: Path, n_rows: int = 512, repeats: int = 7) -> Figures:
+    """Measure the one model of a store: the fastest of interleaved repeats, one call for each row."""
+    model = Store(store).open("model", verify=False)
+    predictor, rows = Predictor(model), generate_rows(n_rows)
+    candidates = predictor.predict_batch(rows, PredictOptions(top_r=1000, threshold=LEAST), 1)
+    wanted = LABELS_A_ROW * n_rows
+    fixed = float(np.partition(candidates.scores, -wanted)[-wanted])
+    spread = [_spread_thresholds(predictor.n_labels, candidates, wanted, sd) for sd in SPREADS]
+    options = PredictOptions(top_r=1000, threshold=0.5)
+    predictor.predict_batch(rows, options, 1)
+    gc.collect()
+    before = _anonymous_bytes()
+    live = LiveThresholds("model", 1, predictor.n_labels, Thresholded(predictor))
+    live.replace(Tuned("ofo", "one", Start(), spread[0], no_counts(predictor.n_labels)), _HEAD)
+    gc.collect()
+    # spread[0] was there before, and is part of what is kept
+    figures: Figures = {"memory_bytes": _anonymous_bytes() - before + spread[0].nbytes}
+    equal = np.full(predictor.n_labels, fixed, np.float32)
+    prepared = [predictor.node_thresholds(thresholds) for thresholds in (equal, *spread)]
+    ways = [PredictOptions(top_r=100, threshold=threshold) for threshold in (fixed, *prepared)]
+    ways.append(PredictOptions())
+    singles = [one_row(rows, i) for i in range(n_rows)]
+    for _ in range(repeats):
+        for way, options in zip(_WAYS, ways, strict=True):
+            seconds, n_found = _one_by_one(predictor, singles, options)
+            us = 1e6 * seconds / n_rows
+            figures[f"{way} us"] = min(figures.get(f"{way} us", us), us)
+            figures[f"{way} labels"] = n_found / n_rows
+    return figures
+
+
+def _spread_thresholds(
+    n_labels: int, candidates: Predictions, wanted: int, spread: float
+) -> NDArray[np.float32]:
+    """Return log-normal thresholds, in no order, scaled so that `wanted` of the candidates pass."""
+    shape = np.exp(spread * np.random.default_rng(2).standard_normal(n_labels)).astype(np.float32)
+    ratios = candidates.scores / shape[candidates.labels]
+    scale = np.partition(ratios, -wanted)[-wanted]
+    return np.clip(scale * shape, LEAST, 1.0).astype(np.float32)
+
+
+def _one_by_one(predictor: Predictor, rows: list[SparseRows], options: PredictOptions) -> tuple[float, int]:
+    """Return the seconds that rows take one by one, and how many labels they get."""
+    n_found, start = 0, time.perf_counter()
+    for row in rows:
+        n_found += len(predictor.predict(row, options).labels)
+    return time.perf_counter() - start, n_found
+
+
+def _anonymous_bytes() -> int:
+    """Return the bytes of this process that are in use and no file's."""
+    ctypes.CDLL(None).malloc_trim(0)  # what is free goes back to the system first
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
+
+
+def _in_fresh_process(*arguments: str) -> Figures:
+    command = [sys.executable, "-m", "benchmarks.threshold_cost", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"threshold-cost: {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+    found: Figures = json.loads(done.stdout)
+    return found
+
+
+def main() -> None:
+    """Publish a generated tree, or measure the one that a store has; print the figures as JSON."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("store", type=Path)
+    parser.add_argument("n_labels", type=int, nargs="?")
+    parser.add_argument("weights", nargs="?", default="float32")
+    given = parser.parse_args()
+    is_new = given.n_labels is not None
+    print(json.dumps(publish(given.store, given.n_labels, given.weights) if is_new else measure(given.store)))
+
+
+if __name__ == "__main__":
+    main()
