@@ -64,12 +64,14 @@ BROKEN = 0
 class Replica:
     """`xylem serve` on a port of its own, which can be stopped and started again."""
 
-    def __init__(self, store: Path, port: int) -> None:
+    def __init__(self, store: Path, port: int, database: Path) -> None:
         self.port = port
+        self._database_url = f"sqlite:///{database}"
         self._command = [XYLEM, "serve", "--store", store, "--port", str(port)]
 
     def __enter__(self) -> Self:
-        environment = {**os.environ, "XYLEM_DRAIN_SECONDS": "0.3"}
+        changes = {"XYLEM_DRAIN_SECONDS": "0.3", "XYLEM_DATABASE_URL": self._database_url}
+        environment = {**os.environ, **changes}
         self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL, env=environment)
         wait_until(self.is_ready)
         return self
@@ -146,9 +148,11 @@ def cluster(
 ) -> Iterator[tuple[int, int, list[Replica]]]:
     """The ports for requests and for batches, and the two replicas."""
     ports = free_ports(4)
+    directory = tmp_path_factory.mktemp("nginx")
+    database = directory / "xylem.db"
     with ExitStack() as stack:
-        replicas = [stack.enter_context(Replica(shared_store, port)) for port in ports[2:]]
-        stack.enter_context(balanced(stream_option, ports, tmp_path_factory.mktemp("nginx")))
+        replicas = [stack.enter_context(Replica(shared_store, port, database)) for port in ports[2:]]
+        stack.enter_context(balanced(stream_option, ports, directory))
         yield ports[0], ports[1], replicas
 
 
@@ -250,3 +254,30 @@ def test_a_batch_on_the_other_port_is_refused_at_once(cluster: tuple[int, int, l
     assert (response.status, response.getheader("content-type")) == (421, "application/problem+json")
     assert json.loads(response.read())["code"] == "batch-port"
     connection.close()
+
+
+def feedback_on(port: int, body: bytes, headers: dict[str, str]) -> tuple[int, list[str]]:
+    """Send feedback; return the status, and what became of the events."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", "/v1/models/raw/feedback", body, headers)
+    response = connection.getresponse()
+    found = response.read()
+    connection.close()
+    if response.status != 200:
+        return response.status, [json.loads(found)["code"]]
+    are_lines = headers is NDJSON
+    results = map(json.loads, found.splitlines()) if are_lines else json.loads(found)["results"]
+    return 200, [one["result"] for one in results]
+
+
+def test_feedback_counts_once_whichever_replica_has_it(cluster: tuple[int, int, list[Replica]]) -> None:
+    events = [{"event_id": f"e{i}", "instance": INSTANCE, "labels": []} for i in range(200)]
+    body = json.dumps({"events": events}).encode()
+    lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    assert feedback_on(cluster[0], body, JSON) == (200, ["applied"] * 200)
+    for _ in range(4):
+        assert feedback_on(cluster[0], body, JSON) == (200, ["duplicate"] * 200)
+        assert feedback_on(cluster[1], lines, NDJSON) == (200, ["duplicate"] * 200)
+    assert feedback_on(cluster[0], lines, NDJSON) == (421, ["batch-port"])
+    for kind in ("application/ndjson; charset=utf-8", "Application/X-NDJSON"):
+        assert feedback_on(cluster[0], lines, {"content-type": kind}) == (421, ["batch-port"])
