@@ -1,0 +1,130 @@
+"""R5: a model that is open reads the same bytes, whatever is done to its store, and by whom.
+
+python -m tests.mappers churn ROOT ROUNDS SEED: random operations, by processes that are killed at random.
+python -m tests.mappers truncate ROOT 0 0: cut a mapped file by hand, as nothing of ours does.
+The parent maps versions and reads them again after every round: bytes that changed are counted, and a mapped
+file that was cut ends it by SIGBUS. It prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from model_store.errors import StoreError
+from model_store.store import Store
+from model_store.version import Model
+from tests.faulty_fs import QuickFileSystem
+from tests.small_models import small_draft
+
+DRAFTS = [small_draft(seed, n_labels=3, n_features=40, n_trees=1) for seed in range(3)]
+NAMES = ["a", "b"]
+OPEN_MAX = 12
+CHANGES_MAX = 12
+OPENED_FOR_WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
+
+
+def digest(model: Model) -> str:
+    found = hashlib.sha256()
+    for name in sorted(model.arrays):
+        found.update(model.arrays[name].tobytes())
+    return found.hexdigest()
+
+
+def change_one_thing(store: Store, rng: random.Random) -> None:
+    """Do one random operation; one that is refused does nothing."""
+    name, other = rng.choice(NAMES), rng.choice(NAMES)
+    with contextlib.suppress(StoreError):
+        match rng.randrange(7):
+            case 0 | 1:
+                store.publish(name, rng.choice(DRAFTS))
+            case 2:
+                store.promote(name, rng.choice(store.versions(name)), rng.choice(["latest", "stable"]))
+            case 3:
+                store.rollback(name)
+            case 4 | 5:
+                for version in store.versions(name)[:-2]:
+                    with contextlib.suppress(StoreError):
+                        store.delete(name, version)
+                store.collect()
+            case 6:
+                file = io.BytesIO()
+                store.export(name, rng.choice(store.versions(name)), file)
+                file.seek(0)
+                store.import_(file, other)
+
+
+def watch_writes(root: Path) -> None:
+    """End this process when it opens a file of a version that is there already for writing, or cuts one."""
+
+    def look(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "os.truncate" or (event == "open" and (arguments[2] or 0) & OPENED_FOR_WRITING):
+            path = str(arguments[0])
+            if f"{root}/models/" in path and "/versions/" in path and Path(path).exists():
+                os.write(2, f"{event} {path}\n".encode())
+                os._exit(3)
+
+    sys.addaudithook(look)
+
+
+def churn_for_ever(root: Path, seed: int, ready: int) -> None:
+    watch_writes(root)
+    store, rng = Store(root, fs=QuickFileSystem()), random.Random(seed)
+    while True:
+        change_one_thing(store, rng)
+        os.write(ready, b"!")
+
+
+def churn(root: Path, rounds: int, seed: int) -> dict[str, Any]:
+    rng = random.Random(seed)
+    store = Store(root)
+    for name in NAMES:
+        store.publish(name, DRAFTS[0])
+    held: list[tuple[Model, str]] = []
+    counts = {"changed": 0, "forbidden": 0, "outlived": 0, "opened": 0}
+    for number in range(rounds):
+        for name in NAMES:
+            with contextlib.suppress(StoreError):
+                model = store.open(name, rng.choice(store.versions(name)))
+                held.append((model, digest(model)))
+                counts["opened"] += 1
+        read_end, write_end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            churn_for_ever(root, seed + number, write_end)
+        os.close(write_end)
+        for _ in range(rng.randint(1, CHANGES_MAX)):
+            if not os.read(read_end, 1):  # it has ended itself
+                break
+        counts["changed"] += sum(digest(model) != before for model, before in held)  # while it goes on
+        os.kill(child, signal.SIGKILL)
+        counts["forbidden"] += os.waitpid(child, 0)[1] != signal.SIGKILL
+        os.close(read_end)
+        counts["changed"] += sum(digest(model) != before for model, before in held)
+        there = {(name, version) for name in NAMES for version in store.versions(name)}
+        counts["outlived"] += sum((m.manifest.model, m.manifest.version) not in there for m, _ in held)
+        held = held[-OPEN_MAX:]
+    return counts
+
+
+def truncate(root: Path, rounds: int, seed: int) -> dict[str, Any]:
+    store = Store(root)
+    store.publish("a", DRAFTS[0])
+    model = store.open("a")
+    for file in root.rglob("*.npy"):
+        file.chmod(0o644)
+        os.truncate(file, 0)
+    return {"digest": digest(model)}
+
+
+if __name__ == "__main__":
+    action = {"churn": churn, "truncate": truncate}[sys.argv[1]]
+    print(json.dumps(action(Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))))
