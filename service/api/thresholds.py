@@ -28,6 +28,9 @@ from service.thresholds.tuned import Tuned
 LABELS_MAX = 10_000
 """Labels of one answer, at most."""
 
+QUERY_FIELDS_MAX = 16
+"""Fields of a query string."""
+
 _DEFAULTS = {"offset": 0, "limit": 100, "marks_below": 0}
 
 
@@ -167,7 +170,13 @@ def _labels(served: Served, tuned: Tuned, query: dict[str, int]) -> dict[str, An
 def _query(query_string: bytes) -> dict[str, int]:
     """Return what the query string asks for. Raises BadRequest."""
     found = dict(_DEFAULTS)
-    for name, text in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=16):
+    try:
+        pairs = parse_qsl(
+            query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX
+        )
+    except ValueError as error:
+        raise BadRequest(f"expected a query string of a few fields, found another: {error}") from None
+    for name, text in pairs:
         most = LABELS_MAX if name == "limit" else 1 << 31
         if name not in _DEFAULTS:
             raise BadRequest(f"expected only {', '.join(_DEFAULTS)}, found another field").at(name[:60])

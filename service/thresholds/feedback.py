@@ -125,6 +125,9 @@ class FeedbackWriter:
 
     def _run(self) -> None:
         while blocks := self._take():
+            blocks = [block for block in blocks if block.done.set_running_or_notify_cancel()]
+            if not blocks:  # nobody waits for them any more
+                continue
             try:
                 outcomes = self._count_blocks(blocks)
             except Exception as error:
@@ -191,6 +194,8 @@ class FeedbackWriter:
             self._forget()
         except DatabaseUnavailable as error:
             log(logging.ERROR, "checkpoint_failed", detail=str(error))
+        except Exception as error:  # the writer goes on whatever is in the database
+            log(logging.ERROR, "checkpoint_failed", error=error)
 
     def _forget(self) -> None:
         """Forget what is too old among the next events in turn, twice as many as were added since."""

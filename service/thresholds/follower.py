@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 
 from service.db.engine import Database
-from service.errors import DatabaseUnavailable
+from service.errors import DatabaseUnavailable, XylemError
 from service.logs import log
 from service.thresholds.live import LiveThresholds
 from service.thresholds.state import Head, all_heads
@@ -98,7 +98,7 @@ class Follower:
         try:
             with live.lock, self._database.read() as connection:
                 live.catch_up(connection)
-        except DatabaseUnavailable as error:
+        except XylemError as error:  # also thresholds there that cannot be read: others go on
             if not live.is_stale:
                 log(
                     logging.ERROR,

@@ -38,7 +38,7 @@ from service.thresholds.state import (
     changes_since,
     deltas_of,
     find_head,
-    read_state,
+    present_state,
 )
 from service.thresholds.tuned import Tuned
 
@@ -126,7 +126,7 @@ class LiveThresholds:
         if self._served is not None and head.epoch >= self.epoch and head.base_epoch == self.base_epoch:
             changes = changes_since(connection, head, self.epoch)
         if changes is None or any(change.kind not in MOVES for change in changes):
-            tuned = read_state(connection, head)
+            tuned = present_state(connection, head)
             shadow = self._shadow_of(read_shadow(connection, head))
             self.replace(tuned, head)
             self.shadow = shadow

@@ -19,7 +19,7 @@ from sqlalchemy.sql.dml import ReturningInsert
 
 from service.db.engine import Database
 from service.db.tables import CHECKPOINTS, EVENTS, LOG, SECRETS, SHADOWS, VERSIONS
-from service.errors import BadParameter
+from service.errors import BadParameter, DatabaseUnavailable
 from service.thresholds.codec import Deltas, decode_deltas, decode_scored, decode_state, encode_state
 from service.thresholds.tuned import Tuned
 
@@ -137,7 +137,7 @@ def read_checkpoint(connection: Connection, head: Head, at_most: int) -> tuple[i
 
 
 def read_state(connection: Connection, head: Head, at: int | None = None) -> Tuned:
-    """Return the state of an epoch, without `at` of the head's: a checkpoint, and the log from there on.
+    """Return the state of an epoch, without `at` the head's: a checkpoint, and the log from there on.
 
     Raises BadParameter for an epoch that is not kept any more, or not there yet.
     """
@@ -156,6 +156,14 @@ def read_state(connection: Connection, head: Head, at: int | None = None) -> Tun
         if deltas is not None:
             add_deltas(tuned, deltas)
     return tuned
+
+
+def present_state(connection: Connection, head: Head) -> Tuned:
+    """Return the state of the head's epoch. Raises DatabaseUnavailable when the database lacks some of it."""
+    try:
+        return read_state(connection, head)
+    except BadParameter as error:
+        raise DatabaseUnavailable(str(error)) from error
 
 
 def deltas_of(change: Change, n_labels: int) -> Deltas | None:
@@ -275,7 +283,7 @@ class ThresholdDatabase:
         """
         with self._database.read() as connection:
             head = find_head(connection, model, version)
-            return None if head is None or head.epoch == 0 else read_state(connection, head)
+            return None if head is None or head.epoch == 0 else present_state(connection, head)
 
     def restore(self, model: str, version: int, epoch: int) -> int:
         """Put the state of an epoch in place again, as a new epoch, and return that.

@@ -39,7 +39,8 @@ def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
         few = (await client.get(f"{path}?marks_below=2")).json()
         assert {label["label"] for label in few["labels"]} == {k for k, n in marks.items() if n < 2}
         assert "label::3" not in {label["label"] for label in few["labels"]}
-        for query in ("limit=-1", "limit=10001", "offset=x", "what=1"):
+        many = "&".join(["limit=1"] * 17)
+        for query in (many, "limit=%FF", "limit=-1", "limit=10001", "offset=x", "offset=", "other=1"):
             assert (await client.get(f"{path}?{query}")).status_code == 422
 
     with_client(own_store, call)
@@ -92,3 +93,13 @@ def test_admin_routes_are_closed_without_the_key(own_store: Store, configured: s
             assert (answer.status_code == 401) == (configured is None)
 
     with_client(own_store, call, admin_key=admin_key)
+
+
+def test_queries_that_are_none_are_refused(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        many = "&".join(["limit=1"] * 17)
+        for query in (many, "limit=%FF", "limit=-1", "limit=10001", "offset=x", "offset=", "other=1"):
+            refused = await client.get(f"/v1/models/raw/thresholds?{query}")
+            assert (refused.status_code, refused.json()["code"]) == (422, "bad-request"), query
+
+    with_client(own_store, call)
