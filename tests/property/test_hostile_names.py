@@ -1,0 +1,227 @@
+"""R9: whatever a name, a path or a URL says, nothing outside the store is read, changed or made.
+
+Beside the store lies another one with models that the store does not have, so that a path that got out would
+find what it looks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from model_store.errors import StoreError
+from model_store.store import Store
+from tests.conftest import serving, settings_of
+from tests.small_models import small_draft
+
+OUTSIDE_LABELS = 7
+FEATURES: dict[str, Any] = {"kind": "raw", "norm": "l2"}
+DRAFT = small_draft(0, n_labels=3, n_features=40, n_trees=1, features=FEATURES)
+PARTS = [
+    *(
+        "..",
+        ".",
+        "/",
+        "//",
+        "\\",
+        "~",
+        ":",
+        "-",
+        "*",
+        "$HOME",
+        "\x00",
+        "\n",
+        "\r\n",
+        " ",
+        "\ud800",
+        "é",
+        "．．",
+        "／",
+    ),
+    *("%2e%2e", "%2F", "%00", "%252e%252e%252f", "file://", "C:", "@", "#", "?", "{model}"),
+    *(
+        "raw",
+        "other",
+        "store",
+        "models",
+        "versions",
+        "aliases",
+        "staging",
+        "lock",
+        "latest",
+        "1",
+        "2",
+        "0",
+        "secret",
+    ),
+]
+
+
+class Places:
+    """A store in a directory with another store and a file beside it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.outer = directory / "outer"
+        self.root = self.outer / "store"
+        self.outer.mkdir()
+        Store(self.root).publish("raw", DRAFT)
+        other = Store(self.outer / "other")
+        for name in ("raw", "secret"):
+            draft = small_draft(1, n_labels=OUTSIDE_LABELS, n_features=40, n_trees=1, features=FEATURES)
+            other.publish(name, draft)
+        (self.outer / "secret").write_text("secret")
+        self.before = self.outside()
+
+    def outside(self) -> dict[str, tuple[int, int, int]]:
+        """Everything outside the store: its inode, size and time of change."""
+        found = {}
+        for place, directories, files in os.walk(self.outer):
+            if Path(place) == self.outer:
+                directories.remove("store")
+            for name in (*directories, *files):
+                path = Path(place) / name
+                seen = path.lstat()
+                found[str(path)] = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
+        return found
+
+    def ways_out(self) -> list[str]:
+        """Names that would lead to the other store if they became parts of paths."""
+        other = self.outer / "other" / "models" / "raw"
+        ups = [
+            "../../other/models/raw",
+            "raw/../../../other/models/raw",
+            str(other),
+            f"//{other}",
+            "../raw/.",
+        ]
+        deep = ["../../../../other/models/raw/versions/1", "../../../other/models/raw/aliases/latest"]
+        return [*ups, *deep, "..", ".", "../..", "../../secret", "/etc/passwd"]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(tmp_path)
+
+
+def hostile(rng: random.Random, ways_out: list[str]) -> str:
+    if rng.random() < 0.3:
+        return rng.choice(ways_out)
+    return "".join(rng.choices(PARTS, k=rng.randint(1, 6)))
+
+
+def operations(store: Store, name: Any, other: Any) -> list[Callable[[], Any]]:
+    return [
+        lambda: store.open(name),
+        lambda: store.open("raw", name),
+        lambda: store.open(name, other),
+        lambda: store.versions(name),
+        lambda: store.alias("raw", name),
+        lambda: store.resolve(name, other),
+        lambda: store.manifest(name, 1),
+        lambda: store.manifest("raw", name),
+        lambda: store.verify(name, 1),
+        lambda: store.export(name, 1, io.BytesIO()),
+        lambda: store.export("raw", name, io.BytesIO()),
+        lambda: store.publish(name, DRAFT),
+        lambda: store.promote("raw", 1, name),
+        lambda: store.promote(name, 1, other),
+        lambda: store.rollback(name, other),
+        lambda: store.delete(name, 1),
+        lambda: store.delete("raw", name),
+    ]
+
+
+ROUNDS = pytest.mark.parametrize(
+    "rounds", [300, pytest.param(30_000, marks=pytest.mark.soak)], ids=["quick", "soak"]
+)
+
+
+@ROUNDS
+def test_no_name_leads_out_of_the_store(rounds: int, places: Places) -> None:
+    seed = int.from_bytes(os.urandom(4), "little")
+    rng = random.Random(seed)
+    store = Store(places.root)
+    refused = 0
+    for _ in range(rounds):
+        name, other = (hostile(rng, places.ways_out()) for _ in range(2))
+        for number, operation in enumerate(operations(store, name, other)):
+            try:
+                found = operation()
+            except StoreError:
+                refused += 1
+                continue
+            manifest = getattr(found, "manifest", found)
+            assert getattr(manifest, "n_labels", 0) != OUTSIDE_LABELS, (seed, number, name, other)
+    assert places.outside() == places.before, seed
+    assert refused > 15 * rounds
+
+
+def templates(app: Any) -> list[tuple[str, str]]:
+    return [(route.path, method) for route in app.routes for method in sorted(route.methods or ())]
+
+
+async def ask(app: Any, method: str, path: str, raw_path: bytes, body: bytes) -> tuple[int, bytes]:
+    """Call the app as a server would that has not looked at the path."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": raw_path,
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))],
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "scheme": "http",
+        "server": ("test", 80),
+        "client": ("test", 1),
+        "root_path": "",
+    }
+    await app(scope, receive, send)
+    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+
+
+@ROUNDS
+def test_no_url_leads_out_of_the_store(rounds: int, places: Places) -> None:
+    seed = int.from_bytes(os.urandom(4), "little")
+    rng = random.Random(seed)
+    body = json.dumps({"instances": [{"indices": [1], "values": [1.0]}]}).encode()
+
+    async def main() -> int:
+        n_refused = 0
+        async with serving(settings_of(places.root)) as (app, _):
+            routes = templates(app)
+            for _ in range(rounds):
+                path, method = rng.choice(routes)
+                names = [hostile(rng, places.ways_out()) for _ in range(path.count("{"))]
+                for name in names:
+                    path = re.sub(r"{\w+}", lambda _, name=name: name, path, count=1)  # type: ignore[misc]
+                path = path.encode("utf-8", "replace").decode()  # as a server's unquote does
+                raw = quote(path).encode()
+                status, answer = await ask(app, method, path, raw, body)
+                assert status < 500, (seed, method, path, status, answer)
+                if names and status < 400:
+                    assert all(name in ("raw", "1", "latest") for name in names), (seed, method, path)
+                assert b'"n_labels":%d' % OUTSIDE_LABELS not in answer, (seed, method, path)
+                n_refused += status >= 400
+        return n_refused
+
+    assert asyncio.run(main()) > rounds // 2
+    assert places.outside() == places.before, seed
