@@ -3,15 +3,16 @@
 A *tile* is 16 children of a node (fewer at its end). For child c, with y = +1 on the rows that carry one
 of its labels and -1 on the node's other rows, a solver finds the w and b that minimise
 
-    (|w|^2 + b^2) / 2 + cost * sum over rows of loss(y * (w . x + b))
+    (|w|^2 + b^2) / 2 + cost[c] * sum over rows of loss(y * (w . x + b))
 
 The dual steps of the 16 problems are taken together: the margins of a row for all children are one sum in
 vector registers, so a row's indices and values are read once for 16 classifiers, and not at all when
 no child still needs the row.
 
 Weights are float32[m + 1, 16], row m being the bias, and dual variables float32[n, 16]; both should start
-on a cache line. Everything is float32. The result depends on the arguments alone. `stop` is uint8[1]: set
-it to end a solver after its epoch; the weights are then unfinished.
+on a cache line. Costs are float32[16], > 0 also beyond the last child. Everything is float32. The result
+depends on the arguments alone. `stop` is uint8[1]: set it to end a solver after its epoch; the weights are
+then unfinished.
 """
 
 from __future__ import annotations
@@ -111,10 +112,10 @@ def _hinge_step(problem: Problem, tile: Tile, i: Integer, live: Integer, diagona
     y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))
     alpha = vload(tile.alpha, i * LANES)
     gradient = vsub(vmul(y, _margins(problem, tile, i)), vbroadcast(1.0))
-    gradient = vadd(gradient, vmul(alpha, vbroadcast(diagonal)))
+    gradient = vadd(gradient, vmul(alpha, diagonal))
     bound = ~vgreater(alpha, zero)
     projected = vselect(live, vselect(bound, vmin(gradient, zero), gradient), zero)
-    curvature = vbroadcast(problem.squares[i] + np.float32(1) + diagonal)
+    curvature = vadd(vbroadcast(problem.squares[i] + np.float32(1)), diagonal)
     target = vmax(vsub(alpha, vdiv(gradient, curvature)), zero)
     delta = vselect(live, vsub(target, alpha), zero)
     if vnonzero(delta):
@@ -169,7 +170,7 @@ def solve_squared_hinge(
     problem: Problem,
     tile: Tile,
     n_children: int,
-    cost: float,
+    cost: NDArray[np.float32],
     eps: float,
     epochs_max: int,
     seed: int,
@@ -182,7 +183,7 @@ def solve_squared_hinge(
     done on what shrinking left, all rows are looked at again. Cost: an epoch reads every active row once.
     """
     lanes = (1 << n_children) - 1
-    diagonal = np.float32(0.5 / cost)
+    diagonal = vdiv(vbroadcast(0.5), vload(cost, 0))
     state = np.empty(1, np.uint64)
     state[0] = seed
     extent = np.empty((3, LANES), np.float32)
@@ -277,7 +278,7 @@ def solve_logistic(
     problem: Problem,
     tile: Tile,
     n_children: int,
-    cost: float,
+    cost: NDArray[np.float32],
     eps: float,
     epochs_max: int,
     seed: int,
@@ -291,11 +292,11 @@ def solve_logistic(
     """
     n_rows = len(tile.order)
     lanes = (1 << n_children) - 1
-    costs = vbroadcast(cost)
+    costs = vload(cost, 0)
     inner = vbroadcast(INNER_SHARE * eps)
     state = np.empty(1, np.uint64)
     state[0] = seed
-    alpha = vbroadcast(min(0.001 * cost, 1e-8))
+    alpha = vmin(vmul(vbroadcast(0.001), costs), vbroadcast(1e-8))
     for i in range(n_rows):
         tile.order[i] = i
         y = vselect(np.int64(tile.positive[i]), vbroadcast(1.0), vbroadcast(-1.0))

@@ -30,20 +30,28 @@ _LINE_BYTES = 64
 class Solving(NamedTuple):
     """How the classifiers are trained.
 
-    cost, cost_decay  a node of n of the root's N rows has the cost `cost * (N / n) ** cost_decay`
-    prune             weights smaller than this are left out; 0 keeps all that are not 0
+    cost        at a node of n of the root's N rows, a child with p of them has the cost
+    cost_decay  `cost * (N / n) ** cost_decay * (n / p) ** rare_decay`
+    rare_decay
+    prune       weights smaller than this are left out; 0 keeps all that are not 0
     """
 
     loss: Loss
     cost: float
     cost_decay: float
+    rare_decay: float
     eps: float
     epochs_max: int
     prune: float
 
-    def cost_at(self, n_rows: int, n_root: int) -> float:
-        """Return the cost of a node of n_rows of the root's n_root rows."""
-        return float(self.cost * (n_root / n_rows) ** self.cost_decay)
+    def costs_at(self, n_root: int, n_rows: int, n_positive: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return float32[LANES]: the costs of a tile's children, which have so many of a node's n_rows rows.
+
+        Beyond the last child the cost is that of a child with all rows.
+        """
+        costs = np.full(LANES, self.cost * (n_root / n_rows) ** self.cost_decay)
+        costs[: len(n_positive)] *= (n_rows / np.maximum(n_positive, 1)) ** self.rare_decay
+        return costs.astype(np.float32)
 
 
 class Members(NamedTuple):
@@ -177,7 +185,6 @@ def _solve(
     of_node = rows_of(members.ptr, members.rows, bounds[0], members.end(shape, piece.node), place)
     problem: Problem = localise(rows.indptr, rows.indices, rows.values, of_node, rank)
     n_rows, n_used = len(of_node), len(problem.used)
-    cost = solving.cost_at(n_rows, n_root)
     ascending = np.argsort(problem.used)
     order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
     positive = np.empty(n_rows, np.uint16)
@@ -189,9 +196,11 @@ def _solve(
         of_tile = bounds[number * LANES : (number + 1) * LANES + 1]
         n_children = len(of_tile) - 1
         positives(members.ptr, members.rows, of_tile, place, positive)
+        n_positive = np.count_nonzero(positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1, axis=1)
+        costs = solving.costs_at(n_root, n_rows, n_positive)
         tile = Tile(positive, _aligned(n_used + 1), _aligned(n_rows), order, active)
         tile_seed = derived_seed(seed, piece.node, number)
-        solve(problem, tile, n_children, cost, solving.eps, solving.epochs_max, tile_seed, stop)
+        solve(problem, tile, n_children, costs, solving.eps, solving.epochs_max, tile_seed, stop)
         counts = np.empty(n_used, np.int32)
         lane, weight = pack_tile(tile.weights, ascending, n_children, solving.prune, counts)
         bias = tile.weights[n_used, :n_children].copy()

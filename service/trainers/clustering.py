@@ -35,7 +35,8 @@ def balanced_shape(
 
     Source: Prabhu et al. 2018 (Parabel), section 4.1. All parts are halved until none has more than
     leaf_size labels; their sizes then differ by at most one. The halvings are dealt evenly to the fewest
-    levels of at most log2(arity) halvings each.
+    levels of at most log2(arity) halvings each. Deviation: where one halving would do, none is made: an
+    answer searches two parts anyway, and without them each label's classifier has seen all rows.
 
     labels  int32[K'], ascending, K' >= 1: the labels that get a leaf
     arity   a power of two, >= 2
@@ -44,6 +45,7 @@ def balanced_shape(
     """
     labels = labels.copy()
     halvings = max(0, math.ceil(math.log2(len(labels) / leaf_size)))
+    halvings = 0 if halvings == 1 else halvings
     n_levels = max(1, math.ceil(halvings / math.log2(arity)))
     cuts = {round(halvings * (i + 1) / n_levels) for i in range(n_levels)}
     local = threading.local()

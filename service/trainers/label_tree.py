@@ -18,6 +18,7 @@ from service.trainers.representations import label_representations
 from service.trainers.shape import Shape
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
+from service.trainers.weighing import Weighed, idf_choice, weigh
 from service.trainers.work import Crew, Progress
 
 
@@ -46,15 +47,19 @@ class ClassifierParameters(Parameters):
     cost_decay: float = real(
         0.25, 0.0, 1.0, "a node of n of the root's N rows has the cost C * (N / n)^cost_decay"
     )
+    rare_decay: float = real(
+        0.0, 0.0, 1.0, "a child with p of its node's n rows has the cost of the node times (n / p)^rare_decay"
+    )
     eps: float = real(0.1, 1e-4, 10.0, "a classifier is done when its dual gradients differ by no more")
     max_epochs: int = whole(100, 1, 100_000, "a classifier is given up after so many passes")
     prune: float = real(0.1, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
+    idf: str = idf_choice()
 
     def solving(self) -> Solving:
         """Return what the classifiers are trained with."""
         loss: Any = self.loss
         cost = self.cost or (8.0 if loss == "logistic" else 0.5)
-        return Solving(loss, cost, self.cost_decay, self.eps, self.max_epochs, self.prune)
+        return Solving(loss, cost, self.cost_decay, self.rare_decay, self.eps, self.max_epochs, self.prune)
 
     def model_link(self) -> Link:
         """Return the link that goes with the loss."""
@@ -103,7 +108,7 @@ def _shapes(
 
 
 def grow(
-    data: TrainingSet,
+    weighed: Weighed,
     shape: Shape,
     members: Members,
     solving: Solving,
@@ -111,12 +116,13 @@ def grow(
     crew: Crew,
     progress: Progress,
 ) -> Tree:
-    """Train the classifiers of a shape."""
-    chunks = train_classifiers(data.rows, shape, members, solving, seed, crew, progress, "classifiers")
+    """Train the classifiers of a shape; they are for the rows before they were weighed."""
+    chunks = train_classifiers(weighed.rows, shape, members, solving, seed, crew, progress, "classifiers")
     is_leaf = np.diff(shape.child_ptr) == 0
     node_label = np.full(len(is_leaf), -1, np.int32)
     node_label[is_leaf] = shape.labels[shape.first[is_leaf]]
-    return Tree(shape.child_ptr, node_label, chunks)
+    plain = [chunk and weighed.plain_chunk(chunk) for chunk in chunks]
+    return Tree(shape.child_ptr, node_label, plain)
 
 
 def assemble(data: TrainingSet, parameters: ClassifierParameters, trees: list[Tree]) -> Trained:
@@ -134,10 +140,11 @@ def train_label_tree(
     data: TrainingSet, parameters: LabelTreeParameters, seed: int, crew: Crew, progress: Progress
 ) -> Trained:
     """Train an ensemble of linear label trees (tree-model-size, section 2)."""
-    solving = parameters.solving()
+    solving, weighed = parameters.solving(), weigh(data.rows, parameters.idf)
+    data = data._replace(rows=weighed.rows)
     trees = []
     for tree_seed, shape, members in _shapes(data, parameters, seed, crew, progress):
-        trees.append(grow(data, shape, members, solving, tree_seed, crew, progress))
+        trees.append(grow(weighed, shape, members, solving, tree_seed, crew, progress))
     return assemble(data, parameters, trees)
 
 
@@ -145,6 +152,7 @@ def estimate_label_tree(
     data: TrainingSet, parameters: LabelTreeParameters, seed: int, crew: Crew, progress: Progress
 ) -> SizeEstimate:
     """Return the size bound of what `train_label_tree` would train with the same arguments."""
+    data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
     shapes = [(shape, members) for _, shape, members in _shapes(data, parameters, seed, crew, progress)]
     return estimate_size(data.rows, shapes, crew, progress)
 

@@ -11,6 +11,7 @@ from service.trainers.label_tree import ClassifierParameters, assemble, grow
 from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
+from service.trainers.weighing import weigh
 from service.trainers.work import Crew, Progress
 
 
@@ -30,7 +31,8 @@ def train_ovr(
 ) -> Trained:
     """Train one linear classifier a label, on all rows that carry any label."""
     shape, members = _flat(data)
-    tree = grow(data, shape, members, parameters.solving(), seed, crew, progress)
+    weighed = weigh(data.rows, parameters.idf)
+    tree = grow(weighed, shape, members, parameters.solving(), seed, crew, progress)
     return assemble(data, parameters, [tree])
 
 

@@ -25,6 +25,7 @@ from service.trainers.shape import Shape
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
+from service.trainers.weighing import idf_choice, weigh
 from service.trainers.work import Crew, Progress
 
 PROJECTED = 512
@@ -44,12 +45,19 @@ class PltParameters(Parameters):
     leaf_size: int = whole(100, 1, 1_000_000, "kmeans: parts of no more labels are not divided")
     trees: int = whole(1, 1, 100, "trees of the ensemble; their probabilities are averaged")
     solver: str = choice("batch", ("batch", "sgd"), "how node classifiers are trained; sgd can stream")
-    cost: float = real(8.0, 1e-6, 1e6, "batch: weight of the loss against the penalty (C), at the root")
+    cost: float = real(4.0, 1e-6, 1e6, "batch: weight of the loss against the penalty (C), at the root")
     cost_decay: float = real(
         0.25, 0.0, 1.0, "batch: a node of n of the root's N has the cost C * (N / n)^cost_decay"
     )
+    rare_decay: float = real(
+        0.15,
+        0.0,
+        1.0,
+        "batch: a child with p of its node's n rows has the cost of the node times (n / p)^rare_decay",
+    )
     eps: float = real(0.1, 1e-4, 10.0, "batch: a classifier is done when no dual gradient is larger")
     max_epochs: int = whole(100, 1, 100_000, "batch: a classifier is given up after so many passes")
+    idf: str = idf_choice("batch: ")
     epochs: int = whole(10, 1, 1000, "sgd: passes over the rows")
     rate: float = real(0.5, 1e-6, 1e3, "sgd: the first step g; step t of a node is g / (1 + l2 * g * t)")
     l2: float = real(1e-5, 0.0, 1e3, "sgd: weight of the penalty, lambda")
@@ -65,7 +73,15 @@ class PltParameters(Parameters):
 
     def solving(self) -> Solving:
         """Return what the batch solver takes."""
-        return Solving("logistic", self.cost, self.cost_decay, self.eps, self.max_epochs, self.prune)
+        return Solving(
+            "logistic",
+            self.cost,
+            self.cost_decay,
+            self.rare_decay,
+            self.eps,
+            self.max_epochs,
+            self.prune,
+        )
 
     def descent(self) -> Descent:
         """Return what gradient descent takes."""
@@ -85,10 +101,12 @@ def train_plt(
     if parameters.solver == "sgd":
         return train_plt_stream(MemorySource(data), parameters, seed, crew, progress, no_plan)
     trees = []
+    weighed = weigh(data.rows, parameters.idf)
+    data = data._replace(rows=weighed.rows)
     vectors = _exact_vectors(data, progress) if parameters.tree == "kmeans" else None
     for tree_seed, shape in _shapes(*_carried(data.labels), parameters, vectors, seed, crew, progress):
         members = _members(data.labels, shape)
-        trees.append(grow(data, shape, members, parameters.solving(), tree_seed, crew, progress))
+        trees.append(grow(weighed, shape, members, parameters.solving(), tree_seed, crew, progress))
     return _assemble(trees, data.labels.n_labels, data.rows.n_features, parameters)
 
 
@@ -126,10 +144,11 @@ def estimate_plt(
     """Return the size bound of what `train_plt` would train; `memory_mib` may keep it smaller."""
     vectors = None
     if parameters.tree == "kmeans":
-        exact = parameters.solver == "batch"
-        vectors = (
-            _exact_vectors(data, progress) if exact else _projected_vectors(MemorySource(data), progress)
-        )
+        if parameters.solver == "batch":
+            weighed = weigh(data.rows, parameters.idf)
+            vectors = _exact_vectors(data._replace(rows=weighed.rows), progress)
+        else:
+            vectors = _projected_vectors(MemorySource(data), progress)
     shapes = _shapes(*_carried(data.labels), parameters, vectors, seed, crew, progress)
     return estimate_size(
         data.rows, [(shape, _members(data.labels, shape)) for _, shape in shapes], crew, progress

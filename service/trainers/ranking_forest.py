@@ -16,6 +16,7 @@ from service.trainers.clustering import derived_seed
 from service.trainers.parameters import Parameters, real, whole
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainingSet
+from service.trainers.weighing import idf_choice, weigh
 from service.trainers.work import Crew, Progress
 
 STAGE = "trees"
@@ -44,6 +45,7 @@ class ForestParameters(Parameters):
     eps: float = real(0.1, 1e-6, 0.99, "a separator is done when its violations have fallen to this share")
     max_steps: int = whole(10, 1, 10_000, "a separator is given up after so many Newton steps")
     prune: float = real(0.0, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
+    idf: str = idf_choice()
 
     def growth(self, rows: SparseRows) -> Growth:
         """Return how the trees are grown on rows: `cost` is divided by their typical value."""
@@ -88,6 +90,8 @@ def grow_forest(
 
     The same bits whatever the number of threads. Cost and memory: see `grow_tree`, for each thread.
     """
+    weighed = weigh(data.rows, parameters.idf)
+    data = data._replace(rows=weighed.rows)
     rows, growth = _rows(data, label_weight), parameters.growth(data.rows)
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     trees: dict[int, Grown] = {}
@@ -96,7 +100,7 @@ def grow_forest(
         return grow_tree(rows, labelled.copy(), growth, derived_seed(seed, number), crew.stop)
 
     def done(number: int, grown: Grown) -> None:
-        trees[number] = grown
+        trees[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
         progress(STAGE, len(trees), n_trees)
 
     crew.run(work, range(n_trees), done)

@@ -71,6 +71,12 @@ def test_levels_are_as_few_as_the_arity_allows():
         assert depth.max() == inner_levels + 1
 
 
+def test_one_halving_is_not_made():
+    for n, inner in [(10, 1), (11, 1), (20, 1), (21, 5)]:
+        shape = balanced_shape(_vectors(n), np.arange(n, dtype=np.int32), 10, 16, 0, Crew(1), no_progress)
+        assert len(shape.inner) == inner
+
+
 @pytest.mark.parametrize(
     ("leaf_size", "arity", "depth"), [(5, 4, 6), (5, 4, 2), (1, 3, 32), (500, 4, 6), (5, 4, 1)]
 )

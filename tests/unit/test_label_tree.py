@@ -90,7 +90,7 @@ def test_estimate_by_hand():
     x[:4, 4] = 0.1
     x[4, 5] = 1
     labels = LabelRows(np.array([0, 1, 2, 3, 4, 4]), np.arange(4, dtype=np.int32), 6)
-    parameters = parse_parameters("label-tree", ["leaf_size=2", "arity=2"])
+    parameters = parse_parameters("label-tree", ["leaf_size=1", "arity=2"])
     found = estimate("label-tree", parameters, to_rows(x), labels)
     # The root uses 5 features for 2 children; each of its children 3 features for 2 labels.
     assert found == {
@@ -132,7 +132,7 @@ def test_chunks_hold_the_solvers_weights():
     used = np.flatnonzero(np.diff(ptr)).astype(np.int32)
     shape = join(used, [np.array([0, 20, len(used)])])
     members = members_of(ptr, of_label, used)
-    solving = Solving("squared_hinge", 1.0, 0.0, 1e-3, 1000, 0.0)
+    solving = Solving("squared_hinge", 1.0, 0.0, 0.0, 1e-3, 1000, 0.0)
     chunks = train_classifiers(rows, shape, members, solving, 1, Crew(2), no_progress, "classifiers")
     x, carried = dense_rows(rows), dense_labels(labels)
     assert [chunk is None for chunk in chunks] == [False] * 3 + [True] * len(used)
@@ -163,7 +163,7 @@ def test_cost_rises_from_the_root_to_nodes_of_fewer_rows():
             rows,
             shape,
             members,
-            Solving("squared_hinge", 0.5, decay, 1e-3, 1000, 0.0),
+            Solving("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0),
             1,
             Crew(1),
             no_progress,
@@ -174,10 +174,8 @@ def test_cost_rises_from_the_root_to_nodes_of_fewer_rows():
     assert np.array_equal(one[0].weight, other[0].weight)
     for node in (1, 2):
         assert np.abs(one[node].weight).sum() < np.abs(other[node].weight).sum()
-    n_root = len(np.unique(of_label))
-    assert Solving("squared_hinge", 0.5, 1.0, 1, 1, 0).cost_at(n_root // 4, n_root) == pytest.approx(
-        2.0, rel=0.05
-    )
+    costs = Solving("squared_hinge", 0.5, 1.0, 0.5, 1, 1, 0).costs_at(400, 100, np.array([100, 25, 0]))
+    assert costs.tolist() == pytest.approx([2.0, 4.0, 20.0] + 13 * [2.0])
 
 
 def test_stages_are_reported_to_their_end():

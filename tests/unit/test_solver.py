@@ -25,7 +25,9 @@ def _solve(solve, rows, y, cost, eps, seed=1, epochs_max=5000, stop=0):
     alpha = np.zeros((n_rows, 16), np.float32)
     tile = Tile(positive, weights, alpha, np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16))
     flag = np.array([stop], np.uint8)
-    epochs = solve(problem, tile, n_children, cost, eps, epochs_max, seed, flag)
+    costs = np.ones(16, np.float32)
+    costs[:n_children] = cost
+    epochs = solve(problem, tile, n_children, costs, eps, epochs_max, seed, flag)
     w = np.zeros((rows.n_features, n_children))
     w[problem.used] = weights[:-1, :n_children]
     return w, weights[-1, :n_children].astype(np.float64), epochs, tile
@@ -125,6 +127,18 @@ def test_a_child_does_not_depend_on_its_neighbours(solve):
         alone, b_alone, _, _ = _solve(solve, rows, y[:, c : c + 1], 1.0, 1e-3)
         together = x @ w[:, c] + b[c]
         np.testing.assert_allclose(together, x @ alone[:, 0] + b_alone[0], atol=0.02)
+
+
+@solvers
+def test_each_child_has_the_cost_of_its_lane(solve):
+    rows, y = _problem(10)
+    cost = np.geomspace(0.05, 20, 16)
+    w, b, _, _ = _solve(solve, rows, y, cost, 1e-3)
+    for c in (0, 6, 15):
+        sign = np.where(y[:, c], 1.0, -1.0)
+        found = OBJECTIVES[solve](dense_rows(rows), sign, w[:, c], b[c], cost[c])
+        least = _reference(solve, dense_rows(rows), y[:, c], cost[c])
+        assert found == pytest.approx(least, rel=1e-3)
 
 
 @solvers
