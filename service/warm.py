@@ -29,6 +29,9 @@ from service.settings import Limits
 from service.trainers import TRAINERS
 from service.workflows import TrainRequest, estimate_size, evaluate, train_and_publish
 
+_PROCESSES_MAX = 4
+"""Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""
+
 _N_ROWS, _N_LABELS, _N_FEATURES = 40, 8, 12
 
 
@@ -105,10 +108,11 @@ def warm(job: Job) -> None:
 
 
 def warm_all() -> None:
-    """Compile everything, in as many processes as there are processors."""
+    """Compile everything, in a process more than there are processors: one may wait for another's kernel."""
+    n_processes = min(len(os.sched_getaffinity(0)) + 1, _PROCESSES_MAX)
     with tempfile.TemporaryDirectory() as directory:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(os.cpu_count(), context) as pool:
+        with ProcessPoolExecutor(n_processes, context) as pool:
             list(pool.map(warm, jobs(Path(directory))))
 
 

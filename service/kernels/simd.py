@@ -3,8 +3,8 @@
 A `Vec16` value lives in vector registers (two of AVX2, one of AVX-512, four of SSE). It exists only inside
 kernels: there is no Python object for it, so a kernel neither takes nor returns one. Every operation is
 elementwise IEEE arithmetic without fusing or reordering: the same bits on every machine. Loads and stores
-need no alignment beyond that of the elements and are NOT bounds-checked: the caller proves that
-elements i .. i + 15 exist.
+need no alignment beyond that of the elements and are NOT bounds-checked (but with NUMBA_BOUNDSCHECK=1): the
+caller proves that elements i .. i + 15 exist.
 
 Sets of lanes are integers: bit k stands for lane k.
 """
@@ -70,6 +70,16 @@ def _pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any
     return builder.bitcast(builder.gep(data, [args[1]]), vector.as_pointer())
 
 
+def _checked_pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
+    """As `_pointer`; with NUMBA_BOUNDSCHECK, raise IndexError unless the array has all 16 elements."""
+    if context.enable_boundscheck:
+        check: Any = cgutils.do_boundscheck
+        n_items = context.make_array(array_type)(context, builder, args[0]).nitems
+        for offset in (0, _LANES - 1):
+            check(context, builder, builder.add(args[1], args[1].type(offset)), n_items)
+    return _pointer(context, builder, array_type, args, vector)
+
+
 def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
     one = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _I32(0))
     zeros = ir.Constant(_V16I, [0] * _LANES)
@@ -94,7 +104,7 @@ def vload(typingctx: Any, array: Any, index: Any) -> Any:
     _check_array(array, types.float32)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_pointer(context, builder, array, args, _V16F), align=4)
+        return builder.load(_checked_pointer(context, builder, array, args, _V16F), align=4)
 
     return vec16(array, types.intp), generate
 
@@ -105,7 +115,7 @@ def vload_bfloat16(typingctx: Any, array: Any, index: Any) -> Any:
     _check_array(array, types.uint16)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        halves = builder.load(_pointer(context, builder, array, args, _V16H), align=2)
+        halves = builder.load(_checked_pointer(context, builder, array, args, _V16H), align=2)
         wide = builder.shl(builder.zext(halves, _V16I), ir.Constant(_V16I, [16] * _LANES))
         return builder.bitcast(wide, _V16F)
 
@@ -118,7 +128,7 @@ def vload_int8(typingctx: Any, array: Any, index: Any) -> Any:
     _check_array(array, types.int8)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        eights = builder.load(_pointer(context, builder, array, args, _V16B8), align=1)
+        eights = builder.load(_checked_pointer(context, builder, array, args, _V16B8), align=1)
         return builder.sitofp(builder.sext(eights, _V16I), _V16F)
 
     return vec16(array, types.intp), generate
@@ -133,7 +143,7 @@ def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
         _refuse("a writable array", array)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _pointer(context, builder, array, args, _V16F), align=4)
+        builder.store(args[2], _checked_pointer(context, builder, array, args, _V16F), align=4)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, vec16), generate

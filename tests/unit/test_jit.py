@@ -92,3 +92,83 @@ def test_code_with_bounds_checks_is_kept_apart() -> None:
         for checked in ("0", "1")
     ]
     assert names == ["plain", "checked"]
+
+
+_KERNELS = """
+from model_store.jit import inlined, kernel
+
+@inlined
+def plus(a, b):
+    return a + b
+
+@kernel
+def total(n):
+    found = 0
+    for i in range(n):
+        found = plus(plus(found, i), 1)
+    return plus(0, found)
+"""
+
+_COMPILE = """
+import sys
+from numba.core import event
+from kernels import plus, total
+
+class Recorder(event.Listener):
+    def __init__(self):
+        self.n_compiled = 0
+    def on_start(self, e):
+        self.n_compiled += e.data["dispatcher"] in (plus, total)
+    def on_end(self, e):
+        pass
+
+recorder = Recorder()
+event.register("numba:compile", recorder)
+print(flush=True)
+sys.stdin.readline()
+assert total(4) == 10
+print(recorder.n_compiled, len(plus.overloads))
+"""
+
+
+def compiler(tmp_path: Path, **changes: str) -> subprocess.Popen[str]:
+    """A process that compiles two kernels when a line is written to it, and says how many it compiled."""
+    (tmp_path / "kernels.py").write_text(_KERNELS)
+    root = Path(jit.__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{tmp_path}", **changes}
+    return subprocess.Popen(
+        [sys.executable, "-c", _COMPILE],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_processes_that_share_a_cache_compile_a_kernel_once(tmp_path: Path) -> None:
+    processes = [compiler(tmp_path, XYLEM_KERNEL_CACHE=str(tmp_path / "cache")) for _ in range(3)]
+    for process in processes:
+        assert process.stdout
+        process.stdout.readline()
+    said = []
+    for process in processes:
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in processes:
+        said.append(process.communicate()[0].split())
+        assert process.returncode == 0
+    assert sum(int(n_compiled) for n_compiled, _ in said) == 2
+    # that of the process which compiled them; the others need the kernel only. A constant is no other type
+    assert max(int(n_overloads) for _, n_overloads in said) == 1
+
+
+def test_a_user_without_a_home_has_a_cache_of_his_own(tmp_path: Path) -> None:
+    changes = {"HOME": "/dev/null", "TMPDIR": str(tmp_path), "XYLEM_KERNEL_CACHE": ""}
+    said = [compiler(tmp_path, **changes).communicate("\n")[0].split() for _ in range(2)]
+    assert [int(n_compiled) for n_compiled, _ in said] == [2, 0]
+    directory = tmp_path / f"xylem-kernels-{os.getuid()}"
+    assert directory.stat().st_mode & 0o777 == 0o700
+    directory.chmod(0o777)  # others could have put code into it
+    (n_compiled, _) = compiler(tmp_path, **changes).communicate("\n")[0].split()
+    assert int(n_compiled) == 2
