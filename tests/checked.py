@@ -1,0 +1,33 @@
+"""pytest with every index of every kernel checked: python -m tests.checked [what pytest takes].
+
+With NUMBA_BOUNDSCHECK=1 an index beyond an array is an IndexError, in vector loads too. Here a negative index
+is one as well: Python's reading of it, from the end, hides a place that was computed wrongly.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import pytest
+from numba.core import types
+from numba.np import arrayobj
+
+_fix_index: Any = arrayobj.fix_integer_index
+
+
+def _refuse_negative(context: Any, builder: Any, index_type: Any, index: Any, size: Any) -> Any:
+    """Leave an index that is no constant as it is, for the check to find it."""
+    if index_type.signed and not isinstance(index_type, types.IntegerLiteral):
+        return context.cast(builder, index, index_type, types.intp)
+    return _fix_index(context, builder, index_type, index, size)
+
+
+if __name__ == "__main__":
+    if os.environ.get("NUMBA_BOUNDSCHECK") != "1" or "XYLEM_KERNEL_CACHE" not in os.environ:
+        sys.exit(
+            "expected NUMBA_BOUNDSCHECK=1, and XYLEM_KERNEL_CACHE: kernels of this kind are for nothing else"
+        )
+    arrayobj.fix_integer_index = _refuse_negative
+    sys.exit(pytest.main(sys.argv[1:]))

@@ -1,0 +1,75 @@
+"""No kernel reads or writes beyond an array: the tests of kernels again, with every index checked."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ABOUT_KERNELS = (
+    "service.kernels",
+    "service.trainers",
+    "service.inference",
+    "service.features",
+    "service.datasets",
+)
+TESTS = sorted(
+    str(file.relative_to(ROOT))
+    for kind in ("unit", "property", "golden")
+    for file in (ROOT / "tests" / kind).glob("test_*.py")
+    if any(name in file.read_text() for name in ABOUT_KERNELS)
+)
+
+_BEYOND = """
+import numpy as np
+from model_store.jit import kernel
+from service.kernels.simd import vload, vstore
+
+@kernel
+def item(array, i):
+    return array[i]
+
+@kernel
+def lanes(array, i):
+    vstore(array, 0, vload(array, i))
+
+def test_item_beyond(): item(np.zeros(20, np.float32), 20)
+def test_item_before(): item(np.zeros(20, np.float32), -1)
+def test_lanes_beyond(): lanes(np.zeros(20, np.float32), 5)
+def test_lanes_before(): lanes(np.zeros(20, np.float32), -1)
+def test_within(): item(np.zeros(20, np.float32), 19), lanes(np.zeros(20, np.float32), 4)
+"""
+
+
+def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "XYLEM_KERNEL_CACHE": str(cache)}
+    command = [
+        sys.executable,
+        "-m",
+        "tests.checked",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--timeout=0",
+        *arguments,
+    ]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.soak
+def test_kernels_stay_within_their_arrays(tmp_path: Path) -> None:
+    assert len(TESTS) > 40
+    done = run(tmp_path, *TESTS)
+    assert done.returncode == 0, done.stdout[-10_000:]
+
+
+def test_what_is_outside_would_be_seen(tmp_path: Path) -> None:
+    file = tmp_path / "test_beyond.py"
+    file.write_text(_BEYOND)
+    done = run(tmp_path / "cache", str(file), "-c", "/dev/null")
+    assert "4 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.count("index is out of bounds") >= 4
