@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.checks import LABEL_COUNTS
+from model_store.tail import has_tail
 from model_store.version import Model
 from service.db.engine import Database
 from service.errors import BadData, BadParameter
@@ -25,13 +26,13 @@ from service.thresholds.estimates import ESTIMATES_MAX, EstimateKeeper, Estimate
 from service.thresholds.fta import fta
 from service.thresholds.moving import Moving
 from service.thresholds.ofo import (
-    POWERS,
     Counters,
     Start,
     check_start,
     lower_bounds,
     no_counts,
     thresholds_of,
+    usual_power,
 )
 from service.thresholds.shadow import ShadowDatabase
 from service.thresholds.starts import choose_start
@@ -200,7 +201,7 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     counted = model.arrays.get(LABEL_COUNTS), manifest.data.rows
     lower = lower_bounds(*counted, manifest.n_labels)
     kappa = np.maximum(lower, np.float32(request.kappa))
-    usual = POWERS[manifest.link]
+    usual = usual_power(manifest.link, is_reranked=has_tail(model.arrays))
     keeper = EstimateKeeper(kappa ** np.float32(1.0 / (_POWER_SHARE * usual)), request.estimates_max)
     parts = predict_parts(
         predictor,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from model_store.checks import LABEL_COUNTS
+from model_store.tail import has_tail
 from model_store.version import Model
 from service.db.engine import Database, default_url
 from service.inference.predictors import AnyPredictor
@@ -79,7 +80,7 @@ def live_thresholds(model: Model, predictor: AnyPredictor) -> LiveThresholds:
         Thresholded(predictor),
         counts,
         manifest.data.rows,
-        start_for(manifest.link),
+        start_for(manifest.link, is_reranked=has_tail(model.arrays)),
     )
     live.warm_up()
     return live

@@ -12,6 +12,7 @@ from service.errors import BadParameter
 from service.thresholds.ofo import (
     LEAST,
     POWERS,
+    RERANKED_POWER,
     Start,
     check_start,
     lower_bounds,
@@ -98,6 +99,7 @@ def test_a_power_out_of_its_range_is_refused(power):
 def test_every_link_has_a_power_to_start_with():
     assert set(POWERS) == set(LINK_CODES)
     assert {check_start(start_for(link)).power for link in POWERS} == {0.55, 1.0}
+    assert {check_start(start_for(link, is_reranked=True)).power for link in POWERS} == {RERANKED_POWER}
 
 
 def test_start_values_in_their_range_are_kept():

@@ -26,7 +26,7 @@ from service.tuning import KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, check_reque
 from service.workflows import TrainRequest, train_and_publish
 from tests.oracles.metrics import f_measures
 from tests.oracles.thresholds import ofo_thresholds
-from tests.small_models import small_draft
+from tests.small_models import random_tail, small_draft
 
 N_ROWS, K, D = 120, 11, 70
 RAW = {"kind": "raw", "norm": "none"}
@@ -124,6 +124,29 @@ def test_every_method_reports_the_f_measures_of_its_decisions(model, file, label
     by_method = {outcome.tuned.method: outcome.validation.macro_f for outcome in outcomes}
     assert by_method["sto"] >= max(by_method.values()) > 0
     assert len(set(outcomes[1].tuned.thresholds.tolist())) > 1
+
+
+def test_scores_that_re_ranking_made_small_are_not_lost(tmp_path):
+    """Each label is true where its score is among its best: there is a threshold that says so."""
+    store = Store(tmp_path / "store")
+    extra = {"labels/counts": np.ones(K, np.int64), **random_tail(1, K, D, gamma=60.0)}
+    store.publish(
+        "small",
+        small_draft(3, kind="decision-tree", link="argmax", n_trees=4, features=RAW, extra=extra),
+    )
+    model = store.open("small", "latest")
+    rng = np.random.default_rng(0)
+    rows = [
+        dict(zip(rng.choice(D, 12, replace=False).tolist(), rng.standard_normal(12).tolist(), strict=True))
+        for _ in range(N_ROWS)
+    ]
+    file = write(tmp_path / "valid.txt", [(row, []) for row in rows])
+    scores = scores_of(model, read_labelled(model, file, quiet))
+    assert 0 < scores.max() < 0.01
+    true = scores > np.quantile(scores, 0.9, axis=0)
+    write(file, [(row, np.flatnonzero(some).tolist()) for row, some in zip(rows, true, strict=True)])
+    [sto] = tune(model, TuneRequest(("sto",), file), quiet)
+    assert sto.validation.macro_f > 99
 
 
 def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
