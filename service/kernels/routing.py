@@ -30,6 +30,7 @@ from service.kernels.feature_map import (
 from service.kernels.forest import borrow_ensemble
 from service.kernels.query import Rows
 from service.kernels.routing_leaves import Wanted, add_leaves, rank_labels
+from service.kernels.routing_narrow import is_narrow, score_narrow
 from service.kernels.routing_tail import borrow_tail
 from service.kernels.routing_workspace import RoutingWorkspace, borrow_routing
 from service.kernels.scorer import score_in_turn, start_turns
@@ -231,6 +232,7 @@ def _score_level(
     while k < n_entries and not work.stop[0]:
         node, end = routing.entry_node[k], end_of_run(routing.entry_node, k, n_entries)
         is_mapped = is_worth_mapping(ensemble, node, (end - k) * row_features, work)
+        is_in_one_pass = is_mapped and is_narrow(ensemble, node)
         if is_mapped:
             map_features(ensemble, node, work.feature_row)
         else:
@@ -240,7 +242,9 @@ def _score_level(
             if not _is_room(ensemble, k, n_next, n_leaves, routing):
                 n_next = _NO_ROOM
                 break
-            if is_mapped:
+            if is_in_one_pass:
+                score_narrow(ensemble, node, routing.entry_row[k], rows, work)
+            elif is_mapped:
                 score_mapped(ensemble, node, routing.entry_row[k], rows, work)
             else:
                 score_in_turn(ensemble, routing.entry_node, routing.entry_row, k, end, rows, work)

@@ -19,6 +19,7 @@ EIGHT = 8
 
 _F32 = ir.FloatType()
 _V8F = ir.VectorType(_F32, EIGHT)
+_V8I = ir.VectorType(ir.IntType(32), EIGHT)
 
 
 class Vec8Type(types.Type):
@@ -39,9 +40,9 @@ class _Vec8Model(models.PrimitiveModel):
         models.PrimitiveModel.__init__(self, dmm, fe_type, _V8F)  # type: ignore[no-untyped-call]
 
 
-def _check_array(array: Any) -> None:
-    if not (isinstance(array, types.Array) and array.dtype == types.float32 and array.layout == "C"):
-        raise errors.TypingError(f"expected a C-contiguous array of float32, found {array}")
+def _check_array(array: Any, *dtypes: Any) -> None:
+    if not (isinstance(array, types.Array) and array.dtype in dtypes and array.layout == "C"):
+        raise errors.TypingError(f"expected a C-contiguous array of {dtypes}, found {array}")
 
 
 def _check_vectors(*vectors: Any) -> None:
@@ -50,15 +51,15 @@ def _check_vectors(*vectors: Any) -> None:
             raise errors.TypingError(f"expected Vec8, found {vector}")
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, args: Any) -> Any:
+def _pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
     """Return the address of element args[1] of array args[0], counted through all its dimensions."""
     data = context.make_array(array_type)(context, builder, args[0]).data
-    return builder.bitcast(builder.gep(data, [args[1]]), _V8F.as_pointer())
+    return builder.bitcast(builder.gep(data, [args[1]]), vector.as_pointer())
 
 
 def _splat(builder: Any, scalar: Any) -> Any:
     nothing = ir.Constant(_V8F, ir.Undefined)
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), EIGHT), [0] * EIGHT)
+    zeros = ir.Constant(_V8I, [0] * EIGHT)
     one = builder.insert_element(nothing, scalar, ir.IntType(32)(0))
     return builder.shuffle_vector(one, nothing, zeros)
 
@@ -75,11 +76,19 @@ def zero8(typingctx: Any) -> Any:
 
 @instruction
 def load8(typingctx: Any, array: Any, index: Any) -> Any:
-    """Return elements index .. index + 7 of a float32 array, counted through all its dimensions."""
-    _check_array(array)
+    """Return elements index .. index + 7 of an array, counted through all its dimensions.
+
+    Of float32, of uint16 as the upper halves of float32 numbers, or of int8.
+    """
+    _check_array(array, types.float32, types.uint16, types.int8)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_pointer(context, builder, array, args), align=4)
+        kind = ir.VectorType(context.get_value_type(array.dtype), EIGHT)
+        found = builder.load(_pointer(context, builder, array, args, kind), align=array.dtype.bitwidth // 8)
+        if array.dtype == types.uint16:
+            upper = builder.shl(builder.zext(found, _V8I), ir.Constant(_V8I, [16] * EIGHT))
+            return builder.bitcast(upper, _V8F)
+        return found if array.dtype == types.float32 else builder.sitofp(builder.sext(found, _V8I), _V8F)
 
     return vec8(array, types.intp), generate
 
@@ -87,11 +96,11 @@ def load8(typingctx: Any, array: Any, index: Any) -> Any:
 @instruction
 def store8(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
     """Write `vector` to elements index .. index + 7 of a float32 array, counted as in load8."""
-    _check_array(array)
+    _check_array(array, types.float32)
     _check_vectors(vector)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _pointer(context, builder, array, args), align=4)
+        builder.store(args[2], _pointer(context, builder, array, args, _V8F), align=4)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, vec8), generate

@@ -134,11 +134,12 @@ def test_rows_reach_the_oracles_leaves(forest, link, weights):
 
 
 @settings(max_examples=60, deadline=None)
-@given(forests, links, st.integers(1, 9), st.booleans())
-def test_blocks_and_their_room_change_no_bit(forest, link, block_rows, is_tight):
-    _, ensemble = random_decision_forest(**forest)
+@given(forests, links, st.integers(1, 9), st.booleans(), st.sampled_from(["float32", "bfloat16"]))
+def test_blocks_and_their_room_change_no_bit(forest, link, block_rows, is_tight, weights):
+    _, ensemble = random_decision_forest(**forest, weights=weights)
     n_labels, n_rows = forest["n_labels"], 9
-    rows = whole_rows(forest["seed"], n_rows, forest["n_features"])
+    indptr, indices, values = whole_rows(forest["seed"], n_rows, forest["n_features"])
+    rows = indptr, indices, values * np.float32(0.1 if forest["seed"] % 2 else 1.0)  # tenths are rounded
     expected = run(ensemble, link, rows, n_labels)
     n_leaves = int(np.count_nonzero(np.diff(ensemble.leaf_ptr)))
     least = max(len(ensemble.directory), n_leaves, block_rows * forest["n_trees"])

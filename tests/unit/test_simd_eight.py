@@ -33,6 +33,15 @@ def test_eight_elements_are_copied_from_and_to_where_the_indices_say():
     assert out.tolist() == [-1.0] * 5 + list(range(13, 21)) + [-1.0] * 7
 
 
+def test_narrow_weights_are_widened():
+    numbers = np.array([0, 1, -2, 3.5, -0.25, 96, 1e30, -7], np.float32)
+    out = np.zeros(8, np.float32)
+    _copy(np.concatenate([[0], numbers.view(np.uint32) >> 16]).astype(np.uint16), 1, out, 0)
+    assert out.tolist() == (numbers.view(np.uint32) & 0xFFFF0000).view(np.float32).tolist()
+    _copy(np.array([9, -128, -1, 0, 1, 2, 50, 127, -3], np.int8), 1, out, 0)
+    assert out.tolist() == [-128, -1, 0, 1, 2, 50, 127, -3]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_products_are_rounded_before_they_are_added(seed):
     rng = np.random.default_rng(seed)
@@ -44,7 +53,7 @@ def test_products_are_rounded_before_they_are_added(seed):
 
 
 def test_other_types_are_refused():
-    with pytest.raises(TypingError, match="array of float32"):
+    with pytest.raises(TypingError, match="C-contiguous array of"):
         _copy(np.zeros(16), 0, np.zeros(16, np.float32), 0)
     with pytest.raises(TypingError, match="expected Vec8"):
         _add_numbers(np.zeros(8, np.float32), np.float32(1), np.zeros(8, np.float32))
