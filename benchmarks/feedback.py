@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import orjson
 import scipy.sparse as sp
@@ -21,11 +23,14 @@ from model_store.store import Store
 
 SECONDS = 4.0
 BATCH = 64
-EVENTS = 40_000
-"""Events of a run, each sent once: more than it can take."""
+EVENTS = 80_000
+"""Events of a run in batches, each sent once: more than it can take. Of those sent one by one: a quarter."""
 
 SINGLES = 16
 """Connections that send one event at a time."""
+
+BATCHED_RATE, SINGLE_RATE = 5000.0, 300.0
+"""Events a second where they come at a rate, and not as fast as they are taken."""
 
 PREDICT_RATE = 100.0
 """Predictions a second beside the feedback."""
@@ -33,10 +38,34 @@ PREDICT_RATE = 100.0
 _PATH = "/v1/models/model/feedback"
 
 
+class Load(NamedTuple):
+    """Feedback beside the predictions.
+
+    size         events of a request; 0: there is none
+    connections  that send requests
+    rate         events a second; None: each connection sends the next as soon as it has an answer
+    """
+
+    size: int
+    connections: int
+    rate: float | None = None
+
+
+LOADS = {
+    "none": Load(0, 0),
+    f"batches of {BATCH}": Load(BATCH, 1),
+    f"batches, {BATCHED_RATE:,.0f} events/s": Load(BATCH, 4, BATCHED_RATE),
+    "single events": Load(1, SINGLES),
+    f"single, {SINGLE_RATE:,.0f} events/s": Load(1, SINGLES, SINGLE_RATE),
+}
+
+
 def run(settings: Settings) -> None:
     """Print events a second, and the latency of predict without and beside them."""
     for data in settings.data:
         trained(OURS, data, settings.threads)
+        for file in store_of(data.work, 1).glob("xylem.db*"):
+            file.unlink()  # what former runs have learned
         with served(store_of(data.work, 1), 1) as (_, _, port):
             _table(settings, data, port)
 
@@ -48,21 +77,11 @@ def _table(settings: Settings, data: Prepared, port: int) -> None:
         for instance in instances[:1000]
     ]
     closed_loop(port, predictions, 1.0)
-    loads = {"none": (0, 0), f"batches of {BATCH}": (BATCH, 1), "single events": (1, SINGLES)}
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in loads}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in LOADS}
     for _ in range(settings.repeats):
-        for name, (size, connections) in loads.items():
-            requests = list(_requests(data, instances, size)) if size else []
-            rates: list[float] = []
-            load = threading.Thread(
-                target=lambda r=requests, c=connections, to=rates: to.append(closed_loop(port, r, SECONDS, c))
-            )
-            if size:
-                load.start()
-            p50, p99 = open_loop(port, predictions, PREDICT_RATE, SECONDS)
-            if size:
-                load.join()
-            found[name].append((rates[0] * size if rates else 0.0, p50, p99))
+        for name, load in LOADS.items():
+            requests = list(_requests(data, instances, load.size)) if load.size else []
+            found[name].append(_measure(port, predictions, requests, load))
     rows = []
     for name, runs in found.items():
         events, p50s, p99s = zip(*runs, strict=True)
@@ -72,13 +91,36 @@ def _table(settings: Settings, data: Prepared, port: int) -> None:
     show(settings, title, ("feedback", "events/s", "predict p50, ms", "p99, ms"), rows)
 
 
+def _measure(
+    port: int, predictions: Sequence[bytes], requests: Sequence[bytes], load: Load
+) -> tuple[float, float, float]:
+    """Return events a second, and p50 and p99 of predictions beside them in seconds."""
+    rates: list[float] = []
+
+    def send() -> None:
+        if load.rate is None:
+            rates.append(load.size * closed_loop(port, requests, SECONDS, load.connections))
+        else:
+            start = time.perf_counter()
+            open_loop(port, requests, load.rate / load.size, SECONDS, load.connections)
+            rates.append(load.rate * SECONDS / max(SECONDS, time.perf_counter() - start))
+
+    sender = threading.Thread(target=send)
+    if load.size:
+        sender.start()
+    p50, p99 = open_loop(port, predictions, PREDICT_RATE, SECONDS)
+    if load.size:
+        sender.join()
+    return rates[0] if rates else 0.0, p50, p99
+
+
 def _requests(data: Prepared, instances: list[dict[str, list[float]]], size: int) -> Iterator[bytes]:
     """Yield requests of `size` events each, with the true labels of test rows, and ids of their own."""
     labels = sp.load_npz(data.work / "test.labels.npz").tocsr()
     names = Store(store_of(data.work, 1)).open("model").labels
     run_id = os.urandom(6).hex()
     events = []
-    for i in range(EVENTS if size > 1 else EVENTS // 8):
+    for i in range(EVENTS if size > 1 else EVENTS // 4):
         row = i % len(instances)
         true = labels.indices[labels.indptr[row] : labels.indptr[row + 1]].tolist()
         event = {"event_id": f"{run_id}-{i}", "instance": instances[row]}
