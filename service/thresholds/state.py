@@ -50,13 +50,17 @@ _ALL_HEADS = select(VERSIONS)
 _LOG_CHANGE = insert(LOG)
 _MOVE_HEAD = update(VERSIONS).where(VERSIONS.c.id == bindparam("key"))
 _REMEMBER = str(sqlite_insert(EVENTS).on_conflict_do_nothing().compile(dialect=sqlite.dialect()))
-_NEXT_EVENTS = (
-    select(EVENTS.c.event_key, EVENTS.c.day)
+_LAST_OF_NEXT = (
+    select(EVENTS.c.event_key)
     .where(EVENTS.c.event_key > bindparam("after"))
     .order_by(EVENTS.c.event_key)
-    .limit(bindparam("n_most"))
+    .limit(1)
+    .offset(bindparam("n_before"))
 )
-_FORGET = delete(EVENTS).where(EVENTS.c.event_key == bindparam("key"))
+_FORGET = delete(EVENTS).where(
+    EVENTS.c.event_key > bindparam("after"), EVENTS.c.day < bindparam("before_day")
+)
+_FORGET_TO = _FORGET.where(EVENTS.c.event_key <= bindparam("last"))
 """The statements of every block of feedback: to build them costs more than to run them."""
 
 
@@ -242,11 +246,11 @@ def forget_events(connection: Connection, before_day: int, after: bytes, n_most:
 
     Returns how many were forgotten, and the last key; b"" at the end of all.
     """
-    found = connection.execute(_NEXT_EVENTS, {"after": after, "n_most": n_most}).all()
-    old = [{"key": bytes(key)} for key, day in found if day < before_day]
-    if old:
-        connection.execute(_FORGET, old)
-    return len(old), bytes(found[-1][0]) if len(found) == n_most else b""
+    last = connection.execute(_LAST_OF_NEXT, {"after": after, "n_before": n_most - 1}).scalar()
+    old = {"after": after, "before_day": before_day}
+    if last is None:
+        return connection.execute(_FORGET, old).rowcount, b""
+    return connection.execute(_FORGET_TO, {**old, "last": last}).rowcount, bytes(last)
 
 
 def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
