@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -20,6 +23,8 @@ from benchmarks.systems import OURS
 
 XYLEM = Path(sys.executable).with_name("xylem")
 READY_SECONDS_MAX = 120
+SAID_BYTES = 4000
+"""Of what a server that does not become ready has said, so much is shown."""
 
 
 def free_port() -> int:
@@ -35,7 +40,10 @@ def served(store: Path, workers: int) -> Iterator[tuple[int, float, int]]:
     port = free_port()
     command = [XYLEM, "serve", "--store", store, "--port", str(port), "--workers", str(workers)]
     start = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said) as process,
+    ):
         try:
             while True:
                 try:
@@ -43,12 +51,18 @@ def served(store: Path, workers: int) -> Iterator[tuple[int, float, int]]:
                         break
                 except (URLError, OSError):
                     if process.poll() is not None or time.perf_counter() - start > READY_SECONDS_MAX:
-                        raise SystemExit("the server did not become ready") from None
+                        raise SystemExit(f"the server did not become ready: {_end_of(said)}") from None
                     time.sleep(0.01)
             yield process.pid, time.perf_counter() - start, port
         finally:
             process.terminate()
             process.wait()
+
+
+def _end_of(said: IO[bytes]) -> str:
+    """Return the last of what a server has said."""
+    said.seek(max(0, said.seek(0, os.SEEK_END) - SAID_BYTES))
+    return said.read().decode(errors="replace")
 
 
 def start(settings: Settings) -> None:

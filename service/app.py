@@ -58,7 +58,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     learning = Learning(settings)
     live = LiveModels(
         store,
-        functools.partial(serve_model, learning=learning),
+        functools.partial(serve_model, learning=learning, limits=limits),
         models_max=limits.models_max,
         versions_max=limits.versions_max,
         seconds_max=limits.request_seconds_max,
@@ -79,6 +79,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         following = asyncio.create_task(live.follow(settings.store_poll_seconds, _settle))
         with _on_hangup(live.wake):
             yield
+        metrics.settle()
         stopping.set()
         following.cancel()
         live.close()

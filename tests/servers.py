@@ -67,7 +67,9 @@ class ServerProcess:
         return Path(self._log.name).read_text()
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """The logged events of a name."""
+        """The logged events of a name; requests are logged a moment after their answers."""
+        if name == "request":
+            time.sleep(0.1)
         lines = [line for line in self.log().splitlines(keepends=True) if line.endswith("\n")]
         return [event for line in lines if (event := json.loads(line))["event"] == name]
 

@@ -20,24 +20,30 @@ from service.api.wire import (
 )
 from service.inference.answering import Predictions
 from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, RoutedExplanation
-from service.inference.label_json import labels_json
+from service.inference.prediction_json import Spans, predictions_json, spans_of
+from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
+
+ANSWER_END = b"]}"
+_BEGIN, _END = b'{"labels":[', b'],"prediction_id":"'
+"""What stands around the labels of a Prediction; in a name a quote would have a backslash."""
 
 
 def write_predictions(
-    found: Predictions, ids: Sequence[str], served: Served, explanations: Sequence[bytes] | None = None
+    found: Predictions,
+    options: PredictOptions,
+    epoch: int,
+    served: Served,
+    explanations: Sequence[bytes] | None = None,
 ) -> list[bytes]:
-    """Return the JSON of a Prediction for each row; `explanations` has that of each of its labels."""
-    lists = (
-        labels_json(served.labels, found.ptr, found.labels, found.scores)
-        if explanations is None
-        else _explained(found, served, explanations)
-    )
-    exact = b"true" if found.exact else b"false"
-    predictions = [
-        b'{"labels":%b,"prediction_id":"%b","exact":%b}' % (labels, identity.encode(), exact)
-        for labels, identity in zip(lists, ids, strict=True)
-    ]
+    """Return the JSON of a Prediction for each row; `explanations` has that of each of its labels.
+
+    epoch  that of the thresholds before the rows were predicted
+    """
+    thresholds, seal = served.ids.thresholds_for(options), served.ids.seal(epoch, len(found.ptr) - 1)
+    predictions = predictions_json(served.labels, thresholds, *seal, spans_of(found))
+    if explanations is not None:
+        predictions = _explained(predictions, explanations, found, served)
     if len(found.costs):
         predictions = [
             b'%b,"statistics":{"nodes":%d,"weight_bytes":%d}}' % (prediction[:-1], nodes, weight_bytes)
@@ -46,22 +52,34 @@ def write_predictions(
     return predictions
 
 
-def write_answer(served: Served, epoch: int, predictions: Sequence[bytes]) -> bytes:
-    """Return the JSON of a PredictAnswer."""
-    head = b'{"model":"%b","version":%d,"threshold_epoch":%b,"predictions":[%b]}'
+def write_answer(served: Served, epoch: int, predictions: bytes) -> bytes:
+    """Return the JSON of a PredictAnswer; `predictions` have commas between them."""
+    return answer_head(served, epoch) + predictions + ANSWER_END
+
+
+def answer_head(served: Served, epoch: int) -> bytes:
+    """Return what stands before the predictions of a PredictAnswer."""
     shown = b"%d" % epoch if epoch else b"null"
-    return head % (served.name.encode(), served.version, shown, b",".join(predictions))
+    head = b'{"model":"%b","version":%d,"threshold_epoch":%b,"predictions":['
+    return head % (served.name.encode(), served.version, shown)
 
 
-def _explained(found: Predictions, served: Served, explanations: Sequence[bytes]) -> list[bytes]:
-    """Return the JSON list of each row's labels with their explanations."""
-    singles = labels_json(served.labels, np.arange(len(found.labels) + 1), found.labels, found.scores)
+def _explained(
+    predictions: Sequence[bytes], explanations: Sequence[bytes], found: Predictions, served: Served
+) -> list[bytes]:
+    """Return the predictions, each of their labels with its explanation."""
+    places = np.arange(len(found.labels) + 1)
+    spans = Spans(places[:-1], places[1:], found.labels, found.scores, 0)
+    seal = served.ids.seal(0, len(found.labels))
+    singles = predictions_json(served.labels, np.empty(0, np.float32), *seal, spans)
     objects = [
-        b'%b,"explanation":%b}' % (single[1:-2], explanation)
+        b'%b,"explanation":%b}' % (single[len(_BEGIN) : single.rindex(_END) - 1], explanation)
         for single, explanation in zip(singles, explanations, strict=True)
     ]
-    ends = found.ptr.tolist()
-    return [b"[%b]" % b",".join(objects[start:end]) for start, end in itertools.pairwise(ends)]
+    return [
+        b"%b%b%b" % (_BEGIN, b",".join(objects[start:end]), prediction[prediction.rindex(_END) :])
+        for prediction, (start, end) in zip(predictions, itertools.pairwise(found.ptr.tolist()), strict=True)
+    ]
 
 
 def explain_labels(found: Predictions, rows: SparseRows, served: Served) -> list[bytes]:

@@ -31,7 +31,7 @@ def answer_block(
     options = with_present_thresholds(options, served)
     found = served.predictor.predict_batch(rows, options, 1)
     explanations = explain_labels(found, rows, served) if explain else None
-    predictions = iter(write_predictions(found, served.ids.of(found, options, epoch), served, explanations))
+    predictions = iter(write_predictions(found, options, epoch, served, explanations))
     answers = []
     for number, (identity, fault) in zip(count(block.first), lines, strict=False):
         if fault is not None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import re
 import time
 from collections.abc import Callable
 from itertools import count
+from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -15,17 +17,41 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from model_store.errors import StoreError
 from service.api.admission import Admission
 from service.api.exchange import Exchange
-from service.api.metrics import Metrics
+from service.api.metrics import Metrics, Timing
 from service.api.problems import error_response, problem_response
 from service.errors import XylemError
-from service.logs import log, log_soon
+from service.logs import Request, log, log_requests, said_of
 
 CLIENT_GONE = 499
 """The status logged for a request whose client left before the answer."""
 
+SETTLE_SECONDS = 0.002
+"""For so long requests that were answered wait to be counted and logged: what is done for several at once
+costs a fraction of what it does for each, between answers that leave nothing of it in the caches."""
+
+_FORGOTTEN_SECONDS = 1.0
+"""When they wait for longer, the event loop that was to settle them has ended."""
+
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _PROCESS = os.urandom(8).hex()
 _SERIAL = count(1)
+
+
+class Outcome(NamedTuple):
+    """What became of a request, the same for those that are alike: where it counts, what is logged."""
+
+    timing: Timing
+    said: bytes
+    code: str | None
+
+
+class _Ended(NamedTuple):
+    """A request that was answered, when, and how long that took."""
+
+    at: float
+    request_id: str
+    outcome: Outcome
+    seconds: float
 
 
 class Edge:
@@ -47,6 +73,8 @@ class Edge:
         self._metrics = metrics
         self._access_log = access_log
         self._draining = draining
+        self._ended: list[_Ended] = []
+        metrics.settle = self.settle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -74,8 +102,8 @@ class Edge:
             self._metrics.in_flight -= 1
             route = getattr(scope.get("route"), "path", "none")
             code = scope.get("error_code")
-            seconds = time.perf_counter() - started
-            self.record(request_id, scope["method"], route, scope["path"], exchange.status, code, seconds)
+            outcome = self.outcome(scope["method"], route, scope["path"], exchange.status, code)
+            self.record(request_id, outcome, time.perf_counter() - started)
 
     async def _answer_error(self, scope: Scope, exchange: Exchange, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""
@@ -92,30 +120,27 @@ class Edge:
             answer = problem_response(scope, "internal-error", detail)
         await answer(scope, exchange.receive, exchange.send)
 
-    def record(
-        self,
-        request_id: str,
-        method: str,
-        route: str,
-        path: str,
-        status: int,
-        code: str | None,
-        seconds: float,
-    ) -> None:
-        """Count an answered request and log it; `route` is its pattern, `code` that of a problem."""
-        self._metrics.record_request(route, status, code, seconds)
-        if self._access_log:
-            log_soon(
-                logging.INFO,
-                "request",
-                request_id=request_id,
-                method=method,
-                route=route,
-                path=path[:256],
-                status=status,
-                code=code,
-                ms=round(1000 * seconds, 3),
-            )
+    def record(self, request_id: str, outcome: Outcome, seconds: float) -> None:
+        """Note an answered request, to be counted and logged in a moment, with those that follow it."""
+        now = time.time()
+        if not self._ended or now > self._ended[0].at + _FORGOTTEN_SECONDS:
+            asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
+        self._ended.append(_Ended(now, request_id, outcome, seconds))
+
+    def settle(self) -> None:
+        """Count and log what was noted."""
+        ended, self._ended = self._ended, []
+        for _, _, outcome, seconds in ended:
+            outcome.timing.add(seconds)
+            if outcome.code is not None:
+                self._metrics.errors[outcome.code] += 1
+        if self._access_log and ended:
+            log_requests([Request(at, number, outcome.said, took) for at, number, outcome, took in ended])
+
+    def outcome(self, method: str, route: str, path: str, status: int, code: str | None) -> Outcome:
+        """Return what became of a request; `route` is its pattern, `code` that of a problem."""
+        said = said_of(method=method, route=route, path=path[:256], status=status, code=code)
+        return Outcome(self._metrics.timings[route, status], said, code)
 
 
 def _request_id(scope: Scope) -> str:

@@ -26,7 +26,7 @@ from service.thresholds.follower import Follower
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
-class _Timing:
+class Timing:
     """The requests of one route that were answered by one status.
 
     counts   of those that took at most so many _SECONDS and longer than the bound before; the last: of longer
@@ -38,6 +38,11 @@ class _Timing:
         self.counts = [0] * (len(_SECONDS) + 1)
         self.seconds = 0.0
 
+    def add(self, seconds: float) -> None:
+        """Count a request."""
+        self.counts[bisect_left(_SECONDS, seconds)] += 1
+        self.seconds += seconds
+
 
 class Metrics:
     """The figures of one app. What requests count are plain numbers, without locks: event loop only."""
@@ -47,20 +52,14 @@ class Metrics:
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self.registry.register(_RequestCollector(self))
+        self.settle: Callable[[], None] = lambda: None
+        """Counts what waits to be counted."""
         self.in_flight = 0
         self.lines_bad = 0
         self.rows: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.events: Counter[tuple[str, str]] = Counter()
-        self.timings: defaultdict[tuple[str, int], _Timing] = defaultdict(_Timing)
-
-    def record_request(self, route: str, status: int, code: str | None, seconds: float) -> None:
-        """Count an answered request."""
-        timing = self.timings[route, status]
-        timing.counts[bisect_left(_SECONDS, seconds)] += 1
-        timing.seconds += seconds
-        if code is not None:
-            self.errors[code] += 1
+        self.timings: defaultdict[tuple[str, int], Timing] = defaultdict(Timing)
 
     def record_rows(self, model: str, n_rows: int) -> None:
         """Count predicted instances."""
@@ -81,6 +80,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """Return the figures in Prometheus's text format."""
+        self.settle()
         return generate_latest(self.registry)
 
 
@@ -99,7 +99,7 @@ class _RequestCollector(Collector):
             "Time from a request's headers to the end of its answer.",
             labels=("route",),
         )
-        routes: defaultdict[str, list[_Timing]] = defaultdict(list)
+        routes: defaultdict[str, list[Timing]] = defaultdict(list)
         for (route, status), timing in metrics.timings.items():
             requests.add_metric((route, str(status)), sum(timing.counts))
             routes[route].append(timing)

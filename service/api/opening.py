@@ -9,18 +9,19 @@ from model_store.version import Model
 from service.api.identities import PredictionIds
 from service.api.learning import Learning, live_thresholds
 from service.api.parse import NamedInstance, Options, PredictQuery, RawInstance, TextInstance
-from service.api.predict import answer_query
+from service.api.predict import answer_query, plain_forms
 from service.api.served import Served
 from service.api.weights import LabelWeights
 from service.errors import BadInstance
 from service.features import feature_names, load_featurizer
-from service.features.plain_body import PlainBodies
 from service.features.plain_events import EventLimits, read_plain_events
 from service.features.plain_lines import read_plain_lines
+from service.inference.plain import plain_answers
 from service.inference.predictors import make_predictor
+from service.settings import Limits
 
 
-def serve_model(model: Model, learning: Learning | None = None) -> Served:
+def serve_model(model: Model, learning: Learning | None = None, limits: Limits | None = None) -> Served:
     """Return what serves a version. Blocking. Raises Corrupt."""
     manifest = model.manifest
     predictor = make_predictor(model)
@@ -38,6 +39,7 @@ def serve_model(model: Model, learning: Learning | None = None) -> Served:
         LabelWeights(predictor, model.labels, model.arrays.get("labels/counts"), manifest.data.rows),
         thresholds,
         PredictionIds(thresholds, lambda: learning.tokens if learning else None),
+        plain_answers(model, predictor, featurizer, plain_forms(limits or Limits())),
     )
     _warm_up(served)
     return served
@@ -49,8 +51,9 @@ def _warm_up(served: Served) -> None:
     Lines of a batch are read by a kernel of their own, and so are plain bodies and plain events.
     """
     read_plain_lines([b"{}"], 1)
-    PlainBodies(1, 1, 1, 1).read(b"{}", 0, served.featurizer)
     read_plain_events(b"{}", served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
+    plain = b'{"instances":[{"indices":[0],"values":[1]}]}'
+    served.plain.answer(plain, 0, served.thresholds.thresholds, *served.ids.seal(0, 1))
     label = name_of(served.labels, 0)
     ways = (
         Options(),

@@ -1,11 +1,10 @@
 """Plain predict requests, answered from their bytes as they came: no task, no scope, no JSON library.
 
 A traversal leaves little of anything else in the processor's caches, so what a request costs besides is how
-much different code it runs. A plain one, whose head has been seen before and whose body
-`service.features.plain_body` reads, runs little: its head is looked up, its body read by one kernel and
-predicted,
-and its labels written by one kernel. Whatever is not plain, or would be refused, goes the general way, which
-answers with the same bytes.
+much different code it runs. A plain one, whose head has been seen before and whose body is one that
+`service.features.plain_body` reads, runs little: its head is looked up, one kernel makes its predictions of
+its body (`service.inference.plain`), and they are put together with what does not change. Whatever is not
+plain, or would be refused, goes the general way, which answers with the same bytes.
 """
 
 from __future__ import annotations
@@ -18,16 +17,13 @@ from typing import NamedTuple
 from starlette.types import Scope
 
 from service.api.admission import JSON, Admission, check_media
-from service.api.answers import write_answer, write_predictions
-from service.api.edge import Edge, new_request_id
+from service.api.answers import ANSWER_END, answer_head
+from service.api.edge import Edge, Outcome, new_request_id
 from service.api.metrics import Metrics
-from service.api.parse import Options
-from service.api.predict import SHORT_BEAMS, SHORT_ITEMS, is_small
+from service.api.predict import SHORT_BEAMS
 from service.api.problems import UnsupportedEncoding, UnsupportedMediaType
 from service.api.routing import Direct
-from service.api.served import DEFAULT_ALIAS, LiveServed
-from service.features.plain_body import PlainBodies, PlainQuery
-from service.inference.predictor import PredictOptions
+from service.api.served import DEFAULT_ALIAS, LiveServed, Served
 from service.logs import log
 from service.settings import Limits
 
@@ -37,11 +33,9 @@ HEADS_KEPT = 4096
 HEAD_LENGTH_KEPT = 1024
 """Bytes of a head up to which it is."""
 
-_OPTIONS_KEPT = 256
 _HEAD_END = b"\r\n\r\n"
-_ANSWER = (
-    b"HTTP/1.1 200 OK\r\n%bcontent-length: %d\r\ncontent-type: application/json\r\nx-request-id: %b\r\n\r\n%b"
-)
+_STATUS, _LENGTH = b"HTTP/1.1 200 OK\r\n", b"content-length: "
+_TYPE = b"\r\ncontent-type: application/json\r\nx-request-id: "
 _NOT_PLAIN = frozenset({b"x-request-id", b"expect", b"transfer-encoding", b"upgrade"})
 
 
@@ -53,6 +47,22 @@ class _Head(NamedTuple):
     n_bytes: int
     route: str
     path: str
+
+
+class _Target:
+    """What requests with a head are answered with, for as long as the store stays as it is.
+
+    epoch, begin  the epoch of the thresholds at the last answer, and what stands before its predictions
+    """
+
+    __slots__ = ("begin", "epoch", "n_bytes", "outcome", "served")
+
+    def __init__(self, n_bytes: int, served: Served, outcome: Outcome) -> None:
+        self.n_bytes = n_bytes
+        self.served = served
+        self.outcome = outcome
+        self.epoch = 0
+        self.begin = answer_head(served, 0)
 
 
 class PlainRequests:
@@ -83,10 +93,6 @@ class PlainRequests:
         self._limits = limits
         self._draining = draining
         self._heads: dict[bytes, _Head] = {}
-        self._options: dict[tuple[int, int], PredictOptions] = {}
-        rows_max = min(SHORT_BEAMS, limits.instances_max)
-        features_max = min(SHORT_ITEMS, limits.features_max)
-        self._bodies = PlainBodies(rows_max, features_max, Options().top_r, Options().beam_width)
         self.n_answered = 0
         """Requests answered."""
 
@@ -117,20 +123,23 @@ class PlainRequests:
         ref = parts.get("version") or parts.get("alias", DEFAULT_ALIAS)
         if len(self._heads) >= HEADS_KEPT:
             self._heads.clear()
+            self._live.notes.clear()
         self._heads[head] = _Head(parts["model"], ref, len(body), found.route.path, scope["path"])
 
     def answer(self, message: bytes, headers: bytes) -> bytes | None:
         """Return the answer, these headers in front, if the message is one whole plain request; else None."""
         end = message.find(_HEAD_END)
-        head = self._heads.get(message[:end])
+        head = message[:end]
+        notes = self._live.notes  # before the store is looked at: what is noted must not outlive its state
+        target = notes.get(head) or self._find(head, notes)
         start = end + len(_HEAD_END)
-        if head is None or len(message) - start != head.n_bytes:
+        if target is None or len(message) - start != target.n_bytes:
             return None
         if self._admission.is_full or self._draining():
             return None
         began = time.perf_counter()
         try:
-            body = self._predict(head, message, start)
+            body = self._predict(target, message, start)
         except Exception as error:  # the general way meets it again, and answers
             log(logging.ERROR, "failure", error=error)
             return None
@@ -138,41 +147,30 @@ class PlainRequests:
             return None
         self.n_answered += 1
         request_id = new_request_id()
-        seconds = time.perf_counter() - began
-        self._edge.record(request_id, "POST", head.route, head.path, 200, None, seconds)
-        return _ANSWER % (headers, len(body), request_id.encode(), body)
+        self._edge.record(request_id, target.outcome, time.perf_counter() - began)
+        length = b"%d" % sum(map(len, body))
+        return b"".join((_STATUS, headers, _LENGTH, length, _TYPE, request_id.encode(), _HEAD_END, *body))
 
-    def _predict(self, head: _Head, message: bytes, start: int) -> bytes | None:
-        """Return the JSON of the answer; None: it is not for us to give."""
-        served = self._live.resident(head.model, head.ref)
-        if served is None:
+    def _find(self, head: bytes, notes: dict[bytes, _Target]) -> _Target | None:
+        """Return what answers requests with a head that is remembered, and note it; else None."""
+        known = self._heads.get(head)
+        served = None if known is None else self._live.resident(known.model, known.ref)
+        if known is None or served is None:
             return None
-        query = self._bodies.read(message, start, served.featurizer)
-        if query is None or not self._is_allowed(query):
-            return None
-        if not is_small(query.rows.n_rows, query.beam_width, served):
-            return None
-        epoch = served.thresholds.epoch
-        options = self._options_of(query)
-        found = served.predictor.predict(query.rows, options)
-        self._metrics.record_rows(served.name, query.rows.n_rows)
-        ids = served.ids.of(found, options, epoch)
-        return write_answer(served, epoch, write_predictions(found, ids, served))
+        outcome = self._edge.outcome("POST", known.route, known.path, 200, None)
+        target = notes[head] = _Target(known.n_bytes, served, outcome)
+        return target
 
-    def _is_allowed(self, query: PlainQuery) -> bool:
-        limits = self._limits
-        return (
-            query.top_r <= limits.top_r_max
-            and query.beam_width <= limits.beam_width_max
-            and query.top_r * query.rows.n_rows <= limits.answer_labels_max
-        )
-
-    def _options_of(self, query: PlainQuery) -> PredictOptions:
-        """Return the engine's options, the same object for the same ones: the predictor keeps its plan."""
-        key = query.top_r, query.beam_width
-        options = self._options.get(key)
-        if options is None:
-            if len(self._options) >= _OPTIONS_KEPT:
-                self._options.clear()
-            options = self._options[key] = PredictOptions(query.top_r, query.beam_width)
-        return options
+    def _predict(self, target: _Target, message: bytes, start: int) -> tuple[bytes, bytes, bytes] | None:
+        """Return the JSON of the answer, in parts; None: it is not for us to give."""
+        served = target.served
+        thresholds = served.thresholds
+        epoch = thresholds.epoch
+        seal, serial = served.ids.seal(epoch, SHORT_BEAMS)
+        found = served.plain.answer(message, start, thresholds.thresholds, seal, serial)
+        if found is None:
+            return None
+        self._metrics.record_rows(served.name, found.n_rows)
+        if target.epoch != epoch:
+            target.epoch, target.begin = epoch, answer_head(served, epoch)
+        return target.begin, found.predictions, ANSWER_END

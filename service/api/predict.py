@@ -13,12 +13,13 @@ from starlette.responses import Response
 from service.api.admission import read_body
 from service.api.answers import explain_labels, write_answer, write_predictions
 from service.api.metrics import Metrics
-from service.api.parse import TUNED, Instance, PredictQuery, RawInstance, TextInstance, parse_predict
+from service.api.parse import TUNED, Instance, Options, PredictQuery, RawInstance, TextInstance, parse_predict
 from service.api.routing import RawRoute
 from service.api.rows import to_options, to_rows
 from service.api.served import LiveServed, Served, find_served, stale_headers
 from service.api.wire import JsonResponse
 from service.api.work import WorkPool
+from service.inference.plain import PlainForms, PlainLimits
 from service.settings import Limits
 
 SHORT_BEAMS = 64
@@ -91,8 +92,8 @@ def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | 
     options = to_options(query.options, served, stop)
     found = served.predictor.predict(rows, options)
     explanations = explain_labels(found, rows, served) if query.options.explain else None
-    ids = served.ids.of(found, options, epoch)
-    return write_answer(served, epoch, write_predictions(found, ids, served, explanations))
+    predictions = write_predictions(found, options, epoch, served, explanations)
+    return write_answer(served, epoch, b",".join(predictions))
 
 
 def is_short(query: PredictQuery, served: Served) -> bool:
@@ -122,3 +123,12 @@ def _size(instance: Instance) -> int:
     if isinstance(instance, TextInstance):
         return len(instance.text)
     return len(instance.indices) if isinstance(instance, RawInstance) else len(instance.features)
+
+
+def plain_forms(limits: Limits) -> PlainForms:
+    """Return what requests are plain: those within the limits, and so short that no thread is needed."""
+    labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
+    most = PlainLimits(limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN)
+    usual = Options()
+    rows_max, values_max = min(SHORT_BEAMS, limits.instances_max), min(SHORT_ITEMS, limits.features_max)
+    return PlainForms(most, rows_max, values_max, usual.top_r, usual.beam_width)

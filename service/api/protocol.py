@@ -83,6 +83,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_between = True
         self._n_begun = 0
         self._answered_at = 0.0
+        self._headers_given: list[tuple[bytes, bytes]] = []
+        self._headers_joined = b""
         self._bare_bytes = 0
         self._unwanted_bytes = 0
         self._close_later()
@@ -98,7 +100,7 @@ class BoundedProtocol(HttpToolsProtocol):
         Start to wait for the rest of a head that they leave open; most requests come in one piece, and need
         no timer.
         """
-        if self._is_between and self._answer_plain(data):
+        if self._is_between and self.plain is not None and self._answer_plain(self.plain, data):
             return
         if self._bare_bytes > self.limits.head_bytes_max:
             self._refuse()
@@ -159,22 +161,28 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             super().timeout_keep_alive_handler()
 
-    def _answer_plain(self, data: bytes) -> bool:
+    def _answer_plain(self, plain: Plain, data: bytes) -> bool:
         """Answer data that are one whole plain request, the parser not having seen a part of any other."""
-        if self.plain is None or self.flow.write_paused or self.transport.is_closing():
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
             return False
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self.flow.write_paused or self.transport.is_closing():
             return False
-        headers = b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
-        answer = self.plain.answer(data, headers)
+        state = self.server_state
+        headers = state.default_headers
+        if headers is not self._headers_given:  # uvicorn makes new ones each second, for the date
+            self._headers_given = headers
+            self._headers_joined = b"".join([b"%b: %b\r\n" % header for header in headers])
+        answer = plain.answer(data, self._headers_joined)
         if answer is None:
             return False
-        self._end_head()
+        if self._late is not None:
+            self._end_head()
         self._answered_at = self.loop.time()
         if self.timeout_keep_alive_task is None:
             self._close_idle_after(self.timeout_keep_alive)
         self.transport.write(answer)
-        self.server_state.total_requests += 1
+        state.total_requests += 1
         return True
 
     def _close_idle_after(self, seconds: float) -> None:

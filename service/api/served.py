@@ -13,6 +13,7 @@ from service.api.identities import PredictionIds
 from service.api.weights import LabelWeights
 from service.features import Featurizer
 from service.inference.live import LiveModels
+from service.inference.plain import PlainAnswers
 from service.inference.predictors import AnyPredictor
 from service.thresholds.live import LiveThresholds
 
@@ -20,7 +21,11 @@ DEFAULT_ALIAS = "latest"
 
 
 class Served(NamedTuple):
-    """One version of a model, ready to answer; `features` are their names, if they have any."""
+    """One version of a model, ready to answer.
+
+    features  their names, if they have any
+    plain     answers plain requests; for the event loop only
+    """
 
     name: str
     version: int
@@ -31,6 +36,7 @@ class Served(NamedTuple):
     weights: LabelWeights
     thresholds: LiveThresholds
     ids: PredictionIds
+    plain: PlainAnswers
 
 
 LiveServed: TypeAlias = LiveModels[Served]

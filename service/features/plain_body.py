@@ -30,20 +30,19 @@ from service.features.plain_json import (
 )
 from service.features.weights import NORM_CODES, normalise_rows
 from service.kernels.tidy import tidy_rows
-from service.rows import SparseRows
 
 _INSTANCES = np.frombuffer(b'"instances"', np.uint8)
 _TOP_R = np.frombuffer(b'"top_r"', np.uint8)
 _BEAM_WIDTH = np.frombuffer(b'"beam_width"', np.uint8)
 _QUOTE, _ZERO, _I, _T = 34, 48, 105, 116
 _COUNT_LIMIT = 1 << 31
-_TOP_R_PLACE, _BEAM_PLACE = 0, 1
 
 
 class PlainQuery(NamedTuple):
-    """What a plain body asks for. The rows live until the next body is read."""
+    """What a plain body asks for; n_rows is 0: it is not plain, and the rest says nothing."""
 
-    rows: SparseRows
+    n_rows: int
+    n_values: int
     top_r: int
     beam_width: int
 
@@ -53,52 +52,45 @@ class PlainBodies:
 
     rows_max, features_max   the most instances of a body that it takes, and features of all of them
     top_r, beam_width        what a body means that does not say them
+    arrays                   where the rows are until the next body is read: the first fields of SparseRows
     """
 
     def __init__(self, rows_max: int, features_max: int, top_r: int, beam_width: int) -> None:
-        self._defaults = np.array([top_r, beam_width], np.int64)
-        self._asked = self._defaults.copy()
-        self._indptr = np.zeros(rows_max + 1, np.int64)
-        self._indices = np.empty(features_max, np.int32)
-        self._values = np.empty(features_max, np.float32)
+        self._defaults = top_r, beam_width
+        self.arrays = (
+            np.zeros(rows_max + 1, np.int64),
+            np.empty(features_max, np.int32),
+            np.empty(features_max, np.float32),
+        )
 
-    def read(self, message: bytes, start: int, featurizer: Featurizer) -> PlainQuery | None:
-        """Return the query that message[start:] is, its rows checked and in their form; None: not plain.
+    def read(self, message: bytes, start: int, featurizer: Featurizer) -> PlainQuery:
+        """Return the query that message[start:] is, its rows, checked and in their form, in `arrays`.
 
         The counts that it asks for are not checked against the limits. About a nanosecond a byte.
         """
-        asked = self._asked
-        asked[:] = self._defaults
-        n_rows = _read(
-            np.frombuffer(message + b"\n\0", np.uint8),
-            start,
-            featurizer.n_features,
-            NORM_CODES[featurizer.parameters.norm],
-            asked,
-            self._indptr,
-            self._indices,
-            self._values,
-        )
-        if n_rows == 0:
-            return None
-        indptr = self._indptr[: n_rows + 1]
-        n = indptr.item(n_rows)
-        rows = SparseRows(indptr, self._indices[:n], self._values[:n], featurizer.n_features)
-        return PlainQuery(rows, asked.item(_TOP_R_PLACE), asked.item(_BEAM_PLACE))
+        norm = NORM_CODES[featurizer.parameters.norm]
+        counts = featurizer.n_features, norm, *self._defaults
+        return PlainQuery(*read_body(data_of(message), start, *counts, *self.arrays))
+
+
+def data_of(message: bytes) -> NDArray[np.uint8]:
+    """Return a message as `read_body` takes it."""
+    return np.frombuffer(message + b"\n\0", np.uint8)
 
 
 @kernel
-def _read(
+def read_body(
     data: NDArray[np.uint8],
     start: int,
     n_features: int,
     norm: int,
-    asked_out: NDArray[np.int64],
+    top_r: int,
+    beam_width: int,
     indptr_out: NDArray[np.int64],
     indices_out: NDArray[np.int32],
     values_out: NDArray[np.float32],
-) -> int:
-    """Read a body into rows that are sorted, summed and normalised; return their number, 0: not plain."""
+) -> tuple[int, int, int, int]:
+    """Read a body into rows that are sorted, summed and normalised; return the fields of PlainQuery."""
     i, n_rows = after(data, start, OPEN), 0
     while True:
         i = skip_blanks(data, i)
@@ -109,21 +101,21 @@ def _read(
                 data, after(data, i, OPEN_LIST), n_features, indptr_out, indices_out, values_out
             )
         elif letter == _T:
-            i = _read_count(data, after_key(data, i, _TOP_R), asked_out, _TOP_R_PLACE)
+            i, top_r = _read_count(data, after_key(data, i, _TOP_R))
         else:
-            i = _read_count(data, after_key(data, i, _BEAM_WIDTH), asked_out, _BEAM_PLACE)
+            i, beam_width = _read_count(data, after_key(data, i, _BEAM_WIDTH))
         i = skip_blanks(data, i)
         if data[i] != COMMA:
             break
         i += 1
     i = skip_blanks(data, after(data, i, CLOSE))
     if data[i] != END or i != len(data) - 2 or n_rows == 0:
-        return 0
-    _, bad = tidy_rows(indptr_out[: n_rows + 1], indices_out, values_out)
+        return 0, 0, 0, 0
+    n_values, bad = tidy_rows(indptr_out[: n_rows + 1], indices_out, values_out)
     if bad >= 0:
-        return 0
+        return 0, 0, 0, 0
     normalise_rows(indptr_out[: n_rows + 1], values_out, norm)
-    return n_rows
+    return n_rows, n_values, top_r, beam_width
 
 
 @inlined
@@ -150,11 +142,10 @@ def _read_instances(
 
 
 @inlined
-def _read_count(data: NDArray[np.uint8], i: int, counts_out: NDArray[np.int64], place: int) -> int:
-    """Read the integer, 1 at least, that follows a key; return the place after it."""
+def _read_count(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+    """Read the integer, 1 at least, that follows a key; return (the place after it, the integer)."""
     i = skip_blanks(data, after(data, i, COLON))
     number, end = parse_id(data, i, _COUNT_LIMIT)
     if not is_digit(data[i]) or data[i] == _ZERO:
-        return len(data) - 1
-    counts_out[place] = number
-    return end
+        return len(data) - 1, 0
+    return end, number

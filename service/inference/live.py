@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from model_store.errors import (
     AliasNotFound,
@@ -69,12 +69,16 @@ class LiveStatus(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What one look at the store found; never changed, only replaced."""
+    """What one look at the store found; never changed, only replaced.
+
+    notes  what is remembered about it elsewhere, and forgotten with it
+    """
 
     generation: object
     models: Mapping[str, ModelInfo]
     pointers: Mapping[tuple[str, str], int]
     resident: Mapping[Key, object]
+    notes: dict[bytes, Any]
 
 
 class LiveModels(Generic[T]):
@@ -159,6 +163,12 @@ class LiveModels(Generic[T]):
         if version is not None:
             return version
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
+
+    @property
+    def notes(self) -> dict[bytes, Any]:
+        """Return a dictionary for whoever looks up `resident` often: another one whenever that may change."""
+        state = self._state
+        return {} if state is None else state.notes
 
     def resident(self, model: str, ref: str) -> T | None:
         """Return what serves a version that an alias keeps open, named by number or alias; else None."""
@@ -255,7 +265,7 @@ class LiveModels(Generic[T]):
                     pointers[info.name, alias] = self._settle(info.name, alias, old, resident)
         if before is not None:
             self._count_swaps(before, pointers)
-        return _State(generation, {info.name: info for info in infos}, pointers, resident)
+        return _State(generation, {info.name: info for info in infos}, pointers, resident, {})
 
     def _settle(self, model: str, alias: str, wanted: int, resident: dict[Key, object]) -> int:
         """Return the version that the alias serves from now on, having made it resident if it can be."""

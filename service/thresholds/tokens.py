@@ -10,9 +10,9 @@ from __future__ import annotations
 import binascii
 import hashlib
 import hmac
-import itertools
 import os
 import struct
+import threading
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,11 +20,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.kernels.blake2 import MAC_BYTES, absorb_key
+from service.kernels.prediction_json import Seal
+
 _HEAD = struct.Struct("<B4sIQIQ")
 _FORMAT = 1
-_MAC_BYTES = 16
 _KEY_BYTES = 32
-_TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 SKEW_SECONDS = 300
@@ -51,7 +52,7 @@ class TokenFault(Exception):
 
 
 class Tokens:
-    """Signs and reads prediction_ids. Thread-safe.
+    """Seals and reads prediction_ids. Thread-safe. They are written by `service.kernels.prediction_json`.
 
     keys          the first one signs, all of them are good for reading: put a new one in front to change keys
     seconds_max   how long feedback to a prediction is taken
@@ -61,27 +62,22 @@ class Tokens:
         self._keys = [
             hashlib.blake2b(key, digest_size=_KEY_BYTES, person=b"xylem-token").digest() for key in keys
         ]
+        self._keyed = absorb_key(np.frombuffer(self._keys[0], np.uint64).copy())
         self._seconds_max = seconds_max
-        self._serial = itertools.count(int.from_bytes(os.urandom(7), "little"))
+        self._lock = threading.Lock()
+        self._serial = int.from_bytes(os.urandom(7), "little")
 
-    def sign(self, model: bytes, version: int, epoch: int, labels: bytes, ends: Sequence[int]) -> list[str]:
-        """Return a token for each prediction of an answer; no other has it.
-
-        model    `model_hash` of its name
-        labels   the predicted labels of all predictions, as the bytes of int32
-        ends     where each prediction's bytes end
-        """
+    def seal(self, model: bytes, version: int, epoch: int) -> Seal:
+        """Return what signs tokens of now; `model` is the `model_hash` of its name."""
         expiry = int(time.time()) + self._seconds_max
-        key, serial = self._keys[0], self._serial
-        tokens = []
-        start = 0
-        for end in ends:
-            body = _HEAD.pack(_FORMAT, model, version, epoch, expiry, next(serial)) + labels[start:end]
-            start = end
-            mac = hashlib.blake2b(body, digest_size=_MAC_BYTES, key=key).digest()
-            text = binascii.b2a_base64(body + mac, newline=False).translate(_TO_URL_SAFE).rstrip(b"=")
-            tokens.append(text.decode("ascii"))
-        return tokens
+        return Seal(self._keyed, int.from_bytes(model, "little"), version, epoch, expiry)
+
+    def serials(self, n: int) -> int:
+        """Return the first of n serial numbers that no other token has."""
+        with self._lock:
+            first = self._serial
+            self._serial += n
+        return first
 
     def read(self, text: str, model: bytes, now: float | None = None) -> Token:
         """Return what a token says. Raises TokenFault. Takes the same time for every forged MAC."""
@@ -111,10 +107,10 @@ class Tokens:
             raw = binascii.a2b_base64(data + b"=" * (-len(data) % 4), strict_mode=True)
         except (UnicodeEncodeError, binascii.Error):
             raise fault from None
-        body, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
+        body, mac = raw[:-MAC_BYTES], raw[-MAC_BYTES:]
         if len(body) < _HEAD.size or (len(body) - _HEAD.size) % 4:
             raise fault
-        macs = [hashlib.blake2b(body, digest_size=_MAC_BYTES, key=key).digest() for key in self._keys]
+        macs = [hashlib.blake2b(body, digest_size=MAC_BYTES, key=key).digest() for key in self._keys]
         if not any(hmac.compare_digest(mac, expected) for expected in macs):
             raise fault
         return body
@@ -123,7 +119,3 @@ class Tokens:
 def model_hash(model: str) -> bytes:
     """Return the 4 bytes that stand for a model in a token."""
     return hashlib.blake2b(model.encode(), digest_size=4, person=b"xylem-model").digest()
-
-
-def _derived(key: bytes) -> bytes:
-    return hashlib.blake2b(key, digest_size=_KEY_BYTES, person=b"xylem-token").digest()

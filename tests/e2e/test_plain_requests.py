@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from model_store.store import Store
+from tests.served_models import publish_model
 from tests.servers import ServerProcess
 
 pytestmark = pytest.mark.timeout(300)
@@ -176,3 +179,76 @@ def test_an_idle_connection_is_closed_in_time(connect: Connect) -> None:
     started = time.monotonic()
     assert connection.is_closed()
     assert time.monotonic() - started > 0.7
+
+
+def test_deadlines_go_the_general_way(connect: Connect) -> None:
+    connection = connect()
+    expected = content(connection.ask(request(BODY)))
+    with_deadline = BODY.replace(b'"top_r": 3}', b'"top_r": 3, "deadline_ms": 10000}')
+    for _ in range(3):
+        assert content(connection.ask(request(with_deadline))) == expected
+        assert content(connection.ask(request())) == expected
+    refused = connection.ask(request(BODY.replace(b'"top_r": 3}', b'"deadline_ms": 0}')))
+    assert refused[0] == 422
+
+
+def test_a_body_that_does_not_come_is_given_up_although_its_head_is_known(shared_store: Path) -> None:
+    with ServerProcess(shared_store, body_seconds_max=0.5) as process:
+        connection = Connection(process.port)
+        for _ in range(3):
+            assert connection.ask(request())[0] == 200
+        connection.send(request()[:-1])
+        assert connection.answer()[0] == 408
+        connection.close()
+
+
+def test_one_request_too_many_is_refused_although_its_head_is_known(shared_store: Path) -> None:
+    with ServerProcess(shared_store, requests_max=1) as process:
+        plain, other = Connection(process.port), Connection(process.port)
+        for _ in range(3):
+            assert plain.ask(request())[0] == 200
+        other.send(request(extra=b"x-request-id: me\r\n")[:-1])  # is in flight from here on
+        deadline = time.monotonic() + 20
+        while (found := plain.ask(request()))[0] == 200 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        status, headers, body = found
+        assert (status, body["code"], "retry-after" in headers) == (503, "overloaded", True)
+        other.send(request()[-1:])
+        assert other.answer()[0] == 200
+        assert plain.ask(request())[0] == 200
+        plain.close()
+        other.close()
+
+
+def test_another_version_is_served_from_one_request_to_the_next(own_store: Store) -> None:
+    publish_model(own_store, "raw", "raw", seed=5)
+    with ServerProcess(own_store.root, store_poll_seconds=60) as process:
+        connection, by_number = Connection(process.port), PATH.replace("/predict", "/versions/%d/predict")
+        for version in (1, 2, 3, 1):
+            own_store.promote("raw", version, "latest")
+            process.process.send_signal(signal.SIGHUP)
+            deadline = time.monotonic() + 20
+            while connection.ask(request())[2]["version"] != version:
+                assert time.monotonic() < deadline
+            found = [content(connection.ask(request())) for _ in range(3)]
+            expected = Connection(process.port)
+            assert found == [content(expected.ask(request(path=by_number % version)))] * 3
+            expected.close()
+        connection.close()
+
+
+def test_a_server_that_drains_closes_connections_after_plain_requests(shared_store: Path) -> None:
+    with ServerProcess(shared_store, drain_seconds=2) as process:
+        connection = Connection(process.port)
+        for _ in range(3):
+            assert "connection" not in connection.ask(request())[1]
+        process.process.send_signal(signal.SIGTERM)
+        while process.status("/readyz") == 200:
+            time.sleep(0.01)
+        status, headers, _ = connection.ask(request())
+        assert (status, headers["connection"]) == (200, "close")
+        assert connection.is_closed()
+        assert process.process.wait(30) == 0
+        events = process.events("request")
+        assert sum(event["route"].endswith("/predict") for event in events) == 4
+        connection.close()

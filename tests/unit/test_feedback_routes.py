@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 from model_store.store import Store
-from service.thresholds.tokens import Tokens, model_hash
+from service.thresholds.tokens import Tokens
 from tests.conftest import serving, settings_of
+from tests.signed import signed
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 KEY = "0123456789abcdef0123456789abcdef"
@@ -108,7 +109,7 @@ def test_clocks(own_store: Store, monkeypatch: Any, seconds: float, result: str,
     tokens = Tokens([KEY.encode()], 30 * 86_400)
     now = time.time()
     monkeypatch.setattr("service.thresholds.tokens.time.time", lambda: now + seconds)
-    [token] = tokens.sign(model_hash("raw"), 2, 0, b"\0\0\0\0", [4])
+    token = signed(tokens, "raw", 2, 0, [0])
     monkeypatch.undo()
 
     async def call(client: httpx.AsyncClient) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,8 @@ from service.errors import BadInput
 from service.features import load_featurizer
 from service.settings import Limits
 from service.thresholds.counting import Event
-from service.thresholds.tokens import Tokens, model_hash
+from service.thresholds.tokens import Tokens
+from tests.signed import signed
 
 N_FEATURES = 40
 NAMES = ["a", "label::3", "ä", "x y", "{", "an \\ escape"]
@@ -37,8 +37,7 @@ SERVED = {norm: served_with(norm) for norm in ("l2", "none")}
 
 
 def token(version: int = 2, labels: tuple[int, ...] = (0, 4), model: str = "m") -> str:
-    data = np.array(labels, np.int32).tobytes()
-    return TOKENS.sign(model_hash(model), version, 7, data, [len(data)])[0]
+    return signed(TOKENS, model, version, 7, labels)
 
 
 def generally(body: bytes, served: Served, are_lines: bool) -> list[tuple[str, Event]] | None:
