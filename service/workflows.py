@@ -140,7 +140,7 @@ def train_and_publish(
     """Train on a data file and publish the result as the model's next version.
 
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on a stream
-    they are all but publishing. `on_plan` is told before a training on a stream begins what it will take,
+    they are all but publishing. `on_plan` is told before training begins what it takes at most,
     `on_start` before standard input is read. Raises BadInput for what cannot be trained on, StoreError when
     it cannot be published; then nothing is. A store that cannot be written to is refused before anything is
     read.
@@ -153,7 +153,7 @@ def train_and_publish(
     elif request.stream:
         outcome = _train_on_stream(request, parameters, on_progress, on_plan)
     else:
-        outcome = _train_on_all(request, parameters, on_progress)
+        outcome = _train_on_all(request, parameters, on_progress, on_plan)
     trained = outcome.trained
     draft = Draft(
         kind=trained.kind,
@@ -242,13 +242,22 @@ def _some_of(sample: Sample) -> Labelled:
     return Labelled(part_of(sample.rows, 0, n_rows), labels, np.zeros(n_rows, np.int32))
 
 
-def _train_on_all(request: TrainRequest, parameters: Parameters, on_progress: OnProgress) -> _Outcome:
+def _train_on_all(
+    request: TrainRequest, parameters: Parameters, on_progress: OnProgress, on_plan: OnPlan
+) -> _Outcome:
     """Train on a data file read into memory."""
     prepared = _prepare(request, on_progress)
     dataset, labels = prepared.dataset, prepared.dataset.labels
     start = time.perf_counter()
     trained = train(
-        request.trainer, parameters, prepared.rows, labels, request.seed, request.threads, on_progress
+        request.trainer,
+        parameters,
+        prepared.rows,
+        labels,
+        request.seed,
+        request.threads,
+        on_progress,
+        on_plan,
     )
     return _Outcome(
         trained,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -37,12 +39,16 @@ LabelNames = Annotated[
 ]
 
 
-def print_plan(plan: Plan) -> None:
-    """Say on standard error what a training on a stream will take."""
+def print_plan(plan: Plan, json: bool) -> None:
+    """Say what a training takes at most: on standard error, or as an object on standard output."""
+    if json:
+        print_json({"plan": asdict(plan)})
+        return
     kept = "; what does not fit is left out" if plan.capped else ""
     typer.echo(
-        f"Reading {plan.rows:,} rows {plan.epochs} times: at most {plan.weights:,} weights{kept}; "
-        f"{mebibytes(plan.training_bytes)} to train, {mebibytes(plan.model_bytes)} for the model.",
+        f"Training on {plan.rows:,} rows takes at most {plan.epochs:,} passes, {plan.steps:.1e} steps (a "
+        f"value meets a weight), {mebibytes(plan.training_bytes)}, and for {plan.weights:,} weights{kept} as "
+        f"a model {mebibytes(plan.model_bytes)}. Usually it is a small part: xylem estimate says more.",
         err=True,
     )
 
@@ -74,7 +80,8 @@ def train(
 
     Nothing is published when training fails or is interrupted. With --data - the trainer (lomtree) learns
     from JSON lines on standard input as they come; there Ctrl-C ends the input, and what was learnt is
-    published.
+    published. What training takes at most, in time and memory, is said before it begins (with --json, an
+    object {"plan": ...} on a line of its own).
     """
     from model_store.store import Store
     from service.weight_types import weight_type
@@ -92,7 +99,8 @@ def train(
         stream=stream,
     )
     with progress(json) as show:
-        report = train_and_publish(Store(store), model, request, show, print_plan, print_start)
+        say = partial(print_plan, json=json)
+        report = train_and_publish(Store(store), model, request, show, say, print_start)
     if json:
         print_json(report._asdict())
         return

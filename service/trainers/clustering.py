@@ -22,6 +22,13 @@ def derived_seed(*words: int) -> int:
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
+def levels_of(n_labels: int, leaf_size: int, arity: int) -> tuple[int, int]:
+    """Return how often `balanced_shape` halves its parts, and over how many levels of nodes."""
+    halvings = max(0, math.ceil(math.log2(n_labels / leaf_size)))
+    halvings = 0 if halvings == 1 else halvings
+    return halvings, max(1, math.ceil(halvings / math.log2(arity)))
+
+
 def balanced_shape(
     vectors: Representations,
     labels: NDArray[np.int32],
@@ -44,9 +51,7 @@ def balanced_shape(
     Depends on the arguments alone, not on the number of threads.
     """
     labels = labels.copy()
-    halvings = max(0, math.ceil(math.log2(len(labels) / leaf_size)))
-    halvings = 0 if halvings == 1 else halvings
-    n_levels = max(1, math.ceil(halvings / math.log2(arity)))
+    halvings, n_levels = levels_of(len(labels), leaf_size, arity)
     cuts = {round(halvings * (i + 1) / n_levels) for i in range(n_levels)}
     local = threading.local()
 

@@ -92,6 +92,7 @@ def train_trees(
         Plan(
             rows=census.n_rows,
             epochs=descent.epochs,
+            steps=descent.epochs * sum(_steps(shape, census) for _, shape in shapes),
             weights=min(weights, kept),
             training_bytes=sum(room.n_bytes for room in rooms) + 2 * held * _ENTRY_BYTES,
             model_bytes=12 * kept,
@@ -197,6 +198,13 @@ def _room(shape: Shape, shard: NDArray[np.int32], census: Census) -> _Room:
         slots.append(most)
         room.append(int(words[mine].sum()))
     return _Room(slots, room)
+
+
+def _steps(shape: Shape, census: Census) -> int:
+    """Return a bound on how often a value meets a weight in an epoch."""
+    values = _below(shape, census.label_nonzeros)
+    values[0] = census.n_nonzeros
+    return int((values * np.diff(shape.child_ptr)).sum())
 
 
 def _scaled(room: _Room, share: float) -> _Room:

@@ -7,6 +7,7 @@ from typing import Any
 
 from service.errors import BadParameter
 from service.rows import LabelRows, SparseRows
+from service.trainers.bounds import bounds_of
 from service.trainers.fastxml import FASTXML
 from service.trainers.label_tree import LABEL_TREE
 from service.trainers.ldsm import LDSM
@@ -46,6 +47,7 @@ def train(
     seed: int = 0,
     threads: int = 1,
     progress: Progress = no_progress,
+    on_plan: OnPlan = no_plan,
 ) -> Trained:
     """Train with trainer `name`.
 
@@ -54,11 +56,13 @@ def train(
     seed        >= 0; the same seed and data give the same bits whatever the number of threads
     threads     >= 1
     progress    called in this thread with (stage, done, total)
+    on_plan     called with what the training takes at most, before it begins
 
     Raises BadParameter, BadData. When this thread is interrupted the threads end soon, and the exception
     goes on.
     """
     data, crew = _prepare(name, parameters, rows, labels, seed, threads)
+    on_plan(bounds_of(parameters, data, threads))
     return trainer(name).train(data, parameters, seed, crew, progress)
 
 

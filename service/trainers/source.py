@@ -32,16 +32,19 @@ class Census(NamedTuple):
 class Plan:
     """What a training will take, known before it begins.
 
-    rows, epochs   the file is read so many times
+    rows, epochs   the rows are read at most so many times, in memory those of a node
+    steps          an upper bound on how often a value of a row meets a weight: some 1e8 a second and thread
     weights        an upper bound on the numbers that are trained
-    training_bytes what they and the rows of two windows take; a part of the file that is being read, the
-                   trees and the label names come on top
+    training_bytes in memory, what training takes besides the rows; of a stream, what the weights and the rows
+                   of two windows take: a part of the file that is being read, the trees and the label names
+                   come on top
     model_bytes    an upper bound on the model; building and writing it takes as much again
     capped         whether there is no room for all weights: features that a node meets late are left out
     """
 
     rows: int
     epochs: int
+    steps: int
     weights: int
     training_bytes: int
     model_bytes: int

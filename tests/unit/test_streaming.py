@@ -101,7 +101,7 @@ def test_a_stream_trains_the_same_model_as_memory(suffix: str, tree: str, tmp_pa
     for is_stream, threads in ((False, 1), (True, 2)):
         request = TrainRequest("plt", path, parameters=parameters, seed=9, threads=threads, stream=is_stream)
         train_and_publish(store, "m", request, on_plan=plans.append)
-    assert len(plans) == 1
+    assert [plan.rows for plan in plans] == [150, 150]
     memory, streamed = (store.open("m", version) for version in (1, 2))
     assert memory.arrays.keys() == streamed.arrays.keys()
     for name, array in memory.arrays.items():
