@@ -30,7 +30,7 @@ SETTLE_SECONDS = 0.002
 costs a fraction of what it does for each, between answers that leave nothing of it in the caches."""
 
 _FORGOTTEN_SECONDS = 1.0
-"""When they wait for longer, the event loop that was to settle them has ended."""
+"""When one waits for longer, the event loop that was to settle it has ended: the next asks its own."""
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _PROCESS = os.urandom(8).hex()
@@ -43,15 +43,6 @@ class Outcome(NamedTuple):
     timing: Timing
     said: bytes
     code: str | None
-
-
-class _Ended(NamedTuple):
-    """A request that was answered, when, and how long that took."""
-
-    at: float
-    request_id: str
-    outcome: Outcome
-    seconds: float
 
 
 class Edge:
@@ -73,7 +64,8 @@ class Edge:
         self._metrics = metrics
         self._access_log = access_log
         self._draining = draining
-        self._ended: list[_Ended] = []
+        self._ended: list[tuple[float, str, Outcome, float]] = []
+        self._settled_by = 0.0
         metrics.settle = self.settle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,13 +115,14 @@ class Edge:
     def record(self, request_id: str, outcome: Outcome, seconds: float) -> None:
         """Note an answered request, to be counted and logged in a moment, with those that follow it."""
         now = time.time()
-        if not self._ended or now > self._ended[0].at + _FORGOTTEN_SECONDS:
+        if now > self._settled_by:
+            self._settled_by = now + _FORGOTTEN_SECONDS
             asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
-        self._ended.append(_Ended(now, request_id, outcome, seconds))
+        self._ended.append((now, request_id, outcome, seconds))
 
     def settle(self) -> None:
         """Count and log what was noted."""
-        ended, self._ended = self._ended, []
+        ended, self._ended, self._settled_by = self._ended, [], 0.0
         for _, _, outcome, seconds in ended:
             outcome.timing.add(seconds)
             if outcome.code is not None:
