@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.soak
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 ABOUT_KERNELS = (
     "service.kernels",
@@ -60,7 +62,6 @@ def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
-@pytest.mark.soak
 def test_kernels_stay_within_their_arrays(tmp_path: Path) -> None:
     assert len(TESTS) > 40
     done = run(tmp_path, *TESTS)

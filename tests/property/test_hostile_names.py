@@ -142,7 +142,7 @@ def operations(store: Store, name: Any, other: Any) -> list[Callable[[], Any]]:
 
 
 ROUNDS = pytest.mark.parametrize(
-    "rounds", [300, pytest.param(30_000, marks=pytest.mark.soak)], ids=["quick", "soak"]
+    "rounds", [150, pytest.param(30_000, marks=pytest.mark.soak)], ids=["quick", "soak"]
 )
 
 
