@@ -79,7 +79,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         following = asyncio.create_task(live.follow(settings.store_poll_seconds, _settle))
         with _on_hangup(live.wake):
             yield
-        metrics.settle()
         stopping.set()
         following.cancel()
         live.close()
@@ -88,6 +87,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         feedback.close()
         tuning.close()
         await asyncio.to_thread(learning.close)
+        metrics.settle()
 
     app = Service(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.draining = draining
