@@ -99,7 +99,7 @@ def main(rounds: int, seed: int) -> dict[str, Any]:
     slowest = 0.0
     for number in range(rounds):
         manifest, arrays = mutated(rng, *rng.choice(sources))
-        started = time.perf_counter()
+        started = time.process_time()  # of the machine, others may have the rest
         try:
             if number % 20 == 0:
                 with tempfile.TemporaryDirectory() as root:
@@ -112,7 +112,7 @@ def main(rounds: int, seed: int) -> dict[str, Any]:
             counts["served"] += 1
         except Corrupt:
             counts["refused"] += 1
-        slowest = max(slowest, time.perf_counter() - started)
+        slowest = max(slowest, time.process_time() - started)
     return {**counts, "slowest_seconds": round(slowest, 3)}
 
 
