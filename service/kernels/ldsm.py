@@ -43,10 +43,13 @@ more passes only fit them (held-out P@3: on debtags, 23,694 rows, 5 passes are 0
 bibtex, 4,880 rows, 10 are 0.4 better than 5)."""
 
 RETRIES = 2
-"""A split that serves nothing is trained anew, with lambda1 halved, so often; then the node stays a leaf."""
+"""A split that serves nothing, or is lopsided, is trained anew, with lambda1 halved, so often; if it serves
+nothing even then, the node stays a leaf."""
 
 FULL = 0.9
-"""A split serves nothing when the children together hold more than this share of M times the rows."""
+"""A split serves nothing when the children together hold more than this share of M times the rows. One that
+leaves a child more than this share of the rows is lopsided: few rows taken off again and again made the
+deepest paths."""
 
 LEAST_SCALE = 1e-30
 """NAG divides by the size of a feature's values; smaller ones count as this, so that weights stay finite."""
@@ -402,9 +405,10 @@ def split_node(
 
     Source: LdSM, algorithms 4 and 5. Deviations: features and labels are renumbered to those that occur in
     the node; weights below learning.prune count as 0 before the rows are sent; a split that serves nothing
-    (a child gets all rows; the children together hold more than FULL * M times the rows) is trained anew
-    with lambda1 halved, up to RETRIES times, then the node stays a leaf; children without rows are dropped,
-    so that a row to come goes to the best of the others.
+    (a child gets all rows; the children together hold more than FULL * M times the rows) or is lopsided (a
+    child gets more than FULL times the rows) is trained anew with lambda1 halved, up to RETRIES times, then
+    the node stays a leaf if the split serves nothing; children without rows are dropped, so that a row to
+    come goes to the best of the others.
 
     rows  int32[n], ascending, n >= 1; each carries a label
     """
@@ -425,7 +429,7 @@ def split_node(
         directions = route_rows(problem, regressors, learning.n_children)
         sizes = _rows_per_child(directions, learning.n_children)
         serves = sizes.max() < n and sizes.sum() <= FULL * learning.n_children * n
-        if serves or n_retries == RETRIES or stop[0]:
+        if (serves and sizes.max() <= FULL * n) or n_retries == RETRIES or stop[0]:
             break
         lambda1 *= 0.5
     counts = count_labels(labels, directions, learning.n_children)

@@ -57,7 +57,7 @@ class LdsmParameters(Parameters):
     leaf_labels: int = whole(100, 1, 1_000_000, "a leaf keeps so many labels, the most frequent ones")
     min_rows: int = whole(2, 2, 1_000_000, "a node of fewer rows is not split")
     lambda1: float = real(2.0, 0.0, 1000.0, "weight of the class integrity in the objective J")
-    lambda2: float = real(1.5, 0.0, 1000.0, "weight of the multi-way penalty in the objective J")
+    lambda2: float = real(1.25, 0.0, 1000.0, "weight of the multi-way penalty in the objective J")
     optimiser: str = choice("sgd", tuple(_OPTIMISERS), "gradient descent, or normalised adaptive gradient")
     step: float = real(0.0, 0.0, 1000.0, "size of the first step; 0: 1 with sgd, 0.5 with nag")
     epochs: int = whole(
