@@ -378,11 +378,12 @@ def limit_files() -> None:
 
 
 def test_a_disk_that_is_full_while_publishing_leaves_the_store_as_it_was(data: Path, store: Path) -> None:
-    train = ("train", "label-tree", "--data", data / "train.jsonl", "--model", "topics", "--store", store)
+    files = ("--data", data / "train.jsonl", "--model", "topics", "--store", store)
+    train = ("train", "label-tree", *files, "--json")
     done = xylem(*train, preexec_fn=limit_files)
     assert_refused(done, str(store), "expected", "bytes", status=1)
     assert Store(store).models()[0].aliases == {"latest": 1}
-    assert answer(xylem(*train, "--json"))["version"] == 2
+    assert answer(xylem(*train))["version"] == 2
 
 
 @pytest.fixture
@@ -399,7 +400,8 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_disk_without_room_is_found_before_anything_is_published(data: Path, tiny_disk: Path) -> None:
     store = tiny_disk / "store"
-    train = ("train", "label-tree", "--data", data / "train.jsonl", "--model", "topics", "--store", store)
+    files = ("--data", data / "train.jsonl", "--model", "topics", "--store", store)
+    train = ("train", "label-tree", *files, "--json")
     assert_refused(xylem(*train), str(store), "bytes free", status=1)
     assert Store(store).models() == []
 
