@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
@@ -21,6 +22,12 @@ from service.settings import Settings, read_settings
 from tests.served_models import publish_all
 
 READY_SECONDS = 240.0
+
+
+def pytest_configure() -> None:
+    """Have our processes end at SIGINT also where a shell started us in the background, which ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
