@@ -85,7 +85,7 @@ def narrow_features(
     indptr ascends from 0 to nnz, the least and the greatest of the indices; 0 and -1 without any). Linear.
     """
     n = len(indices)
-    ascends = len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == n
+    ascends = len(indptr) > 0 and indptr[0] == 0 and indptr[len(indptr) - 1] == n
     for row in range(len(indptr) - 1):
         ascends &= indptr[row + 1] >= indptr[row]
     least, greatest = np.int64(0), np.int64(-1)
