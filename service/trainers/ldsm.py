@@ -23,6 +23,7 @@ from service.trainers.representations import squared_lengths
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.tail import tail_arrays
+from service.trainers.weighing import Weighed, idf_choice, weigh
 from service.trainers.work import Crew, Progress
 
 STAGE = "trees"
@@ -64,6 +65,7 @@ class LdsmParameters(Parameters):
         10, 1, 1000, "passes over a node's rows; over more than 5000, n of them: epochs * sqrt(5000 / n)"
     )
     prune: float = real(0.3, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
+    idf: str = idf_choice()
     shares: str = choice(
         "rows",
         ("rows", "labels"),
@@ -194,8 +196,8 @@ class _Growth:
             self._add(node.depth + 1, children.rows[row:row_end], histogram, priority)
             row, label = row_end, label_end
 
-    def finish(self) -> _Grown:
-        """Number the nodes breadth-first."""
+    def finish(self, weighed: Weighed) -> _Grown:
+        """Number the nodes breadth-first; the weights are for the rows before they were weighed."""
         order = [0]
         for number in order:
             order.extend(self.nodes[number].children)
@@ -204,7 +206,7 @@ class _Growth:
         tree = Tree(
             child_ptr=child_ptr.astype(np.int32),
             node_label=np.full(len(nodes), -1, np.int32),
-            chunks=[node.chunk for node in nodes],
+            chunks=[node.chunk and weighed.plain_chunk(node.chunk) for node in nodes],
             histograms=[None if node.children else self._values(node) for node in nodes],
         )
         leaves = [node for node in nodes if not node.children]
@@ -244,7 +246,8 @@ def train_ldsm(
     and for each that is being grown 4 * max_copies bytes a row, and what `train_regressors` says of a node.
     """
     _check_finite(data.rows)
-    x, y = data
+    weighed = weigh(data.rows, parameters.idf)
+    x, y = weighed.rows, data.labels
     labelled = np.flatnonzero(np.diff(y.indptr)).astype(np.int32)
     local = threading.local()
     forest: dict[int, _Grown] = {}
@@ -255,7 +258,7 @@ def train_ldsm(
             local.examples = Examples(x.indptr, x.indices, x.values, y.indptr, y.indices, *ranks)
         growth = _Growth(local.examples, labelled, parameters, derived_seed(seed, number))
         growth.grow(crew.stop)
-        return growth.finish()
+        return growth.finish(weighed)
 
     def done(number: int, grown: _Grown) -> None:
         forest[number] = grown

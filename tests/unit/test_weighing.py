@@ -86,12 +86,12 @@ def scores(trained: Trained, x: np.ndarray, n_labels: int) -> np.ndarray:
     return dense
 
 
-@pytest.mark.parametrize("name", ["label-tree", "ovr", "plt", "fastxml"])
+@pytest.mark.parametrize("name", ["label-tree", "ovr", "plt", "fastxml", "ldsm"])
 def test_a_model_of_weighed_rows_takes_rows_as_they_were(name: str) -> None:
     """The same as weighing the rows before training, and before asking."""
     x = at_length_one(presence(1, 80, 20))
     labels = random_labels(np.random.default_rng(2), 80, 7, 0.3)
-    few = ["trees=3"] if name == "fastxml" else []
+    few = ["trees=3"] if name in {"fastxml", "ldsm"} else []
     weighed = weigh(to_rows(x), "auto")
     assert weighed.scale is not None
     inside = train(name, parse_parameters(name, few), to_rows(x), labels)
