@@ -277,3 +277,20 @@ def test_rows_that_are_alike_cannot_be_split():
     )
     assert split.n_children == 0
     assert split.n_retries == 2
+
+
+def test_a_lopsided_split_is_trained_anew_and_then_kept():
+    """Of twenty rows nineteen are alike, so that a child gets more than nine tenths however it is trained."""
+    one, other = (random_rows(np.random.default_rng(seed), 1, 20, 0.4) for seed in (2, 3))
+    lengths = np.r_[0, np.full(19, len(one.indices)), len(other.indices)]
+    rows = one._replace(
+        indptr=np.cumsum(lengths),
+        indices=np.concatenate([np.tile(one.indices, 19), other.indices]),
+        values=np.concatenate([np.tile(one.values, 19), other.values]),
+    )
+    labels = to_labels(np.arange(2) == (np.arange(20) == 19)[:, None])
+    here = np.arange(20, dtype=np.int32)
+    split = split_node(_examples(rows, labels), here, LEARNING, np.array([3], np.uint64), GO_ON)
+    assert split.n_children > 1
+    assert split.sizes.max() == 19
+    assert split.n_retries == 2
