@@ -290,7 +290,13 @@ def test_a_lopsided_split_is_trained_anew_and_then_kept():
     )
     labels = to_labels(np.arange(2) == (np.arange(20) == 19)[:, None])
     here = np.arange(20, dtype=np.int32)
-    split = split_node(_examples(rows, labels), here, LEARNING, np.array([3], np.uint64), GO_ON)
-    assert split.n_children > 1
-    assert split.sizes.max() == 19
+    examples, learning = _examples(rows, labels), LEARNING._replace(n_children=2, lambda1=1.0, epochs=10)
+    problem = localise(*examples[:3], here, examples.feature_rank)
+    node_labels = localise_labels(examples.y_ptr, examples.y_idx, here, examples.label_rank)
+    state = np.array([3], np.uint64)
+    first = train_regressors(problem, node_labels, learning, learning.lambda1, state, GO_ON)
+    sent = route_rows(problem, first, 2)
+    assert sorted(np.count_nonzero(sent >> m & 1) for m in range(2)) == [1, 19], "it would serve"
+    split = split_node(examples, here, learning, np.array([3], np.uint64), GO_ON)
     assert split.n_retries == 2
+    assert sorted(split.sizes.tolist()) == [1, 19]
