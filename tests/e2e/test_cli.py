@@ -430,8 +430,8 @@ def test_ctrl_c_while_training_publishes_nothing(store: Path, tmp_path: Path) ->
         shown = read_until(terminal, b"classifiers", 60)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
         rest = read_until(terminal, b"xylem: interrupted", 60)
+        out, _ = process.communicate(timeout=60)
     finally:
         process.kill()
         os.close(terminal)
