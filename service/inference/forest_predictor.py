@@ -15,7 +15,7 @@ from service.inference.allowed import allowed_labels
 from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, writeable
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedNode, top_features
 from service.inference.forest_buffers import RoutingBufferPool, RoutingBuffers, RoutingNeed
-from service.inference.predictor import NodeThresholds, NodeWeights, PredictOptions
+from service.inference.predictor import NodeThresholds, NodeWeights, PredictOptions, logs_of
 from service.kernels.explain import depth_of
 from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend
@@ -23,7 +23,6 @@ from service.kernels.routing import reach_leaves, route_rows
 from service.kernels.routing_explain import explain_route
 from service.kernels.routing_tail import NO_TAIL, TAIL_KINDS
 from service.kernels.routing_workspace import RoutingShape
-from service.kernels.threshold_update import set_logs
 from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
@@ -142,7 +141,7 @@ class ForestPredictor:
 
         They apply to the labels' scores, so there is one logarithm a label instead of one a node.
         """
-        return NodeThresholds(_logs(thresholds))
+        return NodeThresholds(logs_of(thresholds))
 
     def move_thresholds(
         self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
@@ -151,7 +150,7 @@ class ForestPredictor:
 
         Predictions may go on meanwhile, see `service.thresholds.live`.
         """
-        prepared.log[labels] = _logs(thresholds[labels])
+        prepared.log[labels] = logs_of(thresholds[labels])
 
     def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions.
@@ -250,13 +249,7 @@ def _log_threshold(threshold: float | NodeThresholds | None) -> NDArray[np.float
         return _ALL_PASS
     if isinstance(threshold, NodeThresholds):
         return threshold.log
-    return _logs(np.array([threshold], np.float32))
-
-
-def _logs(thresholds: NDArray[np.float32]) -> NDArray[np.float32]:
-    log = np.empty(len(thresholds), np.float32)
-    set_logs(writeable(thresholds), log)
-    return log
+    return logs_of(np.array([threshold], np.float32))
 
 
 def _n_levels(child_ptr: NDArray[np.int32]) -> int:

@@ -163,13 +163,13 @@ class Predictor:
     def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes)."""
         log = np.empty(len(self._ensemble.parent), np.float32)
-        least_thresholds(self._ensemble, _log(thresholds), log)
+        least_thresholds(self._ensemble, logs_of(thresholds), log)
         return NodeThresholds(log)
 
     def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions. Cost: O(nodes)."""
         log = np.empty(len(self._ensemble.parent), np.float32)
-        greatest_weights(self._ensemble, _log(weights), log)
+        greatest_weights(self._ensemble, logs_of(weights), log)
         return NodeWeights(log)
 
     def move_thresholds(
@@ -278,12 +278,13 @@ def _traversal(options: PredictOptions) -> tuple[Callable[..., None], tuple[NDAr
     if options.threshold is not None:
         thresholds = options.threshold
         if not isinstance(thresholds, NodeThresholds):
-            thresholds = NodeThresholds(_log(np.array([thresholds], np.float32)))
+            thresholds = NodeThresholds(logs_of(np.array([thresholds], np.float32)))
         return threshold_rows, (thresholds.log,)
     return (best_first_rows if options.exact else beam_rows), ()
 
 
-def _log(thresholds: NDArray[np.float32]) -> NDArray[np.float32]:
-    logs = np.empty(len(thresholds), np.float32)
-    set_logs(thresholds, logs)
+def logs_of(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the logarithms of thresholds or weights, as traversals compare them."""
+    logs = np.empty(len(numbers), np.float32)
+    set_logs(writeable(numbers), logs)
     return logs
