@@ -10,8 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -21,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.ours import one_row
-from benchmarks.runs import Settings, note, show
+from benchmarks.runs import Settings, in_fresh_process, note, show
+from benchmarks.systems import Figures
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree, Weights
 from model_store.manifest import DataInfo, TrainerInfo
@@ -51,8 +50,6 @@ _SHOWN = {
     "batch_us_per_row": ("batch, us a row", 1, 1),
     "one_call_us_p50": ("one call p50, us", 1, 1),
 }
-
-Figures = dict[str, float]
 
 
 class _Zipf:
@@ -189,23 +186,14 @@ def _read_bytes() -> int:
     return int(lines["read_bytes"])
 
 
-def _in_fresh_process(*arguments: str) -> Figures:
-    command = [sys.executable, "-m", "benchmarks.growth", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"growth: {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
-    found: Figures = json.loads(done.stdout)
-    return found
-
-
 def run(settings: Settings) -> None:
     """Print a line for each size, and plot it where matplotlib is installed."""
     found: dict[int, Figures] = {}
     for n_labels in settings.labels:
         note(f"growth: {n_labels:,} labels")
         with tempfile.TemporaryDirectory(dir=settings.out) as store:
-            figures = _in_fresh_process("publish", store, str(n_labels), settings.weights)
-            found[n_labels] = {**figures, **_in_fresh_process("measure", store)}
+            figures = in_fresh_process("growth", "publish", store, str(n_labels), settings.weights)
+            found[n_labels] = {**figures, **in_fresh_process("growth", "measure", store)}
     first = next(iter(found.values()))
     rows = []
     for n_labels, figures in found.items():

@@ -30,7 +30,7 @@ from service.kernels.beam_workspace import BEAM_KINDS, BeamShape
 from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend
 from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
-from service.rows import SparseRows
+from service.rows import LabelRows, SparseRows
 from service.workflows import TrainRequest, train_and_publish
 
 
@@ -110,6 +110,11 @@ def rows_of(matrix: sp.csr_matrix) -> SparseRows:
         matrix.data.astype(np.float32),
         matrix.shape[1],
     )
+
+
+def labels_of(matrix: sp.csr_matrix) -> LabelRows:
+    matrix.sort_indices()
+    return LabelRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.shape[1])
 
 
 def one_row(rows: SparseRows, i: int) -> SparseRows:

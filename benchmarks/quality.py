@@ -7,10 +7,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from benchmarks.data import Prepared
+from benchmarks.ours import labels_of
 from benchmarks.runs import Settings, predict, show
 from benchmarks.systems import System
 from service.evaluation import propensities, ranking_metrics
-from service.rows import LabelRows
 
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 
@@ -23,7 +23,7 @@ def metrics_of(ptr: NDArray[np.int64], labels: NDArray[np.int32], data: Prepared
     return ranking_metrics(
         ptr,
         labels,
-        LabelRows(truth.indptr.astype(np.int64), truth.indices.astype(np.int32), truth.shape[1]),
+        labels_of(truth),
         propensities(counts, train.shape[0]),
         unknown_labels=np.load(data.work / "unknown.npy"),
     )

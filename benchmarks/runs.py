@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -61,6 +62,16 @@ def predict(system: System, data: Prepared, threads: int) -> Figures:
     trained(system, data, threads)
     note(f"{data.name}: {system.name} predicts")
     return system.run("predict", data.work)
+
+
+def in_fresh_process(table: str, *arguments: str) -> Figures:
+    """Return the figures that the module of a table, called alone with these arguments, prints as JSON."""
+    command = [sys.executable, "-m", f"benchmarks.{table}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{table}: {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+    found: Figures = json.loads(done.stdout)
+    return found
 
 
 def spread(values: Sequence[float], digits: int) -> str:

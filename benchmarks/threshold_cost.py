@@ -11,8 +11,6 @@ import argparse
 import ctypes
 import gc
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,7 +20,8 @@ from numpy.typing import NDArray
 
 from benchmarks.growth import generate_rows, publish
 from benchmarks.ours import one_row
-from benchmarks.runs import Settings, note, show
+from benchmarks.runs import Settings, in_fresh_process, note, show
+from benchmarks.systems import Figures
 from model_store.store import Store
 from service.inference.answering import Predictions
 from service.inference.predictor import PredictOptions, Predictor
@@ -42,8 +41,6 @@ LEAST = 0.1
 SPREADS = (0.25, 0.5)
 """Standard deviations of the logarithm of thresholds. Those tuned on two sets of packages have 0.24, 0.69."""
 
-Figures = dict[str, float]
-
 _HEAD = Head(1, "model", 1, 1, 1, 0)
 _WAYS = ("fixed", "equal", *(f"spread {spread}" for spread in SPREADS), "beam")
 _COLUMNS = ("labels", "memory, MB", "fixed, us a row", *_WAYS[1:], "labels a row")
@@ -55,8 +52,8 @@ def run(settings: Settings) -> None:
     for n_labels in settings.labels:
         note(f"threshold-cost: {n_labels:,} labels")
         with tempfile.TemporaryDirectory(dir=settings.out) as store:
-            _in_fresh_process(store, str(n_labels), settings.weights)
-            found = _in_fresh_process(store)
+            in_fresh_process("threshold_cost", store, str(n_labels), settings.weights)
+            found = in_fresh_process("threshold_cost", store)
         fixed, *others = (found[f"{way} us"] for way in _WAYS)
         rows.append(
             (
@@ -125,15 +122,6 @@ def _anonymous_bytes() -> int:
     ctypes.CDLL(None).malloc_trim(0)  # what is free goes back to the system first
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
-
-
-def _in_fresh_process(*arguments: str) -> Figures:
-    command = [sys.executable, "-m", "benchmarks.threshold_cost", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"threshold-cost: {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
-    found: Figures = json.loads(done.stdout)
-    return found
 
 
 def main() -> None:

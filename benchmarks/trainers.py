@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.data import Prepared
-from benchmarks.ours import rows_of
+from benchmarks.ours import labels_of, rows_of
 from benchmarks.quality import SHOWN, metrics_of
 from benchmarks.runs import Settings, note, show
 from model_store.ensemble import TreeEnsemble
@@ -23,7 +23,7 @@ from model_store.store import Store
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import AnyPredictor, make_predictor
 from service.labelled import read_labelled
-from service.rows import LabelRows, SparseRows
+from service.rows import SparseRows
 from service.trainers import TRAINERS, parse_parameters, train
 from service.workflows import TrainRequest, train_and_publish
 
@@ -128,8 +128,7 @@ def _warm_up(data: Prepared, trainer: str, parameters: Sequence[str]) -> None:
     x, y = (
         sp.load_npz(data.work / f"train.{part}.npz").tocsr()[:_WARM_UP_ROWS] for part in ("rows", "labels")
     )
-    labels = LabelRows(y.indptr.astype(np.int64), y.indices.astype(np.int32), y.shape[1])
-    train(trainer, parse_parameters(trainer, parameters), rows_of(x), labels)
+    train(trainer, parse_parameters(trainer, parameters), rows_of(x), labels_of(y))
 
 
 def _us_per_row(predictor: AnyPredictor, rows: SparseRows, repeats: int) -> float:

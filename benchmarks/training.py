@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.data import Prepared, prepare
+from benchmarks.ours import labels_of, rows_of
 from benchmarks.runs import Settings, show, spread, train
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
@@ -65,22 +66,9 @@ def run(settings: Settings) -> None:
 
 
 def load(data: Prepared, part: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    """Return the rows, at length 1 as raw features have them, and the labels."""
+    """Return the rows and the labels."""
     x, y = (sp.load_npz(data.work / f"{part}.{what}.npz").tocsr() for what in ("rows", "labels"))
-    lengths = np.sqrt(x.multiply(x).sum(axis=1).A1)
-    scale = np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    return sp.diags(scale.astype(np.float32)).dot(x).tocsr(), y
-
-
-def to_rows(matrix: sp.csr_matrix) -> SparseRows:
-    matrix.sort_indices()
-    indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
-    return SparseRows(indptr, indices, matrix.data.astype(np.float32), matrix.shape[1])
-
-
-def to_labels(matrix: sp.csr_matrix) -> LabelRows:
-    matrix.sort_indices()
-    return LabelRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.shape[1])
+    return x, y
 
 
 def split(data: Prepared, is_held_out: bool, sample: float) -> Split:
@@ -89,12 +77,12 @@ def split(data: Prepared, is_held_out: bool, sample: float) -> Split:
     rng = np.random.default_rng(0)
     if not is_held_out:
         tests = load(data, "test")
-        return to_rows(x), to_labels(y), to_rows(tests[0]), to_labels(tests[1])
+        return rows_of(x), labels_of(y), rows_of(tests[0]), labels_of(tests[1])
     blocks = np.arange(x.shape[0]) // BLOCK
     out = (rng.random(blocks[-1] + 1) < HELD_OUT)[blocks]
     drawn = rng.random(x.shape[0]) < sample
     kept, held = np.flatnonzero(~out & drawn), np.flatnonzero(out & drawn)
-    return to_rows(x[kept]), to_labels(y[kept]), to_rows(x[held]), to_labels(y[held])
+    return rows_of(x[kept]), labels_of(y[kept]), rows_of(x[held]), labels_of(y[held])
 
 
 def measure(parts: Split, trainer: str, items: list[str], seed: int, threads: int) -> dict[str, float]:
