@@ -13,7 +13,7 @@ import numpy as np
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from service.kernels.query import Rows
-from service.kernels.scorer import children_width, place
+from service.kernels.scorer import children_width, finish_margins, place
 from service.kernels.simd_eight import EIGHT, add_scaled8, load8, store8, zero8
 from service.kernels.workspace import Workspace
 
@@ -44,14 +44,5 @@ def score_narrow(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: 
         at = before - entry * width if entry < 0 else zeros
         total = add_scaled8(total, rows.values[place(i)], load8(dense, at))
         n_dense += np.int64(entry < 0)
-    margins = work.margins
-    store8(margins, 0, total)
-    child = ensemble.child_ptr[node]
-    n_children = ensemble.child_ptr[node + 1] - child
-    if len(ensemble.node_scale) > 0:
-        for j in range(n_children):
-            margins[j] *= ensemble.node_scale[place(child + j)]
-    for j in range(n_children):
-        margins[j] += ensemble.node_bias[place(child + j)]
-    work.cost[0] += 1
-    work.cost[1] += n_dense * width * dense.itemsize + n_children * ensemble.node_bias.itemsize
+    store8(work.margins, 0, total)
+    finish_margins(ensemble, node, n_dense * width * dense.itemsize, work)

@@ -113,8 +113,6 @@ def find_words(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -
 @inlined
 def score_children(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -> None:
     """Add up the margins of the node's children from the rows found, into `margins` (padded with zeros)."""
-    child = ensemble.child_ptr[node]
-    n_children = ensemble.child_ptr[node + 1] - child
     width = children_width(ensemble, node)
     margins = work.margins
     for j in range(max(int(width), LANES)):
@@ -124,17 +122,23 @@ def score_children(ensemble: TreeEnsemble, node: int, work: Workspace, stage: in
         _add_dense_rows(ensemble, width, work, stage)
         for j in range(int(width), LANES):  # where vectors read the rows after a narrow one
             margins[j] = np.float32(0.0)
+    n_bytes = n_words * ensemble.sparse.itemsize + work.counts[stage, 1] * width * ensemble.dense.itemsize
+    finish_margins(ensemble, node, n_bytes, work)
+
+
+@inlined
+def finish_margins(ensemble: TreeEnsemble, node: int, n_bytes: np.int64, work: Workspace) -> None:
+    """Scale the sums of a node's children and add their biases; count the node, and n_bytes of weights."""
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    margins = work.margins
     if len(ensemble.node_scale) > 0:
         for j in range(n_children):
             margins[j] *= ensemble.node_scale[place(child + j)]
     for j in range(n_children):
         margins[j] += ensemble.node_bias[place(child + j)]
     work.cost[0] += 1
-    work.cost[1] += (
-        n_words * ensemble.sparse.itemsize
-        + work.counts[stage, 1] * width * ensemble.dense.itemsize
-        + n_children * ensemble.node_bias.itemsize
-    )
+    work.cost[1] += n_bytes + n_children * ensemble.node_bias.itemsize
 
 
 @inlined
