@@ -22,6 +22,15 @@ from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
 from service.kernels.answers import Answers, charge, clear_cost, write_answer
 from service.kernels.beam_leaves import keep_best_leaves, keep_best_means, save_leaves
+from service.kernels.beam_levels import (
+    end_of_round,
+    enter_round,
+    enter_row,
+    go_down,
+    rank_leaves,
+    reaches,
+    start_levels,
+)
 from service.kernels.beam_workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace, borrow_beam
 from service.kernels.feature_map import (
     end_of_run,
@@ -32,7 +41,7 @@ from service.kernels.feature_map import (
     unmap_features,
 )
 from service.kernels.forest import borrow_ensemble
-from service.kernels.heaps import keep_best, sort_best
+from service.kernels.heaps import keep_best
 from service.kernels.links import log_links
 from service.kernels.query import Rows, Search, is_allowed, key_of
 from service.kernels.scorer import score_in_turn, start_turns
@@ -69,7 +78,7 @@ def beam_rows(
     lent_work, lent_beam  a Workspace and a BeamWorkspace made for this B and R; its rows are the block
     counts_out ..         the fields of Answers
     Stopped, a row has the labels found until then; with several trees the leaves not reached count 0.
-    Cost: beam_width chunks a level and tree. The answer to a row does not depend on the other rows.
+    Cost: at most beam_width chunks a level and tree. The answer to a row does not depend on the other rows.
     """
     ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
     work = borrow_workspace(lent_work, ())
@@ -77,44 +86,77 @@ def beam_rows(
     rows = Rows(indptr, indices, values)
     search = Search(link, beam_width, top_r, node_mask, log_weight)
     answers = Answers(counts_out, labels_out, scores_out, costs_out)
-    block_rows = len(beam.next_size) // ensemble.child_ptr[0]
+    n_trees = ensemble.child_ptr[0]
+    block_rows = len(beam.next_size) // n_trees
     for begin in range(first, last, block_rows):
         end = min(last, begin + block_rows)
-        n_entries = _start_block(ensemble, begin, end, beam, answers, work)
-        while n_entries > 0 and not work.stop[0]:
-            _score_level(ensemble, rows, search, n_entries, begin, end, beam, answers, work)
+        for row in range(begin, end):
+            clear_cost(answers.costs, row, work)
+        level = 0
+        n_level = start_levels(n_trees, (end - begin) * n_trees, beam)
+        while n_level > 0 and not work.stop[0]:
             if end - begin == 1:
-                n_entries = _next_level_by_score(ensemble, search, begin, beam)
+                _score_level_of_row(ensemble, rows, search, begin, beam, answers, work)
             else:
-                n_entries = _next_level_by_chunk(ensemble, search, begin, end, beam)
+                _score_level_of_block(ensemble, rows, search, level, n_level, begin, end, beam, answers, work)
+            level += 1
+            best_first = end - begin == 1 or beam.in_rounds[level] != 0
+            n_level = go_down(search, (end - begin) * n_trees, best_first, beam)
         for row in range(begin, end):
             _finish_row(ensemble, search, row, row - begin, beam, answers)
 
 
 @inlined
-def _start_block(
-    ensemble: TreeEnsemble, begin: int, end: int, beam: BeamWorkspace, answers: Answers, work: Workspace
-) -> int:
-    """Empty all heaps, and make the roots the first level's entries, root by root; return their number."""
+def _score_level_of_row(
+    ensemble: TreeEnsemble,
+    rows: Rows,
+    search: Search,
+    row: int,
+    beam: BeamWorkspace,
+    answers: Answers,
+    work: Workspace,
+) -> None:
+    """Score the chunks of one row's level, tree by tree, the best first, and save or offer their children."""
     n_trees = ensemble.child_ptr[0]
-    k = 0
-    for root in range(n_trees):
-        for row in range(begin, end):
-            lane = (row - begin) * n_trees + root
-            beam.entry_node[k] = root
-            beam.entry_lane[k] = lane
-            beam.entry_row[k] = row
-            beam.entry_score[k] = np.float32(0.0)
-            beam.next_size[lane] = 0
-            beam.saved_size[lane] = 0
-            k += 1
-    for row in range(begin, end):
-        clear_cost(answers.costs, row, work)
-    return k
+    n_entries = enter_row(n_trees, row, beam)
+    floor = np.float32(-np.inf)
+    until = 0
+    start_turns(work, 0)
+    for k in range(n_entries):
+        if k == until:
+            floor = rank_leaves(ensemble, search, 0, beam)
+            until = end_of_round(search, until, n_entries)
+        if work.stop[0]:
+            return
+        if n_trees > 1 or reaches(search, 0, k, floor, beam):
+            score_in_turn(ensemble, beam.entry_node, beam.entry_row, k, n_entries, rows, work)
+            _take_children(ensemble, search, k, beam, answers, work)
 
 
 @inlined
-def _score_level(
+def _score_level_of_block(
+    ensemble: TreeEnsemble,
+    rows: Rows,
+    search: Search,
+    level: int,
+    n_level: int,
+    begin: int,
+    end: int,
+    beam: BeamWorkspace,
+    answers: Answers,
+    work: Workspace,
+) -> None:
+    """Score the chunks of a block's level, chunk by chunk, in rounds or all at once."""
+    done = 0
+    while done < n_level and not work.stop[0]:
+        until = end_of_round(search, done, n_level) if beam.in_rounds[level] else n_level
+        n_entries = enter_round(ensemble, search, begin, end, done, until, beam)
+        _score_entries(ensemble, rows, search, n_entries, begin, end, beam, answers, work)
+        done = until
+
+
+@inlined
+def _score_entries(
     ensemble: TreeEnsemble,
     rows: Rows,
     search: Search,
@@ -125,7 +167,7 @@ def _score_level(
     answers: Answers,
     work: Workspace,
 ) -> None:
-    """Score the chunks of the entries of a block's level, and save or offer their children.
+    """Score the chunks of a block's entries, and save or offer their children.
 
     Entries of one chunk follow each other. A chunk that enough of them need is spread over the feature map;
     those between two such chunks go through the scorer in turn.
@@ -198,63 +240,6 @@ def _offer_inner_nodes(
             key = key_of(search, here, score + work.margins[position])
             n_next = keep_best(next_score, next_node, n_next, search.beam_width, key, here)
     beam.next_size[lane] = n_next
-
-
-@inlined
-def _next_level_by_score(ensemble: TreeEnsemble, search: Search, row: int, beam: BeamWorkspace) -> int:
-    """Turn the heaps of inner nodes of one row into the entries of the next level; return their number.
-
-    Tree by tree, the best first: so the cut soon passes over most children.
-    """
-    k = 0
-    for lane in range(ensemble.child_ptr[0]):
-        n_next = beam.next_size[lane]
-        sort_best(beam.next_score[lane], beam.next_node[lane], n_next)
-        for i in range(n_next):
-            _enter(search, k, lane, row, i, beam)
-            k += 1
-        beam.next_size[lane] = 0
-    return k
-
-
-@inlined
-def _next_level_by_chunk(
-    ensemble: TreeEnsemble, search: Search, begin: int, end: int, beam: BeamWorkspace
-) -> int:
-    """Turn the heaps of inner nodes of a block into the entries of the next level, by chunk.
-
-    A counting sort: chunks are numbered as their nodes are, and of one chunk the rows ascend.
-    """
-    n_trees = ensemble.child_ptr[0]
-    ends = beam.chunk_ptr
-    for chunk in range(len(ends)):
-        ends[chunk] = 0
-    for lane in range((end - begin) * n_trees):
-        for i in range(beam.next_size[lane]):
-            ends[ensemble.node_chunk[beam.next_node[lane, i]] + 1] += 1
-    for chunk in range(1, len(ends)):
-        ends[chunk] += ends[chunk - 1]
-    n_entries = int(ends[len(ends) - 1])
-    for row in range(begin, end):
-        for lane in range((row - begin) * n_trees, (row - begin + 1) * n_trees):
-            for i in range(beam.next_size[lane]):
-                chunk = ensemble.node_chunk[beam.next_node[lane, i]]
-                _enter(search, ends[chunk], lane, row, i, beam)
-                ends[chunk] += 1
-            beam.next_size[lane] = 0
-    return n_entries
-
-
-@inlined
-def _enter(search: Search, k: int, lane: int, row: int, i: int, beam: BeamWorkspace) -> None:
-    """Make the i-th of a lane's next nodes the k-th entry."""
-    node = beam.next_node[lane, i]
-    beam.entry_node[k] = node
-    beam.entry_lane[k] = lane
-    beam.entry_row[k] = row
-    beam.entry_score[k] = beam.next_score[lane, i]
-    if len(search.log_weight) > 0:
-        beam.entry_score[k] -= search.log_weight[node]
 
 
 @inlined

@@ -39,8 +39,7 @@ def save_leaves(
 
 @inlined
 def keep_best_leaves(ensemble: TreeEnsemble, search: Search, lane: int, beam: BeamWorkspace) -> None:
-    """Put the best of a lane's leaves in its heap, with the logarithms of their keys."""
-    beam.best_size[lane] = 0
+    """Offer all that a lane saved to its heap of labels, by the logarithms of their keys."""
     n_saved = beam.saved_size[lane]
     best = 0
     for saved in range(1, n_saved):

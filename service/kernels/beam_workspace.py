@@ -27,7 +27,9 @@ class BeamWorkspace(NamedTuple):
 
     below                   uint8[C]            of each chunk: ALL_LEAVES, ALL_INNER or MIXED
     chunk_ptr               int32[C + 1]        where the entries of a chunk go
-    entry_node/lane/row     int32[E]            the (node, lane) pairs of this level, and the lanes' rows
+    in_rounds               uint8[levels + 1]   whether a level's nodes have two rounds (see beam_levels)
+    level_node/score/size   int32/float32[lanes, B], int32[lanes]  each lane's nodes of this level
+    entry_node/lane/row     int32[E]            the (node, lane) pairs being scored, and the lanes' rows
     entry_score             float32[E]          log-scores of these nodes
     next_score/node/size    float32/int32[lanes, B], int32[lanes]  each lane's heap of the next level's nodes
     best_score/label/size   float32/int32[lanes, R], int32[lanes]  each lane's heap of labels
@@ -38,6 +40,10 @@ class BeamWorkspace(NamedTuple):
 
     below: NDArray[np.uint8]
     chunk_ptr: NDArray[np.int32]
+    in_rounds: NDArray[np.uint8]
+    level_node: NDArray[np.int32]
+    level_score: NDArray[np.float32]
+    level_size: NDArray[np.int32]
     entry_node: NDArray[np.int32]
     entry_lane: NDArray[np.int32]
     entry_row: NDArray[np.int32]
@@ -57,6 +63,10 @@ class BeamWorkspace(NamedTuple):
 BEAM_KINDS: Kinds = {
     "below": (np.uint8, 1),
     "chunk_ptr": (np.int32, 1),
+    "in_rounds": (np.uint8, 1),
+    "level_node": (np.int32, 2),
+    "level_score": (np.float32, 2),
+    "level_size": (np.int32, 1),
     "entry_node": (np.int32, 1),
     "entry_lane": (np.int32, 1),
     "entry_row": (np.int32, 1),
@@ -84,6 +94,7 @@ class BeamShape:
         self.below = _children_kinds(ensemble)
         self._width = widest_chunk(ensemble)
         self._leafy = _leafy_chunks_a_level(ensemble, self.below)
+        self._in_rounds = np.array([self.n_trees == 1 and n > 0 for n in [*self._leafy, 0]], np.uint8)
 
     def saved_nodes(self, beam_width: int) -> int:
         """Return how many nodes with leaves a beam visits in a tree at most."""
@@ -101,6 +112,10 @@ class BeamShape:
         return BeamWorkspace(
             below=self.below,
             chunk_ptr=np.zeros(len(self.below) + 1, np.int32),
+            in_rounds=self._in_rounds,
+            level_node=np.empty((n_lanes, beam_width), np.int32),
+            level_score=np.empty((n_lanes, beam_width), np.float32),
+            level_size=np.zeros(n_lanes, np.int32),
             entry_node=np.empty(n_lanes * beam_width, np.int32),
             entry_lane=np.empty(n_lanes * beam_width, np.int32),
             entry_row=np.empty(n_lanes * beam_width, np.int32),

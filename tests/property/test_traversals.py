@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_store.build import build_ensemble
-from model_store.ensemble import LINK_CODES, LINKS, Chunk
+from model_store.ensemble import LINK_CODES, LINKS, Chunk, Tree
 from service.kernels.beam import beam_rows
 from service.kernels.beam_workspace import BEAM_KINDS, BeamShape
 from service.kernels.best_first import best_first_rows
@@ -324,6 +324,52 @@ def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(forest, top_r, bea
     assert (costs[:, 0] <= bound).all()
     assert (costs[:, 1] >= 4 * costs[:, 0]).all()
     assert (costs[:, 1] <= ensemble.sparse.nbytes + ensemble.dense.nbytes + ensemble.node_bias.nbytes).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    forests,
+    st.sampled_from(LINKS["label-tree"]),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.booleans(),
+)
+def test_fewer_labels_are_the_first_of_all(forest, link, top_r, beam_width, are_weighted):
+    """The nodes that a beam does not score for fewer labels would have changed nothing."""
+    _, ensemble = random_forest(**forest)
+    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    options = {
+        "beam_width": beam_width,
+        "log_weight": weighted(forest, ensemble)[1] if are_weighted else EQUAL,
+    }
+    costs, costs_of_all = np.full((2, N_ROWS, 2), -1, np.int64)
+    some = run(beam_rows, ensemble, link, rows, top_r, **options, costs=costs)
+    every = run(beam_rows, ensemble, link, rows, forest["n_labels"], **options, costs=costs_of_all)
+    for part, whole in zip(some, every, strict=True):
+        assert list(part.items()) == list(whole.items())[:top_r]
+    assert (costs <= costs_of_all).all()
+
+
+def test_nodes_that_cannot_lead_to_the_best_labels_are_not_scored():
+    """Of ten nodes one is certain and has two certain labels; with three labels the others are needed."""
+    certain, hopeless = np.float32(1), np.float32(-9)
+    none = np.empty(0, np.int32)
+
+    def chunk(bias: list[np.float32]) -> Chunk:
+        return Chunk(none, np.zeros(1, np.int64), none, np.empty(0, np.float32), np.array(bias, np.float32))
+
+    child_ptr = np.array([1, *(11 + 4 * i for i in range(11)), *[51] * 40], np.int32)
+    node_label = np.concatenate([np.full(11, -1), np.arange(40)]).astype(np.int32)
+    root = chunk([certain] + 9 * [hopeless])
+    inner = [chunk([certain, certain, hopeless, hopeless])] + 9 * [chunk(4 * [certain])]
+    ensemble = build_ensemble([Tree(child_ptr, node_label, [root, *inner, *[None] * 40])], 40, 3)
+    rows = random_rows(0, 2, 3)
+    for top_r, chunks in ((1, 2), (2, 2), (3, 11)):
+        for block_rows in (1, 2):
+            costs = np.full((2, 2), -1, np.int64)
+            answers = run(beam_rows, ensemble, "hinge3", rows, top_r, block_rows=block_rows, costs=costs)
+            assert [len(answer) for answer in answers] == [top_r, top_r]
+            assert costs[:, 0].tolist() == [chunks, chunks]
 
 
 def test_equal_scores_come_in_the_order_of_labels():
