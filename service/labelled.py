@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.names import NameTable
 from model_store.version import Model
 from service.datasets import read_dataset
-from service.features import load_featurizer
+from service.features import Featurizer, load_featurizer
 from service.rows import LabelRows, SparseRows
 
 OnProgress = Callable[[str, int, int], None]
@@ -31,13 +32,20 @@ class Labelled(NamedTuple):
 
 def read_labelled(model: Model, data: Path, on_progress: OnProgress) -> Labelled:
     """Read a labelled file for an opened version. Raises BadInput."""
+    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
+    return read_labelled_with(model.labels, featurizer, data, on_progress)
+
+
+def read_labelled_with(
+    labels: NameTable, featurizer: Featurizer, data: Path, on_progress: OnProgress
+) -> Labelled:
+    """Read a labelled file as rows of a featurizer's features, labels with their ids. Raises BadInput."""
     dataset = read_dataset(
         data,
-        labels=model.labels,
-        n_features=model.manifest.n_features,
+        labels=labels,
+        n_features=featurizer.n_features,
         on_progress=lambda done, total: on_progress("read", done, total),
     )
-    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
     on_progress("features", 0, 1)
     rows = featurizer.transform_dataset(dataset)
     on_progress("features", 1, 1)

@@ -20,7 +20,7 @@ from model_store.names import NameTable, build_names
 from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
-from service.datasets import Dataset, read_dataset
+from service.datasets import Dataset, check_readable, read_dataset
 from service.datasets.parts import DataStream
 from service.errors import BadParameter
 from service.evaluation import EmptyConvention, PredictedRows, Report, Truth, evaluation_report
@@ -35,7 +35,7 @@ from service.features import (
 from service.inference.parts import part_of, predict_all
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import AnyPredictor, make_predictor
-from service.labelled import Labelled, OnProgress, read_labelled
+from service.labelled import Labelled, OnProgress, read_labelled, read_labelled_with
 from service.online import OnStart, learn_standard_input, no_start
 from service.reporting import Sample, version_report
 from service.rows import LabelRows, SparseRows
@@ -109,6 +109,7 @@ class _Outcome(NamedTuple):
     """A training's result, and what it was made of; `counts` are the training rows of each label.
 
     sample  the training rows, if they were held in memory
+    valid   the validation rows, if there are any and they were read before the training
     """
 
     trained: Trained
@@ -118,6 +119,7 @@ class _Outcome(NamedTuple):
     counts: NDArray[np.int64]
     train_seconds: float
     sample: Sample | None = None
+    valid: Labelled | None = None
 
 
 class _Prepared(NamedTuple):
@@ -143,11 +145,13 @@ def train_and_publish(
     they are all but publishing. `on_plan` is told before training begins what it takes at most,
     `on_start` before standard input is read. Raises BadInput for what cannot be trained on, StoreError when
     it cannot be published; then nothing is. A store that cannot be written to is refused before anything is
-    read.
+    read, a validation file that cannot be used before the training (on a stream: one that cannot be read).
     """
     check_model(model)
     parameters = parse_parameters(request.trainer, _parameters_of_trainer(request.parameters))
     store.prepare()
+    if request.valid is not None:
+        check_readable(request.valid)
     if request.data == STDIN:
         outcome = _train_on_standard_input(request, parameters, on_progress, on_start)
     elif request.stream:
@@ -174,9 +178,10 @@ def train_and_publish(
         },
     )
     trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
-    valid = None
-    if request.valid is not None:
+    valid = outcome.valid
+    if valid is None and request.valid is not None:
         valid = read_labelled(trial, request.valid, on_progress)
+    if valid is not None:
         draft = replace(draft, metrics=_metrics(trial, valid, request.threads, on_progress))
     on_progress("report", 0, 1)
     test = valid and Sample(valid.rows, valid.labels)
@@ -248,6 +253,9 @@ def _train_on_all(
     """Train on a data file read into memory."""
     prepared = _prepare(request, on_progress)
     dataset, labels = prepared.dataset, prepared.dataset.labels
+    valid = None
+    if request.valid is not None:
+        valid = read_labelled_with(prepared.names, prepared.featurizer, request.valid, on_progress)
     start = time.perf_counter()
     trained = train(
         request.trainer,
@@ -267,6 +275,7 @@ def _train_on_all(
         np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
         time.perf_counter() - start,
         Sample(prepared.rows, labels),
+        valid,
     )
 
 

@@ -10,7 +10,7 @@ from model_store.names import NameTable
 from service.datasets.dataset import Dataset, ids_in_model, renumber_labels
 from service.datasets.json_lines import read_jsonl
 from service.datasets.label_names import read_label_names
-from service.datasets.npz_pair import read_npz
+from service.datasets.npz_pair import partner, read_npz
 from service.datasets.sparse_text import read_svm, read_txt
 from service.datasets.stream import DataFile, Progress
 from service.errors import BadData, BadParameter
@@ -69,6 +69,13 @@ def read_dataset(
         unknown_labels=unknown,
         label_names=names if labels is None else None,
     )
+
+
+def check_readable(path: Path) -> None:
+    """Raise BadData unless a file is named as data of a known format and can be read: its first block is."""
+    files = [path, partner(path)] if suffix_of(path) == ".npz" else [path]
+    for file in files:
+        next(DataFile(file).blocks(), None)
 
 
 def suffix_of(path: Path) -> str:

@@ -11,9 +11,10 @@ from model_store.ensemble import Weights
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
 from service import warm, workflows
-from service.errors import BadData, BadParameter
+from service.errors import BadData, BadInput, BadParameter
 from service.inference import parts as inference_parts
 from service.trainers import TRAINERS, parse_parameters
+from service.trainers.source import Plan
 from service.workflows import TrainRequest, estimate_size, evaluate, train_and_publish
 
 COLOURS = ("red", "green", "blue", "white")
@@ -68,6 +69,43 @@ def test_a_validation_file_that_cannot_be_read_publishes_nothing(file: Path, tmp
     with pytest.raises(BadData, match="none"):
         train_and_publish(store, "colours", TrainRequest("ovr", file, valid=tmp_path / "none.jsonl"))
     assert store.models() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("none.jsonl", None, "none.jsonl: expected a readable file"),
+        ("valid.csv", "red", "expected a name that ends in"),
+        (
+            "valid.jsonl",
+            '{"text": "red", "labels": ["red"]}\n{"text": "red"}\n',
+            "valid.jsonl:2: expected keys",
+        ),
+        ("valid.txt", "1 2 9\n0 1:1\n", "at most 5 labels"),
+        ("valid.jsonl", '{"features": {"red": 1}, "labels": ["red"]}\n', "expected text"),
+    ],
+    ids=["none", "suffix", "line", "labels", "kind"],
+)
+def test_a_validation_file_that_cannot_be_used_is_refused_before_the_training(
+    name: str, content: str | None, words: str, file: Path, tmp_path: Path
+) -> None:
+    valid = tmp_path / name
+    if content is not None:
+        valid.write_text(content)
+    plans: list[Plan] = []
+    request = TrainRequest("ovr", file, valid=valid)
+    with pytest.raises(BadInput) as refused:
+        train_and_publish(Store(tmp_path / "store"), "colours", request, on_plan=plans.append)
+    assert words in str(refused.value)
+    assert not plans
+
+
+def test_a_validation_file_that_cannot_be_read_is_refused_before_a_stream(file: Path, tmp_path: Path) -> None:
+    seen: list[str] = []
+    request = TrainRequest("plt", file, valid=tmp_path / "none.txt", parameters=("solver=sgd",), stream=True)
+    with pytest.raises(BadData, match=r"none\.txt"):
+        train_and_publish(Store(tmp_path / "store"), "colours", request, lambda phase, *_: seen.append(phase))
+    assert not seen
 
 
 @pytest.mark.parametrize(
