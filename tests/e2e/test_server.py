@@ -369,6 +369,34 @@ def test_a_huge_body_is_refused_before_it_is_sent(server: ServerProcess) -> None
     assert b"connection: close" in received
 
 
+def batch_bytes(version: bytes, *headers: bytes) -> bytes:
+    """A batch of one line."""
+    line = json.dumps(RAW).encode() + b"\n"
+    lines = (b"content-type: application/x-ndjson", b"content-length: %d" % len(line), *headers)
+    head = b"POST /v1/models/raw/batch?top_r=1 HTTP/%s\r\nhost: x\r\n" % version
+    return head + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + line
+
+
+def test_a_batch_that_waits_for_100_continue_is_asked_for(server: ServerProcess) -> None:
+    head, _, line = batch_bytes(b"1.1", b"expect: 100-continue").partition(b"\r\n\r\n")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(head + b"\r\n\r\n")
+        told = connection.recv(25)
+        assert told == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(line)
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        assert (response.status, len(json.loads(response.read())["labels"])) == (200, 1)
+
+
+def test_a_batch_over_http_1_0_ends_with_its_connection(server: ServerProcess) -> None:
+    head, _, body = server.raw(batch_bytes(b"1.0")).partition(b"\r\n\r\n")
+    assert b"200 OK" in head
+    assert b"transfer-encoding" not in head.lower()
+    (line,) = body.splitlines()
+    assert len(json.loads(line)["labels"]) == 1
+
+
 def test_an_endless_chunked_body_is_cut_off_and_the_answer_is_seen(server: ServerProcess) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(request_bytes(b"", b"transfer-encoding: chunked"))
