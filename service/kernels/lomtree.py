@@ -13,7 +13,9 @@ the paper are in brackets. Deviations:
   {-1, 1}, which did no better on digits and worse on generated classes.
 
 Cost of a row: for each node on its way one pass to find the weights of its features, and two over them; depth
-of the tree is logarithmic when the splits are balanced. No memory is allocated. Deterministic.
+of the tree is logarithmic when the splits are balanced. A tree of many labels does not fit in the caches: the
+values of a node, and those of a feature, lie together, and are asked for while the node above is learnt. No
+memory is allocated. Deterministic.
 """
 
 from __future__ import annotations
@@ -25,7 +27,19 @@ from numpy.typing import NDArray
 
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
-from service.kernels.lomtree_tables import Pool, fetch, find, insert, make_pool, release
+from service.kernels.lomtree_tables import (
+    LINE_BYTES,
+    TABLE,
+    Pool,
+    aligned,
+    fetch,
+    find,
+    insert,
+    make_pool,
+    release,
+    reserve,
+)
+from service.kernels.simd import prefetch
 
 Integer = int | np.int64
 
@@ -53,8 +67,23 @@ MOVE_MAX = 2.0
 """A step moves the score of its row by no more."""
 
 
+_NODE = np.dtype(
+    [
+        *((name, np.int32) for name in ("parent", "left", "right", "most_label")),
+        *((name, TABLE) for name in ("weights", "classes")),
+        ("bias", np.float32, 2),
+        *((name, np.int64) for name in ("n_trained", "least", "n_rows", "n_counted", "most", "n_scored")),
+        *((name, np.float64) for name in ("score", "norm", "unused")),
+    ]
+)
+"""All that is known of a node but the contents of its tables, in two cache lines."""
+
+NODE_BYTES = _NODE.itemsize
+_NODE_WORDS, _LINE_WORDS = NODE_BYTES // 8, LINE_BYTES // 8
+
+
 class OnlineTree(NamedTuple):
-    """A tree that learns; N nodes at most, in no order.
+    """A tree that learns; N nodes at most, in no order. What is of N nodes are views of `nodes`.
 
     parent      int32[N]    -1 at the root
     left        int32[N]    child for h(x) <= 0; LEAF at a leaf
@@ -70,6 +99,7 @@ class OnlineTree(NamedTuple):
     bias        float32[N, 2]  v and H of the constant feature
     norm        float64[N]  sum over the rows trained on of the squares of their values, each over its scale
     n_trained   int64[N]    rows trained on
+    nodes       int64[N * 16]  _NODE, node by node, so that a node's values share their cache lines
     state       int64[6]    root, nodes made, splits, swaps, rows learnt, rows whose label the tree did not
                             answer before it learnt them
     weights     the weights of the nodes' regressors, float32 (v, H, s) by feature
@@ -89,6 +119,7 @@ class OnlineTree(NamedTuple):
     bias: NDArray[np.float32]
     norm: NDArray[np.float64]
     n_trained: NDArray[np.int64]
+    nodes: NDArray[np.int64]
     state: NDArray[np.int64]
     weights: Pool
     classes: Pool
@@ -108,6 +139,18 @@ class Budget(NamedTuple):
     step: float
 
 
+class Row(NamedTuple):
+    """A row to learn: features[first:last] with their values, and labels[first_label:last_label]."""
+
+    features: NDArray[np.int32]
+    values: NDArray[np.float32]
+    first: Integer
+    last: Integer
+    labels: NDArray[np.int32]
+    first_label: Integer
+    last_label: Integer
+
+
 class Scratch(NamedTuple):
     """Workspace for the features of a row: slots, values over scales, and their rates."""
 
@@ -118,23 +161,15 @@ class Scratch(NamedTuple):
 
 def make_tree(n_nodes: int, weight_slots: int, class_slots: int) -> OnlineTree:
     """Return a tree that is a leaf without rows, and may grow to so many nodes."""
+    nodes = aligned(n_nodes * NODE_BYTES).view(_NODE)
+    nodes[:] = np.zeros(1, _NODE)
+    nodes["parent"], nodes["left"], nodes["right"], nodes["most_label"] = -1, LEAF, LEAF, -1
     tree = OnlineTree(
-        parent=np.full(n_nodes, -1, np.int32),
-        left=np.full(n_nodes, LEAF, np.int32),
-        right=np.full(n_nodes, LEAF, np.int32),
-        least=np.zeros(n_nodes, np.int64),
-        n_rows=np.zeros(n_nodes, np.int64),
-        n_counted=np.zeros(n_nodes, np.int64),
-        most=np.zeros(n_nodes, np.int64),
-        most_label=np.full(n_nodes, -1, np.int32),
-        score=np.zeros(n_nodes, np.float64),
-        n_scored=np.zeros(n_nodes, np.int64),
-        bias=np.zeros((n_nodes, 2), np.float32),
-        norm=np.zeros(n_nodes, np.float64),
-        n_trained=np.zeros(n_nodes, np.int64),
+        **{name: nodes[name] for name in OnlineTree._fields[:-4]},
+        nodes=nodes.view(np.int64),
         state=np.zeros(6, np.int64),
-        weights=make_pool(n_nodes, weight_slots, 3, np.float32),
-        classes=make_pool(n_nodes, class_slots, 3, np.float64),
+        weights=make_pool(nodes["weights"], weight_slots, np.float32),
+        classes=make_pool(nodes["classes"], class_slots, np.float64),
     )
     tree.state[N_NODES] = 1
     return tree
@@ -242,88 +277,97 @@ def _split(tree: OnlineTree, leaf: Integer, budget: Budget) -> None:
 
 
 @inlined
-def _count_labels(
-    tree: OnlineTree, node: Integer, labels: NDArray[np.int32], first: Integer, last: Integer
-) -> None:
+def _count_labels(tree: OnlineTree, node: Integer, row: Row) -> None:
     """Count a row's labels at a node."""
     tree.n_rows[node] += 1
-    for k in range(first, last):
-        slot = insert(tree.classes, node, np.int64(labels[k]))
+    for k in range(row.first_label, row.last_label):
+        slot = insert(tree.classes, node, np.int64(row.labels[k]))
         if slot >= 0:
             tree.n_counted[node] += 1
             tree.classes.value[slot, COUNT] += 1.0
             count = np.int64(tree.classes.value[slot, COUNT])
             if count > tree.most[node]:
                 tree.most[node] = count
-                tree.most_label[node] = labels[k]
+                tree.most_label[node] = row.labels[k]
 
 
 @inlined
-def _direction(
-    tree: OnlineTree, node: Integer, labels: NDArray[np.int32], first: Integer, last: Integer
-) -> Any:
+def _direction(tree: OnlineTree, node: Integer, row: Row) -> Any:
     """Return where to steer a row: 1.0 unless the mean score of its labels is below the node's."""
     total = 0.0
-    for k in range(first, last):
-        slot = find(tree.classes, node, np.int64(labels[k]))
+    for k in range(row.first_label, row.last_label):
+        slot = find(tree.classes, node, np.int64(row.labels[k]))
         if slot >= 0 and tree.classes.value[slot, N_SCORED] > 0.0:
             total += tree.classes.value[slot, SCORES] / tree.classes.value[slot, N_SCORED]
     mean = tree.score[node] / np.float64(tree.n_scored[node]) if tree.n_scored[node] > 0 else 0.0
-    return -1.0 if mean - total / np.float64(last - first) > TIE else 1.0
+    return -1.0 if mean - total / np.float64(row.last_label - row.first_label) > TIE else 1.0
 
 
 @inlined
-def _note_score(
-    tree: OnlineTree,
-    node: Integer,
-    labels: NDArray[np.int32],
-    first: Integer,
-    last: Integer,
-    score: float,
-) -> None:
+def _note_score(tree: OnlineTree, node: Integer, row: Row, score: float) -> None:
     """Add a row's score to the sums of its labels and of the node."""
-    for k in range(first, last):
-        slot = find(tree.classes, node, np.int64(labels[k]))
+    for k in range(row.first_label, row.last_label):
+        slot = find(tree.classes, node, np.int64(row.labels[k]))
         if slot >= 0:
             tree.classes.value[slot, N_SCORED] += 1.0
             tree.classes.value[slot, SCORES] += score
-    tree.score[node] += score * np.float64(last - first)
-    tree.n_scored[node] += last - first
+    tree.score[node] += score * np.float64(row.last_label - row.first_label)
+    tree.n_scored[node] += row.last_label - row.first_label
 
 
 @inlined
-def _look_up(
-    tree: OnlineTree,
-    node: Integer,
-    features: NDArray[np.int32],
-    values: NDArray[np.float32],
-    first: Integer,
-    last: Integer,
-    scratch: Scratch,
-) -> tuple[Any, float, float]:
+def child_of(tree: OnlineTree, node: Integer, score: float) -> Any:
+    """Return where a row of this score goes next: right where h(x) > 0."""
+    return np.int64(tree.right[node] if score > 0.0 else tree.left[node])
+
+
+@inlined
+def _fetch_children(tree: OnlineTree, node: Integer) -> None:
+    """Ask for what is known of a node's children."""
+    for child in (np.int64(tree.left[node]), np.int64(tree.right[node])):
+        prefetch(tree.nodes, child * _NODE_WORDS)
+        prefetch(tree.nodes, child * _NODE_WORDS + _LINE_WORDS)
+
+
+@inlined
+def _fetch_tables(tree: OnlineTree, node: Integer, row: Row) -> None:
+    """Ask for what a node knows of a row's features and labels."""
+    fetch(tree.weights, node, row.features, row.first, row.last)
+    fetch(tree.classes, node, row.labels, row.first_label, row.last_label)
+
+
+@inlined
+def _look_up(tree: OnlineTree, node: Integer, row: Row, scratch: Scratch) -> tuple[Any, float, float, float]:
     """Find the weights of a row's features, making those that the node lacks; widen their scales.
 
     Source: Ross, Mineiro, Langford 2013, algorithm 1, with v = w * s, which a wider scale leaves alone, and
-    H the squares over s^2. Returns (weights found, h(x), sum of squared scaled values); slots and scaled
-    values are in `scratch`. A feature that the pool has no room for counts as absent.
+    H the squares over s^2. Returns (weights found, h(x) before the scales were widened, h(x), sum of squared
+    scaled values); slots and scaled values are in `scratch`. A feature that the pool has no room for counts
+    as absent.
     """
     n = np.int64(0)
-    score, squares = np.float64(tree.bias[node, WEIGHT]), 1.0
+    score, narrowed, squares = np.float64(tree.bias[node, WEIGHT]), 0.0, 1.0
+    if tree.weights.bits[node] < 0:
+        reserve(tree.weights, node, row.last - row.first)
     block = tree.weights.start[node]
-    for e in range(first, last):
-        size = np.float64(abs(values[e]))
+    for e in range(row.first, row.last):
+        value = np.float64(row.values[e])
+        size = abs(value)
         if size < _VALUE_MIN:
             continue
-        slot = insert(tree.weights, node, np.int64(features[e]))
+        slot = insert(tree.weights, node, np.int64(row.features[e]))
         if slot < 0:
             continue
         scale = np.float64(tree.weights.value[slot, SCALE])
         if size > scale:
             narrower = scale / size
+            if narrower > 0.0:
+                weight = np.float64(tree.weights.value[slot, WEIGHT])
+                narrowed += weight * (value / scale - value / size)
             tree.weights.value[slot, SQUARES] *= np.float32(narrower * narrower)
             tree.weights.value[slot, SCALE] = np.float32(size)
             scale = size
-        scaled = np.float64(values[e]) / scale
+        scaled = value / scale
         score += np.float64(tree.weights.value[slot, WEIGHT]) * scaled
         squares += scaled * scaled
         scratch.slot[n] = slot
@@ -331,35 +375,33 @@ def _look_up(
         n += 1
     if tree.weights.start[node] != block:  # the table has moved under the slots that were found first
         n = np.int64(0)
-        for e in range(first, last):
-            slot = find(tree.weights, node, np.int64(features[e]))
-            if slot >= 0 and np.float64(abs(values[e])) >= _VALUE_MIN:
+        for e in range(row.first, row.last):
+            slot = find(tree.weights, node, np.int64(row.features[e]))
+            if slot >= 0 and np.float64(abs(row.values[e])) >= _VALUE_MIN:
                 scratch.slot[n] = slot
                 n += 1
-    return n, score, squares
+    return n, score + narrowed, score, squares
 
 
 @inlined
 def _train(
-    tree: OnlineTree,
-    node: Integer,
-    features: NDArray[np.int32],
-    values: NDArray[np.float32],
-    first: Integer,
-    last: Integer,
-    direction: float,
-    step: float,
-    scratch: Scratch,
-) -> Any:
-    """Take a step of a node's regressor towards `direction`; return the score after it.
+    tree: OnlineTree, node: Integer, row: Row, direction: float, step: float, scratch: Scratch
+) -> tuple[float, float]:
+    """Take a step of a node's regressor towards `direction`; return the scores before and after it.
 
     Source: Ross, Mineiro, Langford 2013, algorithm 1, the loss being log(1 + exp(-direction * h(x))). A step
     moves the score by no more than MOVE_MAX; there is none where the gradient is below GRADIENT_MIN.
+
+    What the next node knows of the row is asked for as soon as that node can be told, so that it comes
+    while the step is taken.
     """
-    n, score, squares = _look_up(tree, node, features, values, first, last, scratch)
+    n, before, score, squares = _look_up(tree, node, row, scratch)
+    _fetch_tables(tree, child_of(tree, node, score), row)
+    if direction * score <= 0.0:  # the step may take the row to the other child
+        _fetch_tables(tree, child_of(tree, node, direction), row)
     gradient = 1.0 / (1.0 + np.exp(direction * score))
     if gradient < GRADIENT_MIN:
-        return score
+        return before, score
     square = gradient * gradient
     tree.norm[node] += squares
     tree.n_trained[node] += 1
@@ -375,14 +417,15 @@ def _train(
     common = np.sqrt(np.float64(tree.n_trained[node]) / tree.norm[node])
     gain *= common
     by = direction * min(step * gradient, MOVE_MAX / gain)
+    after = score + by * gain
     tree.bias[node, WEIGHT] += np.float32(by * common * bias_rate)
     for i in range(n):
         tree.weights.value[scratch.slot[i], WEIGHT] += np.float32(by * common * scratch.rate[i])
-    return score + by * gain
+    return before, after
 
 
 @inlined
-def _score(
+def score_of(
     tree: OnlineTree,
     node: Integer,
     features: NDArray[np.int32],
@@ -393,8 +436,6 @@ def _score(
     """Return h(x) of a node."""
     score = np.float64(tree.bias[node, WEIGHT])
     for e in range(first, last):
-        fetch(tree.weights, node, np.int64(features[e]))
-    for e in range(first, last):
         slot = find(tree.weights, node, np.int64(features[e]))
         if slot >= 0:
             weight = tree.weights.value[slot, WEIGHT] / tree.weights.value[slot, SCALE]
@@ -403,30 +444,56 @@ def _score(
 
 
 @inlined
-def _leaf_of(
-    tree: OnlineTree,
-    features: NDArray[np.int32],
-    values: NDArray[np.float32],
-    first: Integer,
-    last: Integer,
-) -> Any:
-    """Return the leaf that a row goes to: right where h(x) > 0."""
-    node = np.int64(tree.state[ROOT])
-    while tree.left[node] != LEAF:
-        is_right = _score(tree, node, features, values, first, last) > 0.0
-        node = np.int64(tree.right[node] if is_right else tree.left[node])
-    return node
+def _is_wrong(tree: OnlineTree, leaf: Integer, row: Row) -> Any:
+    """Return whether a leaf does not answer with one of a row's labels."""
+    is_wrong = True
+    for k in range(row.first_label, row.last_label):
+        is_wrong &= row.labels[k] != tree.most_label[leaf]
+    return is_wrong
+
+
+@kernel
+def _go_on(tree: OnlineTree, node: Integer, row: Row) -> Any:
+    """Return where a row goes from an inner node that does not learn it; ask for what it needs there."""
+    _fetch_children(tree, node)
+    score = score_of(tree, node, row.features, row.values, row.first, row.last)
+    child = child_of(tree, node, score)
+    fetch(tree.weights, child, row.features, row.first, row.last)
+    return child
 
 
 @inlined
-def _answers(
-    tree: OnlineTree, leaf: Integer, labels: NDArray[np.int32], first: Integer, last: Integer
-) -> bool:
-    """Return whether the commonest label of a leaf is among a row's."""
-    is_among = False
-    for k in range(first, last):
-        is_among |= labels[k] == tree.most_label[leaf]
-    return is_among
+def _learn(tree: OnlineTree, budget: Budget, row: Row, scratch: Scratch) -> None:
+    """Answer a row, and learn it.
+
+    The tree as it was before the row answers it. Learning goes the same way until a step moves a score
+    across 0; from there the two go on side by side, one learning, and neither changes what the other reads.
+    """
+    node = answer = np.int64(tree.state[ROOT])
+    _fetch_tables(tree, node, row)
+    while True:
+        if tree.left[node] == LEAF:
+            if answer >= 0:
+                while tree.left[answer] != LEAF:
+                    answer = _go_on(tree, answer, row)
+                tree.state[N_WRONG] += _is_wrong(tree, answer, row)
+                answer = np.int64(-1)
+            _count_labels(tree, node, row)
+            if not _may_split(tree, node, budget):
+                break
+            _split(tree, node, budget)
+        else:
+            _fetch_children(tree, node)
+            _count_labels(tree, node, row)
+        before, score = _train(tree, node, row, _direction(tree, node, row), budget.step, scratch)
+        if answer == node:
+            answer = child_of(tree, node, before)
+        elif answer >= 0 and tree.left[answer] != LEAF:
+            answer = _go_on(tree, answer, row)
+        _note_score(tree, node, row, score)
+        node = child_of(tree, node, score)
+    tree.least[node] += 1
+    _refresh_least(tree, np.int64(tree.parent[node]))
 
 
 @kernel
@@ -447,64 +514,8 @@ def learn_rows(
     for 2 * budget.splits + 1 nodes, and `scratch` for the longest row.
     """
     for i in range(len(order)):
-        row = np.int64(order[i])
-        first, last = label_ptr[row], label_ptr[row + 1]
-        if first == last:
-            continue
-        begin, end = indptr[row], indptr[row + 1]
-        leaf = _leaf_of(tree, features, values, begin, end)
-        tree.state[N_ROWS] += 1
-        if not _answers(tree, leaf, labels, first, last):
-            tree.state[N_WRONG] += 1
-        node = np.int64(tree.state[ROOT])
-        while True:
-            _count_labels(tree, node, labels, first, last)
-            if tree.left[node] == LEAF:
-                if not _may_split(tree, node, budget):
-                    break
-                _split(tree, node, budget)
-            direction = _direction(tree, node, labels, first, last)
-            score = _train(tree, node, features, values, begin, end, direction, budget.step, scratch)
-            _note_score(tree, node, labels, first, last, score)
-            node = np.int64(tree.right[node] if score > 0.0 else tree.left[node])
-        tree.least[node] += 1
-        _refresh_least(tree, np.int64(tree.parent[node]))
-
-
-@kernel
-def route_rows(
-    tree: OnlineTree,
-    indptr: NDArray[np.int64],
-    features: NDArray[np.int32],
-    values: NDArray[np.float32],
-    leaf_out: NDArray[np.int32],
-) -> None:
-    """Write the leaf of every row."""
-    for row in range(len(leaf_out)):
-        leaf_out[row] = _leaf_of(tree, features, values, indptr[row], indptr[row + 1])
-
-
-@kernel
-def count_leaves(
-    tree: OnlineTree,
-    leaves: NDArray[np.int64],
-    leaf_out: NDArray[np.int64],
-    label_out: NDArray[np.int32],
-    count_out: NDArray[np.float64],
-) -> None:
-    """Write what the nodes `leaves` have counted: entries (position in `leaves`, label, rows), in no order.
-
-    The outputs have room for the sum of tree.classes.used over the leaves.
-    """
-    n = 0
-    for i in range(len(leaves)):
-        bits = np.int64(tree.classes.bits[leaves[i]])
-        if bits < 0:
-            continue
-        start = tree.classes.start[leaves[i]]
-        for slot in range(start, start + (np.int64(1) << bits)):
-            if tree.classes.key[slot] >= 0:
-                leaf_out[n] = i
-                label_out[n] = tree.classes.key[slot]
-                count_out[n] = tree.classes.value[slot, COUNT]
-                n += 1
+        row = order[i]
+        if label_ptr[row] < label_ptr[row + 1]:
+            tree.state[N_ROWS] += 1
+            entries = features, values, indptr[row], indptr[row + 1]
+            _learn(tree, budget, Row(*entries, labels, label_ptr[row], label_ptr[row + 1]), scratch)

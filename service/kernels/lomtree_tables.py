@@ -4,6 +4,9 @@ A table takes a block of 2^b slots of the pool and moves to one of twice the siz
 slots are used; blocks left behind serve other tables. So memory is bounded by the pool, whatever the number
 of tables, keys and releases. Keys are int32 >= 0, found by linear probing. A pool that has no room refuses
 new keys and counts them.
+
+A slot holds a key and its three values side by side, and lies within a cache line: what is found costs one
+miss, and `fetch` asks for it beforehand.
 """
 
 from __future__ import annotations
@@ -19,6 +22,15 @@ from service.kernels.simd import prefetch
 
 Integer = int | np.int64
 
+TABLE = np.dtype([("start", np.int64), ("used", np.int32), ("bits", np.int32)])
+"""What a pool knows of a table: see `Pool`."""
+
+N_VALUES = 3
+"""The values of a key."""
+
+LINE_BYTES = 64
+
+_SLOT = N_VALUES + 1
 _NONE = -1
 _BITS_MIN = 3
 _SIZES = 32
@@ -32,34 +44,46 @@ class Pool(NamedTuple):
     """The tables of n nodes.
 
     start   int64[n]      the first slot of the node's block, another whenever the table moves; -1: none
-    bits    int8[n]       log2 of the slots of its block; -1: the table is empty and has none
-    used    int64[n]      keys in the table
+    used    int32[n]      keys in the table
+    bits    int32[n]      log2 of the slots of its block; -1: the table is empty and has none
     free    int64[32]     the first free block of 2^i slots, -1: none; its first key says where the next
                           one starts
     counts  int64[2]      slots of the pool given out so far, and keys refused since the pool was made
     key     int32[P]      -1: the slot is free; of slots not given out, anything
-    value   float[P, V]   what belongs to the key
+    value   float[P, 4]   what belongs to the key; the last column is where `key` lies
     """
 
     start: NDArray[np.int64]
-    bits: NDArray[np.int8]
-    used: NDArray[np.int64]
+    used: NDArray[np.int32]
+    bits: NDArray[np.int32]
     free: NDArray[np.int64]
     counts: NDArray[np.int64]
     key: NDArray[np.int32]
     value: NDArray[Any]
 
 
-def make_pool(n_tables: int, n_slots: int, n_values: int, dtype: DTypeLike) -> Pool:
-    """Return empty tables over so many slots, at most SLOTS_MAX; memory is touched only as slots are used."""
+def aligned(n_bytes: int) -> NDArray[np.uint8]:
+    """Return memory, not touched yet, that begins on a cache line."""
+    raw = np.empty(n_bytes + LINE_BYTES, np.uint8)
+    start = -raw.ctypes.data % LINE_BYTES
+    return raw[start : start + n_bytes]
+
+
+def make_pool(tables: NDArray[Any], n_slots: int, dtype: DTypeLike) -> Pool:
+    """Return empty tables over so many slots, at most SLOTS_MAX; memory is touched only as slots are used.
+
+    tables  TABLE[n]; the pool keeps and writes it
+    """
+    tables["start"], tables["used"], tables["bits"] = _NONE, 0, _NONE
+    value = aligned(n_slots * _SLOT * np.dtype(dtype).itemsize).view(dtype).reshape(n_slots, _SLOT)
     return Pool(
-        start=np.full(n_tables, _NONE, np.int64),
-        bits=np.full(n_tables, _NONE, np.int8),
-        used=np.zeros(n_tables, np.int64),
+        start=tables["start"],
+        used=tables["used"],
+        bits=tables["bits"],
         free=np.full(_SIZES, _NONE, np.int64),
         counts=np.zeros(2, np.int64),
-        key=np.empty(n_slots, np.int32),
-        value=np.empty((n_slots, n_values), dtype),
+        key=value.view(np.int32)[:, N_VALUES * (np.dtype(dtype).itemsize // 4)],
+        value=value,
     )
 
 
@@ -81,13 +105,22 @@ def _place(key: Integer, bits: Integer) -> Any:
 
 
 @inlined
-def fetch(pool: Pool, table: Integer, key: Integer) -> None:
-    """Ask for the cache lines at which the search for a key begins, before many of them are searched for."""
-    bits = np.int64(pool.bits[table])
+def fetch(pool: Pool, table: Integer, keys: NDArray[np.int32], first: Integer, last: Integer) -> None:
+    """Ask for the cache lines at which the search for keys[first:last] begins."""
+    bits, start = np.int64(pool.bits[table]), pool.start[table]
     if bits >= 0:
-        at = pool.start[table] + _place(key, bits)
-        prefetch(pool.key, at)
-        prefetch(pool.value, at * pool.value.shape[1])
+        for i in range(first, last):
+            prefetch(pool.value, (start + _place(np.int64(keys[i]), bits)) * _SLOT)
+
+
+@inlined
+def _search(pool: Pool, start: Integer, bits: Integer, key: Integer) -> Any:
+    """Return the slot of a key in a block, or the free one where it would be put."""
+    mask = (np.int64(1) << bits) - 1
+    at = _place(key, bits)
+    while pool.key[start + at] != key and pool.key[start + at] != _NONE:
+        at = (at + 1) & mask
+    return start + at
 
 
 @inlined
@@ -96,13 +129,8 @@ def find(pool: Pool, table: Integer, key: Integer) -> Any:
     bits = np.int64(pool.bits[table])
     if bits < 0:
         return np.int64(_NONE)
-    start, mask = pool.start[table], (np.int64(1) << bits) - 1
-    at = _place(key, bits)
-    while pool.key[start + at] != key:
-        if pool.key[start + at] == _NONE:
-            return np.int64(_NONE)
-        at = (at + 1) & mask
-    return start + at
+    slot = _search(pool, pool.start[table], bits, key)
+    return slot if pool.key[slot] == key else np.int64(_NONE)
 
 
 @kernel
@@ -129,53 +157,60 @@ def _give_block(pool: Pool, start: Integer, bits: Integer) -> None:
 
 
 @kernel
-def _widen(pool: Pool, table: Integer) -> bool:
-    """Move a table to a block of twice the size; return whether there was room."""
+def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
+    """Move a table to a block of 2^bits slots, more than it has; return whether there was room."""
     old_bits, old_start = np.int64(pool.bits[table]), pool.start[table]
-    bits = np.int64(_BITS_MIN) if old_bits < 0 else old_bits + 1
     if bits >= _SIZES:
         return False
     start = _take_block(pool, bits)
     if start < 0:
         return False
     if old_bits >= 0:
-        mask = (np.int64(1) << bits) - 1
         for slot in range(old_start, old_start + (np.int64(1) << old_bits)):
             key = pool.key[slot]
             if key != _NONE:
-                at = _place(np.int64(key), bits)
-                while pool.key[start + at] != _NONE:
-                    at = (at + 1) & mask
-                pool.key[start + at] = key
-                for i in range(pool.value.shape[1]):
-                    pool.value[start + at, i] = pool.value[slot, i]
+                to = _search(pool, start, bits, np.int64(key))
+                pool.key[to] = key
+                for i in range(N_VALUES):
+                    pool.value[to, i] = pool.value[slot, i]
         _give_block(pool, old_start, old_bits)
     pool.start[table] = start
     pool.bits[table] = bits
     return True
 
 
+@kernel
+def reserve(pool: Pool, table: Integer, n_keys: Integer) -> None:
+    """Give a table without a block one in which so many keys fit, if the pool has room for it."""
+    bits = np.int64(_BITS_MIN)
+    while bits < _SIZES and 4 * n_keys > np.int64(3) << bits:
+        bits += 1
+    _move(pool, table, bits)
+
+
+@kernel
+def _add(pool: Pool, table: Integer, key: Integer) -> Any:
+    """Do `insert` for a key that the table lacks."""
+    bits = np.int64(pool.bits[table])
+    # bits -1: 3 << -1 is not defined, and a table without a block is full
+    if bits < 0 or 4 * (np.int64(pool.used[table]) + 1) > np.int64(3) << bits:
+        bits = max(bits + 1, np.int64(_BITS_MIN))
+        if not _move(pool, table, bits):
+            pool.counts[_REFUSED] += 1
+            return np.int64(_NONE)
+    slot = _search(pool, pool.start[table], bits, key)
+    pool.key[slot] = key
+    for i in range(N_VALUES):
+        pool.value[slot, i] = 0.0
+    pool.used[table] += 1
+    return slot
+
+
 @inlined
 def insert(pool: Pool, table: Integer, key: Integer) -> Any:
     """Return the slot of a key, a new one having the values 0; -1 when the pool has no room for it."""
     slot = find(pool, table, key)
-    if slot >= 0:
-        return slot
-    bits = np.int64(pool.bits[table])
-    # bits -1: 3 << -1 is not defined, and a table without a block is full
-    if (bits < 0 or 4 * (pool.used[table] + 1) > np.int64(3) << bits) and not _widen(pool, table):
-        pool.counts[_REFUSED] += 1
-        return np.int64(_NONE)
-    bits, start = np.int64(pool.bits[table]), pool.start[table]
-    mask = (np.int64(1) << bits) - 1
-    at = _place(key, bits)
-    while pool.key[start + at] != _NONE:
-        at = (at + 1) & mask
-    pool.key[start + at] = key
-    for i in range(pool.value.shape[1]):
-        pool.value[start + at, i] = 0.0
-    pool.used[table] += 1
-    return start + at
+    return slot if slot >= 0 else _add(pool, table, key)
 
 
 @kernel
@@ -191,9 +226,9 @@ def release(pool: Pool, table: Integer) -> None:
 def items(pool: Pool, table: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
     """Return (keys ascending, their values) of a table, copied."""
     if pool.bits[table] < 0:
-        return np.empty(0, np.int32), np.empty((0, pool.value.shape[1]), pool.value.dtype)
+        return np.empty(0, np.int32), np.empty((0, N_VALUES), pool.value.dtype)
     block = slice(int(pool.start[table]), int(pool.start[table]) + (1 << int(pool.bits[table])))
     keys = pool.key[block]
     here = np.flatnonzero(keys >= 0)
     here = here[np.argsort(keys[here])]
-    return keys[here], pool.value[block][here]
+    return keys[here], pool.value[block, :N_VALUES][here]

@@ -26,17 +26,16 @@ from service.kernels.lomtree import (
     N_SPLITS,
     N_SWAPS,
     N_WRONG,
+    NODE_BYTES,
     ROOT,
-    SCALE,
     WEIGHT,
     Budget,
-    count_leaves,
     learn_rows,
     make_scratch,
     make_tree,
-    route_rows,
 )
-from service.kernels.lomtree_tables import items, n_refused
+from service.kernels.lomtree_finish import count_leaves, pack_weights, route_rows
+from service.kernels.lomtree_tables import n_refused
 from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
@@ -59,7 +58,7 @@ _FIRST_POINT = 64
 _GROWTH_POINTS = 100
 """Points of the criteria against the number of splits that a report keeps."""
 
-_WEIGHT_SLOT_BYTES, _CLASS_SLOT_BYTES, _NODE_BYTES = 16, 28, 160
+_WEIGHT_SLOT_BYTES, _CLASS_SLOT_BYTES = 16, 32
 _LOAD = 0.75
 """The share of slots that tables use at most."""
 
@@ -117,7 +116,7 @@ class OnlineLomtree:
     @property
     def bytes_max(self) -> int:
         """Return what learning takes at most, besides the rows at hand."""
-        return (self._parameters.memory_mb << 20) + _NODE_BYTES * (2 * self._leaves - 1)
+        return (self._parameters.memory_mb << 20) + NODE_BYTES * (2 * self._leaves - 1)
 
     @property
     def n_rows(self) -> int:
@@ -173,7 +172,7 @@ class OnlineLomtree:
         at_leaves = _spread(child_ptr, counted.labels)
         counts = sum_to_inner_nodes(child_ptr, at_leaves)
         rows = _rows_of_nodes(child_ptr, counted.rows)
-        chunks = [self._chunk(node) for node in order.tolist()]
+        chunks = self._chunks(order)
         histograms = _histograms(child_ptr, counts, rows, self._parameters.leaf_labels)
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
         return Trained(
@@ -209,7 +208,8 @@ class OnlineLomtree:
         """Return what the leaves count of these rows, which go down the tree as it is now."""
         rows, labels = data
         reached = np.empty(rows.n_rows, np.int32)
-        route_rows(self._tree, *rows[:3], reached)
+        waiting = np.empty((len(self._tree.left) + 1, 2), np.int64)
+        route_rows(self._tree, *rows[:3], np.arange(rows.n_rows, dtype=np.int32), waiting, reached)
         place = np.zeros(len(self._tree.left), np.int64)
         place[leaves] = np.arange(len(leaves))
         leaf, n_labels = place[reached], np.diff(labels.indptr)
@@ -217,20 +217,26 @@ class OnlineLomtree:
         ones = np.ones(len(labels.indices))
         return _Counted(n_rows, counts_of(len(leaves), np.repeat(leaf, n_labels), labels.indices, ones))
 
-    def _chunk(self, node: int) -> Chunk | None:
-        """Return the scorers of an inner node's children: none for the left one, h for the right one."""
-        if self._tree.left[node] == LEAF:
-            return None
-        features, values = items(self._tree.weights, node)
-        weight = values[:, WEIGHT] / values[:, SCALE]
-        used = np.flatnonzero(weight)
-        return Chunk(
-            features=features[used],
-            row_ptr=np.arange(len(used) + 1, dtype=np.int64),
-            child=np.ones(len(used), np.int32),
-            weight=weight[used],
-            bias=np.array([0, self._tree.bias[node, WEIGHT]], np.float32),
-        )
+    def _chunks(self, order: NDArray[np.int64]) -> list[Chunk | None]:
+        """Return the scorers of each node's children (none of the left, h of the right), None for a leaf."""
+        inner = order[self._tree.left[order] != LEAF]
+        used = self._tree.weights.used[inner].astype(np.int64)
+        room = np.cumsum(used) - used
+        n_weights = np.empty(len(inner), np.int64)
+        features, weights = np.empty(used.sum(), np.int32), np.empty(used.sum(), np.float32)
+        pack_weights(self._tree, inner, room, n_weights, features, weights)
+        most = int(n_weights.max(initial=0))
+        row_ptr, child = np.arange(most + 1, dtype=np.int64), np.ones(most, np.int32)
+        bias = np.zeros((len(inner), 2), np.float32)
+        bias[:, 1] = self._tree.bias[inner, WEIGHT]
+        chunks: list[Chunk | None] = [None] * len(order)
+        ends = zip(room.tolist(), n_weights.tolist(), bias, strict=True)
+        for at, (first, n, biases) in zip(
+            np.flatnonzero(self._tree.left[order] != LEAF).tolist(), ends, strict=True
+        ):
+            entries = slice(first, first + n)
+            chunks[at] = Chunk(features[entries], row_ptr[: n + 1], child[:n], weights[entries], biases)
+        return chunks
 
     def _note_point(self) -> None:
         """Note the criteria of the leaves, and the error since the last point."""
@@ -289,24 +295,30 @@ def _rows_of_nodes(child_ptr: NDArray[np.int32], at_leaves: NDArray[np.int64]) -
 def _histograms(
     child_ptr: NDArray[np.int32], counts: NodeCounts, rows: NDArray[np.int64], n_kept: int
 ) -> list[tuple[NDArray[np.int32], NDArray[np.float32]] | None]:
-    """Return the label shares of each leaf: the commonest n_kept labels, equal ones by id.
+    """Return the label shares of each leaf, None for others: the commonest n_kept labels, equal ones by id.
 
     A leaf that no row reached answers as the nearest node above it that some did.
     """
-    found: list[tuple[NDArray[np.int32], NDArray[np.float32]] | None] = []
     source = np.arange(len(rows))
-    for node in range(len(rows)):
-        children = slice(int(child_ptr[node]), int(child_ptr[node + 1]))
-        source[children] = np.where(rows[children] > 0, source[children], source[node])
-        if children.start < children.stop:
-            found.append(None)
-            continue
-        of = int(source[node])
-        entries = slice(int(counts.ptr[of]), int(counts.ptr[of + 1]))
-        label, count = counts.label[entries], counts.value[entries]
-        best = np.sort(np.lexsort((label, -count))[:n_kept])
-        best = best[np.argsort(label[best])]
-        found.append((label[best], (count[best] / max(1, rows[of])).astype(np.float32)))
+    for node in np.flatnonzero(np.diff(child_ptr)).tolist():
+        for child in range(child_ptr[node], child_ptr[node + 1]):
+            if not rows[child]:
+                source[child] = source[node]
+    leaves = np.flatnonzero(np.diff(child_ptr) == 0)
+    of = source[leaves]
+    n_entries = np.diff(counts.ptr)[of]
+    leaf = np.repeat(np.arange(len(leaves)), n_entries)
+    begins = np.cumsum(n_entries) - n_entries
+    entry = np.arange(len(leaf)) + np.repeat(counts.ptr[of] - begins, n_entries)
+    label, count = counts.label[entry], counts.value[entry]
+    best = np.lexsort((label, -count, leaf))
+    best = best[np.arange(len(leaf)) - begins[leaf] < n_kept]
+    best = best[np.lexsort((label[best], leaf[best]))]
+    share = (count[best] / np.maximum(1, rows[of])[leaf[best]]).astype(np.float32)
+    ends = np.cumsum(np.minimum(n_entries, n_kept)).tolist()
+    found: list[tuple[NDArray[np.int32], NDArray[np.float32]] | None] = [None] * len(rows)
+    for node, first, last in zip(leaves.tolist(), [0, *ends], ends, strict=False):
+        found[node] = label[best[first:last]], share[first:last]
     return found
 
 

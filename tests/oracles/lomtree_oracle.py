@@ -29,13 +29,14 @@ class Seen:
 
 @dataclass(eq=False)
 class Node:
-    """A node; `least` is C of the paper."""
+    """A node; `least` is C of the paper, `answer` a commonest class, of a new node its parent's."""
 
     parent: Node | None = None
     children: list[Node] = field(default_factory=list)
     least: int = 0
     rows: int = 0
     classes: dict[int, Seen] = field(default_factory=dict)
+    answer: int = -1
     weights: dict[int, Weight] = field(default_factory=dict)
     bias: Weight = field(default_factory=Weight)
     norm: float = 0.0
@@ -69,13 +70,20 @@ class Lomtree:
             node = node.children[1 if self.score(node, x) > 0 else 0]
         return node
 
+    def answer(self, x: dict[int, float]) -> int:
+        """The commonest class of the leaf of a row."""
+        return self.leaf(x).answer
+
     def learn(self, x: dict[int, float], labels: list[int]) -> None:
         """One row."""
         node = self.root
         while True:
             node.rows += 1
             for label in labels:
+                most = node.commonest()
                 node.classes.setdefault(label, Seen()).rows += 1
+                if node.commonest() > most:
+                    node.answer = label
             if not node.children:
                 if not self.may_split(node):
                     break
@@ -125,8 +133,9 @@ class Lomtree:
                 place = gone.parent.children
                 place[place.index(gone)] = sibling
                 self.refresh(gone.parent)
-        left = Node(parent=node, least=node.least // 2)
-        node.children = [left, Node(parent=node, least=node.least - left.least)]
+        left = Node(parent=node, least=node.least // 2, answer=node.answer)
+        right = Node(parent=node, least=node.least - left.least, answer=node.answer)
+        node.children = [left, right]
         self.refresh(node)
 
     def refresh(self, node: Node | None) -> None:

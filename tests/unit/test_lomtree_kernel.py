@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from service.kernels.lomtree import (
     COUNT,
@@ -13,6 +14,7 @@ from service.kernels.lomtree import (
     N_NODES,
     N_SPLITS,
     N_SWAPS,
+    N_WRONG,
     ROOT,
     SCALE,
     WEIGHT,
@@ -21,9 +23,19 @@ from service.kernels.lomtree import (
     learn_rows,
     make_scratch,
     make_tree,
-    route_rows,
 )
-from service.kernels.lomtree_tables import Pool, insert, items, make_pool, n_refused, release, slots_taken
+from service.kernels.lomtree_finish import pack_weights, route_rows
+from service.kernels.lomtree_tables import (
+    LINE_BYTES,
+    TABLE,
+    Pool,
+    insert,
+    items,
+    make_pool,
+    n_refused,
+    release,
+    slots_taken,
+)
 from service.rows import LabelRows, SparseRows
 from tests.oracles.lomtree_oracle import Lomtree, Node
 from tests.oracles.problems import to_labels, to_rows
@@ -49,6 +61,13 @@ def learnt(rows: SparseRows, labels: LabelRows, budget: Budget, slots: int = 1 <
     order = np.arange(rows.n_rows, dtype=np.int32)
     learn_rows(tree, budget, *rows[:3], *labels[:2], order, make_scratch(8))
     return tree
+
+
+def leaves_of(tree: OnlineTree, rows: SparseRows) -> NDArray[np.int32]:
+    """The leaf that each row goes to."""
+    leaf, waiting = np.empty(rows.n_rows, np.int32), np.empty((len(tree.left) + 1, 2), np.int64)
+    route_rows(tree, *rows[:3], np.arange(rows.n_rows, dtype=np.int32), waiting, leaf)
+    return leaf
 
 
 def assert_same(tree: OnlineTree, node: int, expected: Node) -> int:
@@ -81,13 +100,15 @@ def test_the_tree_is_that_of_the_definition(
 ) -> None:
     rows, labels = data(seed, 150, n_labels, extra)
     tree = learnt(rows, labels, Budget(splits, resistance, 0.5))
-    oracle = Lomtree(splits, resistance, 0.5)
+    oracle, wrong = Lomtree(splits, resistance, 0.5), 0
     for row in range(rows.n_rows):
         entries = slice(*rows.indptr[row : row + 2])
         x = dict(zip(rows.indices[entries].tolist(), rows.values[entries].tolist(), strict=True))
         carried = labels.indices[slice(*labels.indptr[row : row + 2])].tolist()
         if carried:
+            wrong += oracle.answer(x) not in carried
             oracle.learn(x, carried)
+    assert tree.state[N_WRONG] == wrong
     n_nodes = assert_same(tree, int(tree.state[ROOT]), oracle.root)
     assert tree.state[N_SWAPS] == oracle.swaps
     assert n_nodes == tree.state[N_NODES] == 2 * tree.state[N_SPLITS] + 1 <= 2 * splits + 1
@@ -97,8 +118,7 @@ def test_swaps_happen_and_keep_the_tree_whole() -> None:
     rows, labels = data(1, 2000, 8, 0)
     tree = learnt(rows, labels, Budget(3, 1.0, 0.5))
     assert tree.state[N_SWAPS] > 3
-    leaf = np.empty(rows.n_rows, np.int32)
-    route_rows(tree, *rows[:3], leaf)
+    leaf = leaves_of(tree, rows)
     assert (tree.left[leaf] == LEAF).all()
     reached, waiting = 0, [int(tree.state[ROOT])]
     while waiting:
@@ -132,13 +152,40 @@ def test_huge_and_tiny_values_give_finite_weights() -> None:
     assert np.isfinite(tree.score).all()
 
 
+def test_packed_weights_are_those_of_the_tables_by_feature() -> None:
+    rows, labels = data(4, 300, 6, 0)
+    tree = learnt(rows, labels, Budget(9, 4.0, 0.5))
+    nodes = np.arange(tree.state[N_NODES])
+    used = tree.weights.used[nodes].astype(np.int64)
+    room, n = np.cumsum(used) - used, np.empty(len(nodes), np.int64)
+    features, weights = np.empty(used.sum(), np.int32), np.empty(used.sum(), np.float32)
+    pack_weights(tree, nodes, room, n, features, weights)
+    assert (n > 0).sum() == 9
+    for node in nodes.tolist():
+        expected, values = items(tree.weights, node)
+        kept = np.flatnonzero(values[:, WEIGHT])
+        found = slice(room[node], room[node] + n[node])
+        assert features[found].tolist() == expected[kept].tolist()
+        assert weights[found].tolist() == (values[kept, WEIGHT] / values[kept, SCALE]).tolist()
+
+
+def test_what_is_known_of_a_node_and_of_a_feature_lies_in_its_cache_lines() -> None:
+    tree = make_tree(5, 64, 64)
+    for of_nodes in (tree.left, tree.norm, tree.weights.start, tree.classes.used):
+        assert of_nodes.strides == (2 * LINE_BYTES,)
+    for memory in (tree.nodes, tree.weights.value, tree.classes.value):
+        assert memory.ctypes.data % LINE_BYTES == 0
+    for pool in (tree.weights, tree.classes):
+        assert pool.key.strides == pool.value.strides[:1]
+        assert LINE_BYTES % pool.value.strides[0] == 0
+
+
 def test_a_full_pool_leaves_new_features_and_labels_out() -> None:
     rows, labels = data(3, 500, 8, 0)
     tree = learnt(rows, labels, Budget(20, 4.0, 0.5), slots=64)
     assert n_refused(tree.weights) > 0
     assert slots_taken(tree.weights) <= 64
-    leaf = np.empty(rows.n_rows, np.int32)
-    route_rows(tree, *rows[:3], leaf)
+    leaf = leaves_of(tree, rows)
     assert (tree.left[leaf] == LEAF).all()
 
 
@@ -151,7 +198,7 @@ operations = st.lists(
 @given(operations, st.sampled_from([16, 64, 4096]))
 @settings(deadline=None, max_examples=60)
 def test_tables_are_dicts_in_bounded_memory(found: list[tuple[int, int]], n_slots: int) -> None:
-    pool: Pool = make_pool(4, n_slots, 1, np.float64)
+    pool: Pool = make_pool(np.empty(4, TABLE), n_slots, np.float64)
     expected: list[dict[int, float]] = [{} for _ in range(4)]
     for number, (table, key) in enumerate(found):
         if key < 0:
