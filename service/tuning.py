@@ -16,13 +16,15 @@ from model_store.version import Model
 from service.db.engine import Database
 from service.errors import BadData, BadParameter
 from service.evaluation import EmptyConvention, FMeasures, f_measures
-from service.inference.parts import part_of, predict_all, predict_parts
+from service.inference.answering import writeable
+from service.inference.parts import predict_all, predict_parts
 from service.inference.predictors import AnyPredictor, make_predictor
 from service.inference.thresholded import Thresholded
 from service.labelled import Labelled, OnProgress, read_labelled
 from service.rows import LabelRows, SparseRows
 from service.thresholds.calibration import fit_power
 from service.thresholds.estimates import ESTIMATES_MAX, EstimateKeeper, Estimates, count_at, mark_hits
+from service.thresholds.events import instances_of
 from service.thresholds.fta import fta
 from service.thresholds.moving import Moving
 from service.thresholds.ofo import (
@@ -262,11 +264,11 @@ def learn(
     begun = Tuned("ofo", "one", start, thresholds_of(counters, start, bounds), counters)
     counts = np.empty(0, np.int64) if label_counts is None else label_counts
     moving = Moving(begun, Thresholded(predictor), counts, n_rows)
-    for i in range(rows.n_rows):
-        if i % 100 == 0:
-            on_progress("ofo", i, rows.n_rows)
-        true = truth.indices[truth.indptr[i] : truth.indptr[i + 1]]
-        moving.count(true, moving.predict(part_of(rows, i, i + 1)))
+    arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
+    events = instances_of(SparseRows(*arrays, rows.n_features), truth)
+    for first in range(0, rows.n_rows, 100):
+        on_progress("ofo", first, rows.n_rows)
+        moving.count(events, np.arange(first, min(first + 100, rows.n_rows)))
         moving.keep()
     on_progress("ofo", rows.n_rows, rows.n_rows)
     after = moving.snapshot()

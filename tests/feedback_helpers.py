@@ -10,11 +10,11 @@ import numpy as np
 
 from model_store.store import Store
 from service.db.engine import Database
-from service.inference.predictor import Predictor
+from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
 from service.inference.thresholded import Thresholded
 from service.rows import SparseRows
-from service.thresholds.counting import Event
-from service.thresholds.feedback import FeedbackWriter, Outcome, event_key
+from service.thresholds.events import Event, Events, as_columns, event_keys
+from service.thresholds.feedback import FeedbackWriter, Outcome
 from service.thresholds.live import LiveThresholds
 from tests.small_models import small_draft
 
@@ -39,7 +39,7 @@ class Replica:
 
     def send(self, *events: Event) -> Outcome:
         """Count events, and wait until they are durable."""
-        return self.writer.submit(self.live, events, may_wait=False).result(30)
+        return self.writer.submit(self.live, columns(*events), may_wait=False).result(30)
 
     def catch_up(self) -> None:
         """Read what others wrote."""
@@ -59,13 +59,24 @@ class Replica:
         self.database.close()
 
 
+def columns(*events: Event) -> Events:
+    """Events of the small model as columns."""
+    return as_columns(events, N_FEATURES, N_LABELS)
+
+
+def predicted_at(prepared: NodeThresholds, row: SparseRows) -> list[int]:
+    """The labels of a row that reach their thresholds, ascending."""
+    found = predictor().predict(row, PredictOptions(top_r=N_LABELS, threshold=prepared))
+    return sorted(found.labels.tolist())
+
+
 def labels_of(*labels: int) -> np.ndarray:
     return np.array(sorted(set(labels)), np.int32)
 
 
 def token_event(name: str, true: list[int], predicted: list[int], epoch: int = 0) -> Event:
     """An event whose prediction was made before."""
-    return Event(event_key("m", name), labels_of(*true), None, labels_of(*predicted), epoch)
+    return Event(event_keys("m", [name])[0], labels_of(*true), None, labels_of(*predicted), epoch)
 
 
 def instance_event(name: str, true: list[int], seed: int) -> Event:
@@ -74,4 +85,4 @@ def instance_event(name: str, true: list[int], seed: int) -> Event:
     features = np.flatnonzero(rng.random(N_FEATURES) < 0.3).astype(np.int32)
     values = rng.standard_normal(len(features)).astype(np.float32)
     row = SparseRows(np.array([0, len(features)], np.int64), features, values, N_FEATURES)
-    return Event(event_key("m", name), labels_of(*true), row)
+    return Event(event_keys("m", [name])[0], labels_of(*true), row)

@@ -16,11 +16,21 @@ from service.api.served import Served
 from service.errors import BadInput, UnknownLabel
 from service.features import Featurizer
 from service.features.plain_events import EventLimits, read_plain_events
-from service.rows import SparseRows
+from service.rows import LabelRows, SparseRows
 from service.settings import Limits
-from service.thresholds.counting import Event
-from service.thresholds.feedback import Result, event_key
+from service.thresholds.events import (
+    NO_EPOCH,
+    Event,
+    Events,
+    as_columns,
+    event_keys,
+    instances_of,
+    label_rows,
+)
+from service.thresholds.feedback import Result
 from service.thresholds.tokens import Token, TokenFault, Tokens, model_hash
+
+_NO_LABELS = np.empty(0, np.int32)
 
 
 class Verdict(NamedTuple):
@@ -42,8 +52,8 @@ class Checked(NamedTuple):
 class Read(NamedTuple):
     """Events of one version, and the id of each as its answer repeats it."""
 
-    ids: Sequence[str | None]
-    events: Sequence[Event | Verdict]
+    ids: Sequence[str]
+    events: Events
 
 
 def limits_of(limits: Limits) -> EventLimits:
@@ -68,14 +78,14 @@ def read_plainly(
     found = read_plain_events(body, served.featurizer, served.labels, limits, are_lines=are_lines)
     if found is None:
         return None
+    n_labels = served.labels.n_names
+    keys, true = event_keys(served.name, found.ids), LabelRows(found.label_ptr, found.labels, n_labels)
+    if not any(found.tokens):
+        return Read(found.ids, instances_of(found.rows, true, keys))
+    predicted, epochs = [_NO_LABELS] * len(found.ids), np.full(len(found.ids), NO_EPOCH)
     model = model_hash(served.name)
-    ends = found.label_ptr.tolist()
-    events: list[Event | Verdict] = []
-    for i, (event_id, text) in enumerate(zip(found.ids, found.tokens, strict=True)):
-        key = event_key(served.name, event_id)
-        labels = found.labels[ends[i] : ends[i + 1]]
+    for i, text in enumerate(found.tokens):
         if text is None:
-            events.append(Event(key, labels, _row(found.rows, i)))
             continue
         try:
             token = None if tokens is None else tokens.read(text, model)
@@ -83,8 +93,8 @@ def read_plainly(
             return None
         if token is None or token.version != served.version or not _is_of(token, served):
             return None
-        events.append(Event(key, labels, None, token.labels, token.epoch))
-    return Read(found.ids, events)
+        predicted[i], epochs[i] = token.labels, token.epoch
+    return Read(found.ids, Events(keys, found.rows, true, label_rows(predicted, n_labels), epochs))
 
 
 def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> Checked | Verdict:
@@ -109,15 +119,15 @@ def to_events(checked: Sequence[Checked], served: Served) -> list[Event | Verdic
     """Return what can be counted, or why it cannot, for events of one version."""
     rows = _to_rows([one.feedback.instance for one in checked], served.featurizer)
     labels = _label_ids([one.feedback.labels for one in checked], served.labels)
+    keys = event_keys(served.name, [one.feedback.event_id for one in checked])
     events: list[Event | Verdict] = []
-    for (feedback, token), row, ids in zip(checked, rows, labels, strict=True):
+    for (feedback, token), row, ids, key in zip(checked, rows, labels, keys, strict=True):
         if isinstance(ids, BadInput):
             events.append(refused(feedback.event_id, ids))
             continue
         if isinstance(row, BadInput):
             events.append(refused(feedback.event_id, row))
             continue
-        key = event_key(served.name, feedback.event_id)
         if token is None:
             events.append(Event(key, ids, row))
             continue
@@ -127,6 +137,11 @@ def to_events(checked: Sequence[Checked], served: Served) -> list[Event | Verdic
             continue
         events.append(Event(key, ids, None, token.labels, token.epoch))
     return events
+
+
+def columns_of(events: Sequence[Event], served: Served) -> Events:
+    """Return events that can be counted as the writer takes them."""
+    return as_columns(events, served.featurizer.n_features, served.labels.n_names)
 
 
 def refused(event_id: str | None, error: BadInput) -> Verdict:

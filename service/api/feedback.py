@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from service.api.events import (
     Checked,
     Verdict,
     check_event,
+    columns_of,
     limits_of,
     read_plainly,
     refused,
@@ -33,23 +34,17 @@ from service.api.streams import Answered, Streams
 from service.api.wire import dump_line, json_response
 from service.errors import BadInput, DatabaseUnavailable, LimitExceeded
 from service.settings import Limits
-from service.thresholds.counting import Event
+from service.thresholds.events import Event, Events
 from service.thresholds.feedback import Outcome, Result
 
 BLOCK_EVENTS_MAX = 64
 """Events of a stream that are committed together."""
 
 SHORT_EVENTS = 4
-"""Events that are not plain are read on the event loop up to this number; more of them by a thread."""
+"""Events are read on the event loop up to this number; more of them by a thread."""
 
 SHORT_BYTES = 1 << 14
 """Bytes of such events."""
-
-PLAIN_EVENTS = 64
-"""Plain events are read on the event loop up to this number, a few microseconds each."""
-
-PLAIN_BYTES = 1 << 18
-"""Bytes of such events, a nanosecond each."""
 
 
 class Done(NamedTuple):
@@ -135,9 +130,9 @@ class FeedbackRoutes:
         read = functools.partial(
             read_plainly, body, served, self._learning.tokens, self._plain_limits, are_lines=are_lines
         )
-        is_short = len(body) <= PLAIN_BYTES and body.count(b'"event_id"') <= PLAIN_EVENTS
+        is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
         found = read() if is_short else await asyncio.get_running_loop().run_in_executor(self._threads, read)
-        return None if found is None else [_Part(served, range(len(found.ids)), found.ids, found.events)]
+        return None if found is None else [_Part(served, range(len(found.ids)), found.ids, {}, found.events)]
 
     async def _read(self, values: Sequence[Any], served: Served, *, is_long: bool) -> list[_Part]:
         """Read events of any kind, which may be of several versions."""
@@ -152,12 +147,11 @@ class FeedbackRoutes:
         """Hand what can be counted to the writer. Raises Overloaded."""
         submitted = []
         for part in parts:
-            events = [event for event in part.events if isinstance(event, Event)]
             future = None
-            if events and part.served is not None:
+            if part.events is not None and part.served is not None:
                 thresholds = part.served.thresholds
                 future = asyncio.wrap_future(
-                    self._learning.writer.submit(thresholds, events, may_wait=may_wait)
+                    self._learning.writer.submit(thresholds, part.events, may_wait=may_wait)
                 )
             submitted.append(_Submitted(part, future))
         return submitted
@@ -168,11 +162,9 @@ class FeedbackRoutes:
         verdicts: dict[int, Verdict] = {}
         for part, future in submitted:
             results = iter(() if future is None else next(outcomes).results)
-            for place, event_id, event in zip(part.places, part.ids, part.events, strict=True):
-                if isinstance(event, Verdict):
-                    verdicts[place] = event
-                else:
-                    verdicts[place] = _verdict(event_id, next(results))
+            for place, event_id in zip(part.places, part.ids, strict=True):
+                refusal = part.refused.get(place)
+                verdicts[place] = _verdict(event_id, next(results)) if refusal is None else refusal
         done = [verdicts[place] for place in range(len(verdicts))]
         self._metrics.record_events(served.name, [verdict.result for verdict in done])
         return Done(done, served.thresholds.epoch)
@@ -222,12 +214,17 @@ class _Group(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The events of one version that can be counted, or why not: their places in the request, and ids."""
+    """The events of one version: their places in the request, and ids.
+
+    refused  the verdicts on those that cannot be counted, by place
+    events   those that can be, in their order; None: there is none
+    """
 
     served: Served | None
     places: Sequence[int]
     ids: Sequence[str | None]
-    events: Sequence[Event | Verdict]
+    refused: Mapping[int, Verdict]
+    events: Events | None
 
 
 class _Submitted(NamedTuple):
@@ -243,9 +240,12 @@ def _to_parts(groups: Sequence[_Group]) -> list[_Part]:
     for served, places in groups:
         checked = [one for _, one in places if isinstance(one, Checked)]
         made = iter(to_events(checked, served) if served is not None else ())
-        events = [next(made) if isinstance(one, Checked) else one for _, one in places]
+        found = [(place, next(made) if isinstance(one, Checked) else one) for place, one in places]
+        refused = {place: one for place, one in found if isinstance(one, Verdict)}
+        events = [one for _, one in found if isinstance(one, Event)]
+        columns = columns_of(events, served) if events and served is not None else None
         ids = [one.feedback.event_id if isinstance(one, Checked) else one.event_id for _, one in places]
-        parts.append(_Part(served, [place for place, _ in places], ids, events))
+        parts.append(_Part(served, [place for place, _ in places], ids, refused, columns))
     return parts
 
 

@@ -122,7 +122,7 @@ def _to_server(model: str, url: str) -> Iterator[Send]:
 def _to_database(model: str, store: Path) -> Iterator[Send]:
     """Yield what counts events in the database of the store; servers that share it follow."""
     from model_store.store import Store
-    from service.api.events import Checked, Verdict, check_event, to_events, verdict_line
+    from service.api.events import Checked, Verdict, check_event, columns_of, to_events, verdict_line
     from service.api.learning import Learning
     from service.api.opening import serve_model
     from service.settings import read_settings
@@ -145,8 +145,9 @@ def _to_database(model: str, store: Path) -> Iterator[Send]:
         found = to_events(good, served)
         faults = [one if isinstance(one, Verdict) else None for one in found]
         events = [one for one in found if not isinstance(one, Verdict)]
+        submit = learning.writer.submit
         outcome = (
-            learning.writer.submit(served.thresholds, events, may_wait=True).result() if events else None
+            submit(served.thresholds, columns_of(events, served), may_wait=True).result() if events else None
         )
         results = iter(outcome.results if outcome else ())
         verdicts = iter(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from model_store.ensemble import LINK_CODES
@@ -16,6 +18,7 @@ from service.inference.answering import NOT_WANTED, Predictions, gather, in_part
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedNode, top_features
 from service.inference.forest_buffers import RoutingBufferPool, RoutingBuffers, RoutingNeed
 from service.inference.predictor import NodeThresholds, NodeWeights, PredictOptions, logs_of
+from service.kernels.calls import address_of
 from service.kernels.explain import depth_of
 from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend
@@ -23,10 +26,12 @@ from service.kernels.routing import reach_leaves, route_rows
 from service.kernels.routing_explain import explain_route
 from service.kernels.routing_tail import NO_TAIL, TAIL_KINDS
 from service.kernels.routing_workspace import RoutingShape
+from service.kernels.threshold_update import NO_PATHS, RowSearch, move_thresholds
 from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
 _ALL_EQUAL = np.empty(0, np.float32)
+_ANY_DTYPES = _ALL_ALLOWED, _ALL_ALLOWED
 _ALL_PASS = np.full(1, -np.inf, np.float32)
 
 
@@ -54,6 +59,7 @@ class ForestPredictor:
         self._shape = RoutingShape(model.ensemble, self.n_labels, n_mapped)
         self._n_levels = _n_levels(model.ensemble.child_ptr)
         self._buffers = RoutingBufferPool(model.ensemble, self._shape)
+        self._row_searching = 0
 
     def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
         """Answer rows on the calling thread.
@@ -150,7 +156,24 @@ class ForestPredictor:
 
         Predictions may go on meanwhile, see `service.thresholds.live`.
         """
-        prepared.log[labels] = logs_of(thresholds[labels])
+        move_thresholds(*NO_PATHS, labels, thresholds, prepared.log)
+
+    @contextmanager
+    def row_search(self, options: PredictOptions, n_features: int) -> Iterator[RowSearch]:
+        """Lend the search that options with prepared thresholds mean; rows have so many features at most."""
+        top_r, log_threshold = min(options.top_r, self.n_labels), _log_threshold(options.threshold)
+        buffers = self._buffers.take(RoutingNeed(n_features, top_r, 1))
+        counts, scores = np.empty(1, np.int64), np.empty((1, top_r), np.float32)
+        labels = np.empty((1, top_r), np.int32)
+        wanted = self._link, 1, top_r, log_threshold, _ALL_ALLOWED, _ALL_EQUAL, True
+        search = *wanted, *buffers.lent, counts, labels, scores, NOT_WANTED
+        if self._row_searching == 0:
+            rows = np.zeros(2, np.int64), labels[0], scores[0], 0, 1
+            model = self._lent, *self._samples, self._lent_tail
+            self._row_searching = address_of(route_rows, types.none, *model, *rows, *search)
+        lent = self._lent, *_ANY_DTYPES, self._lent_tail  # the kernel there is the one for the model's
+        yield RowSearch(self._row_searching, lent, search, counts, labels[0], NO_PATHS)
+        self._buffers.give(buffers)
 
     def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
 from model_store.ensemble import LINK_CODES
@@ -18,16 +20,18 @@ from service.inference.explain import Explanation, explain_path
 from service.kernels.beam import beam_rows
 from service.kernels.beam_workspace import BeamShape
 from service.kernels.best_first import best_first_rows
+from service.kernels.calls import address_of
 from service.kernels.explain import depth_of, explain_leaf
 from service.kernels.forest import ENSEMBLE_KINDS
 from service.kernels.lending import lend
 from service.kernels.subtrees import greatest_weights, least_thresholds, mark_allowed
 from service.kernels.threshold import threshold_rows
-from service.kernels.threshold_update import move_thresholds, set_logs
+from service.kernels.threshold_update import RowSearch, move_thresholds, set_logs
 from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
 _ALL_EQUAL = np.empty(0, np.float32)
+_ANY_DTYPES = _ALL_ALLOWED, _ALL_ALLOWED
 
 _BLOCK_ROWS_MIN = 32
 """From so many rows on, rows that need the same chunk are answered together."""
@@ -109,6 +113,7 @@ class Predictor:
         self._buffers = BufferPool(model.ensemble, self._shape)
         options = PredictOptions()
         self._last = options, self._plan(options)
+        self._row_searching = 0
 
     def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
         """Answer rows one after the other, on the calling thread.
@@ -182,6 +187,23 @@ class Predictor:
         """
         trees = self._ensemble
         move_thresholds(trees.child_ptr, trees.parent, trees.label_leaf, labels, thresholds, prepared.log)
+
+    @contextmanager
+    def row_search(self, options: PredictOptions, n_features: int) -> Iterator[RowSearch]:
+        """Lend the search that options with prepared thresholds mean; rows have so many features at most."""
+        plan = self._plan(options)
+        buffers = self._buffers.take(Need(0, n_features, plan.beam_width, plan.top_r))
+        counts, scores = np.empty(1, np.int64), np.empty((1, plan.top_r), np.float32)
+        labels = np.empty((1, plan.top_r), np.int32)
+        search = *plan.search, *buffers.lent, counts, labels, scores, NOT_WANTED
+        if self._row_searching == 0:
+            rows = np.zeros(2, np.int64), labels[0], scores[0], 0, 1
+            self._row_searching = address_of(plan.kernel, types.none, *self._model, *rows, *search)
+        trees = self._ensemble
+        paths = trees.child_ptr, trees.parent, trees.label_leaf
+        model = self._lent, *_ANY_DTYPES  # the kernel at the address is the one for the model's
+        yield RowSearch(self._row_searching, model, search, counts, labels[0], paths)
+        self._buffers.give(buffers)
 
     def warm_up(self) -> None:
         """Compile or load every kernel that a request can need, by answering empty rows in every way."""

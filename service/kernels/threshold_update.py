@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple, TypeAlias
+
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
+
+Paths: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
+"""child_ptr, parent and label_leaf, as `move_thresholds` takes them."""
+
+
+class RowSearch(NamedTuple):
+    """A thresholded search lent to a kernel that asks it row by row, and what moves its thresholds.
+
+    address        of the kernel that searches, as `calls.address_of` has it; it returns nothing
+    model, search  what it takes before and after `indptr, indices, values, first, last`
+    n_found        int64[1]: how many labels it found; found: int32[top_r], which, the best first
+    paths          from its labels to the nodes whose thresholds it compares with
+    """
+
+    address: int
+    model: tuple[Any, ...]
+    search: tuple[Any, ...]
+    n_found: NDArray[np.int64]
+    found: NDArray[np.int32]
+    paths: Paths
+
+
+NO_PATHS: Paths = np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, 0), np.int32)
+"""The paths of a search whose thresholds are the labels', not those of nodes."""
 
 
 @inlined
@@ -36,16 +62,19 @@ def move_thresholds(
     Source: plt-fmeasure.txt section 5.2 (a node's threshold is the least of its children's). Traversals may
     read the array meanwhile: they see each node's old or new threshold.
 
-    child_ptr, parent, label_leaf  of the ensemble of a label tree
+    child_ptr, parent, label_leaf  of the ensemble of a label tree; or NO_PATHS
     labels         int32[n], in [0, K), in any order
     thresholds     float32[K], in [0, 1]: the new ones
-    log_threshold  float32[N], changed: what `subtrees.least_thresholds` made, and makes of the new ones
+    log_threshold  float32[N], changed: what `subtrees.least_thresholds` made, and makes of the new ones;
+                   with NO_PATHS float32[K], the labels' logarithms
 
     Cost: a label's paths upwards until a minimum stays; a minimum that rises looks at its children, until
     one of them has it too.
     """
     for i in range(len(labels)):
         new = log_of(thresholds[labels[i]])
+        if len(parent) == 0:
+            log_threshold[labels[i]] = new
         for tree in range(len(label_leaf)):
             leaf = label_leaf[tree, labels[i]]
             if leaf >= 0:

@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from service.rows import SparseRows
 from service.thresholds.codec import Scored, encode_deltas, encode_scored
+from service.thresholds.events import Events
 from service.thresholds.live import LiveThresholds
 from service.thresholds.moving import Moving
 from service.thresholds.state import FEEDBACK, HALVED, SCORED, Head, append
 
 
-class Event(NamedTuple):
-    """One event of feedback that can be counted.
-
-    key        `feedback.event_key` of its identity
-    labels     int32[..]: the true labels, ascending, without repeats
-    row        the instance, one row; None: `predicted` has what it was predicted to have
-    predicted  int32[..]: as labels; None: found from `row` under the thresholds of the moment
-    epoch      the epoch of the prediction, when it was made before; else None
-    """
-
-    key: bytes
-    labels: NDArray[np.int32]
-    row: SparseRows | None = None
-    predicted: NDArray[np.int32] | None = None
-    epoch: int | None = None
-
-
 class Counting:
-    """Counts events one after the other; under the lock of `live`, and the lock of its row in the database.
+    """Counts events in their order; under the lock of `live`, and the lock of its row in the database.
 
     head          the version's head, to which `live` was brought up
     halve_events  all counters are halved after each so many events of the version; None: never
@@ -51,26 +32,32 @@ class Counting:
         self._n_events = 0
         self._begin = 0
         self._candidate_begin = 0
+        self._n_scored = 0
         self._scored: list[NDArray[np.int64]] = []
         self._logged: list[Scored] = []
 
-    def count(self, event: Event) -> None:
-        """Count an event: predict it if that was not done before, then move its labels' thresholds."""
-        served = self._served
-        begin = served.journal_end
-        predicted = event.predicted
-        if predicted is None:
-            assert event.row is not None
-            predicted = served.predict(event.row)
-        served.count(event.labels, predicted)
-        if self._shadow is not None and event.row is not None:
-            candidate = self._shadow.candidate
-            candidate.count(event.labels, candidate.predict(event.row))
-            self._scored.append(np.arange(begin, served.journal_end))
-        self._n_events += 1
-        if self._halve_events and (self.head.n_events + self._n_events) % self._halve_events == 0:
-            self.log()
-            self._halve()
+    def count(self, events: Events, chosen: NDArray[np.int64]) -> None:
+        """Count the events chosen, in their order, halving where it is due."""
+        if not self._halve_events:
+            self._count(events, chosen)
+            return
+        while len(chosen):
+            n_left = self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
+            self._count(events, chosen[:n_left])
+            if n_left <= len(chosen):
+                self.log()
+                self._halve()
+            chosen = chosen[n_left:]
+
+    def _count(self, events: Events, chosen: NDArray[np.int64]) -> None:
+        """Count the events chosen, for the thresholds that are served and for the candidate."""
+        ends = self._served.count(events, chosen)
+        if self._shadow is not None:
+            has_row = events.epochs[chosen] < 0
+            self._shadow.candidate.count(events, chosen[has_row])
+            self._scored.append(ends[0] + np.flatnonzero(np.repeat(has_row, np.diff(ends))))
+            self._n_scored += int(has_row.sum())
+        self._n_events += len(chosen)
 
     def log(self) -> None:
         """Log what was counted since the last call, if anything was."""
@@ -78,10 +65,10 @@ class Counting:
             return
         deltas = self._served.deltas(self._begin)
         kind, payload = FEEDBACK, b""
-        if self._shadow is not None and self._scored:
+        if self._shadow is not None and self._n_scored:
             candidate = self._shadow.candidate.deltas(self._candidate_begin)
             scored = Scored(
-                len(self._scored), deltas, candidate, self._served.deltas_of(np.concatenate(self._scored))
+                self._n_scored, deltas, candidate, self._served.deltas_of(np.concatenate(self._scored))
             )
             self._logged.append(scored)
             kind, payload = SCORED, encode_scored(scored)
@@ -91,7 +78,7 @@ class Counting:
         self._begin, self._n_events = self._served.journal_end, 0
         if self._shadow is not None:
             self._candidate_begin = self._shadow.candidate.journal_end
-        self._scored = []
+        self._scored, self._n_scored = [], 0
 
     def keep(self) -> None:
         """What was counted and logged is durable."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
+from itertools import compress
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable, Overloaded, XylemError
 from service.logs import log
-from service.thresholds.counting import Counting, Event
+from service.thresholds.counting import Counting
+from service.thresholds.events import Events, join
 from service.thresholds.live import LiveThresholds
 from service.thresholds.shadow import keep_shadow
 from service.thresholds.state import (
@@ -56,14 +57,8 @@ class Outcome(NamedTuple):
 
 class _Block(NamedTuple):
     live: LiveThresholds
-    events: Sequence[Event]
+    events: Events
     done: Future[Outcome]
-
-
-def event_key(model: str, event_id: str) -> bytes:
-    """Return the 16 bytes by which an event of a model is remembered."""
-    name = model.encode() + b"\0" + event_id.encode()
-    return hashlib.blake2b(name, digest_size=16, person=b"xylem-event").digest()
 
 
 class FeedbackWriter:
@@ -95,7 +90,7 @@ class FeedbackWriter:
         self._forgotten_to = b""
         self._thread: threading.Thread | None = None
 
-    def submit(self, live: LiveThresholds, events: Sequence[Event], *, may_wait: bool) -> Future[Outcome]:
+    def submit(self, live: LiveThresholds, events: Events, *, may_wait: bool) -> Future[Outcome]:
         """Hand over a block; its outcome comes when it is committed.
 
         may_wait   whether the caller hands over one block after the other, so that a full queue is no reason
@@ -108,9 +103,9 @@ class FeedbackWriter:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="xylem-feedback", daemon=True)
                 self._thread.start()
-            if self._n_waiting + len(events) > self._queue_max and not may_wait:
+            if self._n_waiting + len(events.keys) > self._queue_max and not may_wait:
                 raise Overloaded(f"expected at most {self._queue_max} events of feedback to wait, found more")
-            self._n_waiting += len(events)
+            self._n_waiting += len(events.keys)
             self._blocks.append(block)
             self._changed.notify()
         return block.done
@@ -147,34 +142,35 @@ class FeedbackWriter:
             taken: list[_Block] = []
             n_events = 0
             while self._blocks and (not taken or self._blocks[0].live is taken[0].live):
-                n_events += len(self._blocks[0].events)
+                n_events += len(self._blocks[0].events.keys)
                 if taken and n_events > GROUP_EVENTS_MAX:
                     break
                 taken.append(self._blocks.popleft())
-            self._n_waiting -= sum(len(block.events) for block in taken)
+            self._n_waiting -= sum(len(block.events.keys) for block in taken)
             return taken
 
     def _count_blocks(self, blocks: list[_Block]) -> list[Outcome]:
         """Count the events of blocks of one version in one transaction."""
         live = blocks[0].live
-        events = [event for block in blocks for event in block.events]
+        events = join([block.events for block in blocks])
         with live.lock:
             results, epoch = self._count(live, events)
-        ends = np.cumsum([len(block.events) for block in blocks]).tolist()
+        ends = np.cumsum([len(block.events.keys) for block in blocks]).tolist()
         starts = [0, *ends[:-1]]
         return [Outcome(results[start:end], epoch) for start, end in zip(starts, ends, strict=True)]
 
-    def _count(self, live: LiveThresholds, events: list[Event]) -> tuple[list[Result], int]:
+    def _count(self, live: LiveThresholds, events: Events) -> tuple[list[Result], int]:
         counting: Counting | None = None
         was_empty = live.prepared is None
         try:
             with self._database.write() as connection:
                 head = _up_to_date(connection, live)
-                timely = [event.epoch is None or event.epoch >= head.base_epoch for event in events]
-                keys = dict.fromkeys(event.key for event, is_in in zip(events, timely, strict=True) if is_in)
+                timely = (events.epochs < 0) | (events.epochs >= head.base_epoch)
+                keys = dict.fromkeys(compress(events.keys, timely))
                 new = add_events(connection, list(keys), int(time.time() // 86_400))
+                results = _results(events, timely, new)
                 counting = Counting(connection, live, head, self._halve_events)
-                results = _count_new(counting, events, timely, new)
+                counting.count(events, np.flatnonzero([result == "applied" for result in results]))
                 counting.log()
         except BaseException:
             if counting is not None:
@@ -235,18 +231,15 @@ def _up_to_date(connection: Connection, live: LiveThresholds) -> Head:
     return head
 
 
-def _count_new(
-    counting: Counting, events: Iterable[Event], timely: Iterable[bool], new: set[bytes]
-) -> list[Result]:
-    """Count the events whose keys are new, in their order; return what becomes of each."""
+def _results(events: Events, timely: NDArray[np.bool_], new: set[bytes]) -> list[Result]:
+    """Return what becomes of each event: of those with one new key, the first is counted."""
     results: list[Result] = []
-    for event, is_in in zip(events, timely, strict=True):
+    for key, is_in in zip(events.keys, timely.tolist(), strict=True):
         if not is_in:
             results.append("late")
-        elif event.key not in new:
-            results.append("duplicate")
-        else:
-            new.remove(event.key)
-            counting.count(event)
+        elif key in new:
+            new.remove(key)
             results.append("applied")
+        else:
+            results.append("duplicate")
     return results

@@ -1,7 +1,7 @@
 """LiveThresholds: the thresholds of a served version in memory, moved in place by feedback.
 
 Readers are traversals that read the prepared array (a float32 for each node) without a lock while
-`Traversal.move` writes to it. That is safe, and loses no label:
+`Moving` writes to it, in kernels and event by event. That is safe, and loses no label:
 * A float32 is written and read whole, so a reader sees a value that was written, never a mixture.
 * Each write is a node's final value: a label's new threshold, or the least of its children's present ones.
   None is made in steps, such as "infinity, then lowered".
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from service.errors import DatabaseUnavailable
-from service.rows import SparseRows
 from service.thresholds.codec import decode_scored
+from service.thresholds.events import Event, as_columns
 from service.thresholds.moving import Moving, Traversal
 from service.thresholds.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.shadow import Shadow, ShadowState, read_shadow
@@ -150,12 +150,9 @@ class LiveThresholds:
     def warm_up(self) -> None:
         """Compile or load the kernels that feedback needs, by counting an event nowhere."""
         moving = self._moving(self.start_state())
-        moving.count(np.zeros(1, np.int32), np.empty(0, np.int32))
+        event = Event(b"", np.zeros(1, np.int32), predicted=np.empty(0, np.int32), epoch=0)
+        moving.count(as_columns([event], 1, self.n_labels), np.zeros(1, np.int64))
         moving.undo()
-
-    def predict(self, row: SparseRows) -> NDArray[np.int32]:
-        """Return the labels that one row is predicted to have under the present thresholds, ascending."""
-        return self.served.predict(row)
 
     def forget(self) -> None:
         """Be without thresholds again."""

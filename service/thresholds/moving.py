@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.rows import SparseRows
+from service.kernels.threshold_update import RowSearch
 from service.thresholds.codec import Deltas
+from service.thresholds.events import Events
 from service.thresholds.ofo import Counters
-from service.thresholds.online import count_event, undo_events
+from service.thresholds.online import count_events, undo_events
 from service.thresholds.tuned import Tuned
 
 _COUNT_TYPE_MAX = np.iinfo(np.int32).max
@@ -26,8 +28,8 @@ class Traversal(Protocol):
     def move(self, prepared: Any, labels: NDArray[np.int32], thresholds: NDArray[np.float32]) -> None:
         """Bring what `prepare` returned up to date where thresholds[labels] changed."""
 
-    def predict(self, prepared: Any, row: SparseRows) -> NDArray[np.int32]:
-        """Return the labels of one row that reach their thresholds, ascending."""
+    def searching(self, prepared: Any, n_features: int) -> AbstractContextManager[RowSearch]:
+        """Lend the search for the labels that reach their thresholds; a row has so many features at most."""
 
 
 class Halved(NamedTuple):
@@ -57,7 +59,8 @@ class Moving:
         self.thresholds = tuned.thresholds
         self._hits, self._marks = (np.minimum(c, _COUNT_TYPE_MAX).astype(np.int32) for c in tuned.counters)
         self._traversal = traversal
-        self._label_counts = label_counts
+        self._label_counts = label_counts.view()
+        self._label_counts.flags.writeable = False  # as a model's: kernels are compiled for one of the two
         self._n_rows = n_rows
         self.prepared = traversal.prepare(tuned.thresholds)
         self._counts = np.empty((3, _JOURNAL_MIN), np.int32)
@@ -66,32 +69,43 @@ class Moving:
         """How many entries the journal has: a label of an event each."""
         self._halved: list[Halved] = []
 
-    def predict(self, row: SparseRows) -> NDArray[np.int32]:
-        """Return the labels that one row is predicted to have under the present thresholds, ascending."""
-        return self._traversal.predict(self.prepared, row)
+    def count(self, events: Events, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Count the events chosen, one after the other: OFO, algorithm 2, lines 4 to 8. In memory only.
 
-    def count(self, true_labels: NDArray[np.int32], predicted_labels: NDArray[np.int32]) -> None:
-        """Count an event and move its labels' thresholds: OFO, algorithm 2, lines 5 to 8. In memory only.
-
-        true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K)
+        Those with an instance are predicted under the thresholds of that moment; then the event's labels'
+        thresholds move. Returns int64[chosen + 1]: where the journal ends before each, and after the last.
         """
-        begin = self.journal_end
-        self._make_room(begin + len(true_labels) + len(predicted_labels))
-        self.journal_end = count_event(
-            self._hits,
-            self._marks,
-            self.thresholds,
-            *self.start,
-            self._label_counts,
-            self._n_rows,
-            true_labels,
-            predicted_labels,
-            begin,
-            self._counts,
-            self._before,
-        )
-        touched = self._counts[0, begin : self.journal_end]
-        self._traversal.move(self.prepared, touched, self.thresholds)
+        ends = np.full(len(chosen) + 1, self.journal_end)
+        rows, true, predicted = events.rows, events.labels, events.predicted
+        longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
+        n_counted = 0
+        try:
+            with self._traversal.searching(self.prepared, longest) as search:
+                while True:
+                    n_counted = count_events(
+                        *search,
+                        self.prepared.log,
+                        self._hits,
+                        self._marks,
+                        self.thresholds,
+                        *self.start,
+                        self._label_counts,
+                        self._n_rows,
+                        *rows[:3],
+                        *true[:2],
+                        *predicted[:2],
+                        events.epochs,
+                        chosen,
+                        n_counted,
+                        ends,
+                        self._counts,
+                        self._before,
+                    )
+                    if n_counted == len(chosen):
+                        return ends
+                    self._make_room()
+        finally:
+            self.journal_end = int(ends.max())
 
     def halve(self) -> None:
         """Halve all counters, rounding down; a label's threshold follows at its next event."""
@@ -105,11 +119,13 @@ class Moving:
 
     def deltas_of(self, entries: NDArray[np.int64]) -> Deltas:
         """Return what some entries of the journal did, and the present thresholds of their labels."""
-        labels, place = np.unique(self._counts[0, entries], return_inverse=True)
-        hits, marks = (
-            np.bincount(place, self._counts[i, entries], len(labels)).astype(np.int32) for i in (1, 2)
-        )
-        return Deltas(labels, hits, marks, self.thresholds[labels])
+        ordered = self._counts[:, entries[self._counts[0, entries].argsort()]]
+        labels = ordered[0]
+        is_first = np.ones(len(labels), np.bool_)
+        np.not_equal(labels[1:], labels[:-1], out=is_first[1:])
+        first = is_first.nonzero()[0]
+        hits, marks = np.add.reduceat(ordered[1:], first, axis=1) if len(first) else ordered[1:]
+        return Deltas(labels[first], hits, marks, self.thresholds[labels[first]])
 
     def keep(self) -> None:
         """Forget the journal: what it says is there for good."""
@@ -144,10 +160,7 @@ class Moving:
         used = np.flatnonzero(self._marks)
         return float((2.0 * self._hits[used] / self._marks[used]).mean()) if len(used) else 0.0
 
-    def _make_room(self, size: int) -> None:
-        """Let the journal take so many entries in all."""
-        have = len(self._before)
-        if size > have:
-            more = max(size, 2 * have) - have
-            self._counts = np.concatenate([self._counts, np.empty((3, more), np.int32)], axis=1)
-            self._before = np.concatenate([self._before, np.empty(more, np.float32)])
+    def _make_room(self) -> None:
+        """Let the journal take twice as many entries."""
+        self._counts = np.concatenate([self._counts, np.empty_like(self._counts)], axis=1)
+        self._before = np.concatenate([self._before, np.empty_like(self._before)])

@@ -1,18 +1,110 @@
-"""Events of feedback counted in place, with a journal of what they did, so that it can be kept or undone."""
+"""Events of feedback counted in place, with a journal of what they did, so that it can be kept or undone.
+
+A block of events is one call: predicted, counted, its thresholds moved, event by event, without the
+interpreter between them. A kernel that hands the interpreter's lock back for microseconds at a time, as one
+call an event did, starves the threads that wait for it: each finds it taken again when it has woken up.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
-from model_store.jit import kernel
+from model_store.jit import inlined, kernel
+from service.kernels.calls import caller
+from service.kernels.threshold_update import Paths, move_thresholds
 from service.thresholds.ofo import lower_bound_at, threshold_at
+
+SEARCHES: Any = types.none
+"""What the kernel returns that searches a row."""
+
+_search = caller(SEARCHES)
 
 COUNT_MAX = (1 << 31) - 3
 """A label whose marks are this many is not counted any further: counters in memory are int32."""
 
 
 @kernel
+def count_events(
+    searching: int,
+    model: tuple[Any, ...],
+    search: tuple[Any, ...],
+    n_found: NDArray[np.int64],
+    found: NDArray[np.int32],
+    paths: Paths,
+    log_threshold: NDArray[np.float32],
+    hits: NDArray[np.int32],
+    marks: NDArray[np.int32],
+    thresholds: NDArray[np.float32],
+    a: float,
+    b: float,
+    power: float,
+    label_counts: NDArray[np.int64],
+    n_rows: int,
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    true_ptr: NDArray[np.int64],
+    true_labels: NDArray[np.int32],
+    predicted_ptr: NDArray[np.int64],
+    predicted_labels: NDArray[np.int32],
+    epochs: NDArray[np.int64],
+    chosen: NDArray[np.int64],
+    first: int,
+    ends: NDArray[np.int64],
+    counts_out: NDArray[np.int32],
+    before_out: NDArray[np.float32],
+) -> int:
+    """Count the events chosen[first:], one after the other; return how many of `chosen` are counted then.
+
+    Fewer than all: the journal has no room for the next. Source: plt-fmeasure.txt, algorithm 2; the label
+    thresholds move as in section 5.2.
+
+    searching, model, search, n_found, found, paths  the fields of `threshold_update.RowSearch`
+    log_threshold           what `paths` say, changed: what the search compares with
+    hits .. n_rows          as `count_event` takes them
+    indptr .. epochs        the columns of `events.Events`; an event with an epoch below 0 is predicted here
+    ends                    int64[chosen + 1]: the i-th event's entries of the journal begin at ends[i], which
+                            is known up to `first`
+    counts_out, before_out  as `count_event` takes them, the journal, of any length
+
+    Cost: a prediction for each event with an instance; O(true + predicted) labels moved.
+    """
+    for k in range(first, len(chosen)):
+        i = chosen[k]
+        predicted = predicted_labels[predicted_ptr[i] : predicted_ptr[i + 1]]
+        if epochs[i] < 0:
+            _search(searching, (*model, indptr[i : i + 2], indices, values, 0, 1, *search))
+            predicted = found[: n_found[0]]
+            predicted.sort()
+        true = true_labels[true_ptr[i] : true_ptr[i + 1]]
+        begin = ends[k]
+        if begin + len(true) + len(predicted) > len(before_out):
+            return k
+        end = count_event(
+            hits,
+            marks,
+            thresholds,
+            a,
+            b,
+            power,
+            label_counts,
+            n_rows,
+            true,
+            predicted,
+            begin,
+            counts_out,
+            before_out,
+        )
+        move_thresholds(*paths, counts_out[0, begin:end], thresholds, log_threshold)
+        ends[k + 1] = end
+    return len(chosen)
+
+
+@inlined
 def count_event(
     hits: NDArray[np.int32],
     marks: NDArray[np.int32],

@@ -9,13 +9,18 @@ import numpy as np
 import pytest
 
 from service.errors import BadParameter
-from service.inference.predictor import NodeThresholds
-from service.inference.thresholded import Thresholded
 from service.thresholds.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.state import ThresholdDatabase
 from service.thresholds.tuned import Tuned
 from tests.databases import database_url, postgresql  # noqa: F401
-from tests.feedback_helpers import N_LABELS, Replica, instance_event, predictor, token_event
+from tests.feedback_helpers import (
+    N_LABELS,
+    Replica,
+    instance_event,
+    predicted_at,
+    predictor,
+    token_event,
+)
 
 
 def some_labels(rng: random.Random) -> list[int]:
@@ -131,11 +136,10 @@ def test_a_stream_of_instances_ends_where_the_offline_run_does(database_url: str
     oracle = Oracle()
     bounds = lower_bounds(None, 0, N_LABELS)
     thresholds = thresholds_of(oracle.counters(), start.start, bounds)
-    traversal = Thresholded(predictor())
     for i, event in enumerate(events):
         assert event.row is not None
-        prepared: NodeThresholds = traversal.prepare(thresholds)
-        oracle.count(f"e{i}", event.labels.tolist(), traversal.predict(prepared, event.row).tolist())
+        predicted = predicted_at(predictor().node_thresholds(thresholds), event.row)
+        oracle.count(f"e{i}", event.labels.tolist(), predicted)
         thresholds = thresholds_of(oracle.counters(), start.start, bounds)
     assert np.array_equal(replica.live.thresholds, thresholds)
     assert sum(oracle.hits.values()) > 20

@@ -9,7 +9,6 @@ import pytest
 from sqlalchemy import text
 
 from service.errors import DatabaseUnavailable, NotTuned
-from service.inference.thresholded import Thresholded
 from service.thresholds.codec import (
     Deltas,
     Scored,
@@ -18,13 +17,21 @@ from service.thresholds.codec import (
     encode_scored,
     encode_scores,
 )
-from service.thresholds.counting import Event
+from service.thresholds.events import Event
 from service.thresholds.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.shadow import ShadowDatabase, shadow_macro_f
 from service.thresholds.state import ThresholdDatabase
 from service.thresholds.tuned import Tuned
 from tests.databases import database_url, postgresql  # noqa: F401
-from tests.feedback_helpers import N_LABELS, Replica, instance_event, labels_of, predictor, token_event
+from tests.feedback_helpers import (
+    N_LABELS,
+    Replica,
+    instance_event,
+    labels_of,
+    predicted_at,
+    predictor,
+    token_event,
+)
 
 BOUNDS = lower_bounds(None, 0, N_LABELS)
 
@@ -54,8 +61,7 @@ class Reference:
 
     def predict(self, event: Event) -> list[int]:
         assert event.row is not None
-        traversal = Thresholded(predictor())
-        return traversal.predict(traversal.prepare(self.thresholds), event.row).tolist()
+        return predicted_at(predictor().node_thresholds(self.thresholds), event.row)
 
     def count(self, true: list[int], predicted: list[int]) -> None:
         for label in {*true, *predicted}:

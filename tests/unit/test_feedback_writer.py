@@ -11,7 +11,7 @@ from service.errors import BadParameter, DatabaseUnavailable
 from service.thresholds import feedback
 from service.thresholds.follower import Follower
 from tests.databases import database_url, postgresql  # noqa: F401
-from tests.feedback_helpers import Replica, token_event
+from tests.feedback_helpers import Replica, columns, token_event
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def replica(tmp_path: Path) -> Replica:
 def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -> None:
     """A client that breaks off a stream takes its blocks back, if they are still waiting."""
     with replica.live.lock:  # the writer waits with the first
-        first = replica.writer.submit(replica.live, [token_event("a", [1], [])], may_wait=True)
+        first = replica.writer.submit(replica.live, columns(token_event("a", [1], [])), may_wait=True)
         while replica.writer._blocks:
             pass
-        gone = replica.writer.submit(replica.live, [token_event("b", [1], [])], may_wait=True)
+        gone = replica.writer.submit(replica.live, columns(token_event("b", [1], [])), may_wait=True)
         assert gone.cancel()
     assert first.result(30).results == ["applied"]
     assert replica.send(token_event("a", [1], []), token_event("b", [1], [])).results == [

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from model_store.store import Store
 from service.errors import DatabaseUnavailable
 from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.inference.thresholded import Thresholded
 from service.rows import SparseRows
 from service.thresholds.codec import Deltas, decode_deltas, decode_state, encode_deltas, encode_state
+from service.thresholds.events import as_columns
+from service.thresholds.moving import Moving
 from service.thresholds.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.state import Head
 from service.thresholds.tuned import Tuned
-from tests.feedback_helpers import N_FEATURES, N_LABELS, Replica, labels_of, predictor, token_event
+from tests.feedback_helpers import (
+    N_FEATURES,
+    N_LABELS,
+    Replica,
+    columns,
+    instance_event,
+    labels_of,
+    predictor,
+    token_event,
+)
+from tests.small_models import small_draft
 
 
 @pytest.fixture
@@ -38,10 +54,9 @@ def test_no_label_is_lost_while_thresholds_move(replica: Replica) -> None:
     def move() -> None:
         own = np.random.default_rng(2)
         while not stop.is_set():
-            true = labels_of(*own.integers(0, N_LABELS, 3).tolist())
-            predicted = labels_of(*own.integers(0, N_LABELS, 3).tolist())
+            event = token_event("e", *(own.integers(0, N_LABELS, 3).tolist() for _ in range(2)))
             with live.lock:
-                live.served.count(true, predicted)
+                live.served.count(columns(event), np.zeros(1, np.int64))
                 live.served.keep()
 
     mover = threading.Thread(target=move)
@@ -63,7 +78,8 @@ def test_what_is_undone_leaves_the_same_bits(replica: Replica, halved: tuple[int
     before, rng = replica.bits(), np.random.default_rng(3)
     with replica.live.lock:
         for i in range(200):
-            replica.live.served.count(*(labels_of(*rng.integers(0, N_LABELS, 4).tolist()) for _ in range(2)))
+            event = token_event("e", *(rng.integers(0, N_LABELS, 4).tolist() for _ in range(2)))
+            replica.live.served.count(columns(event), np.zeros(1, np.int64))
             if i in halved:
                 replica.live.served.halve()
         assert replica.bits() != before
@@ -108,3 +124,44 @@ def test_damaged_bytes_are_refused() -> None:
     for damaged, n_labels in ((deltas, 7), (deltas[:-1], 8), (deltas[::-1], 8)):
         with pytest.raises(DatabaseUnavailable):
             decode_deltas(damaged, n_labels)
+
+
+@pytest.mark.parametrize("kind", ["label-tree", "decision-tree"])
+def test_a_block_is_counted_as_its_events_are_one_by_one(tmp_path: Path, kind: str) -> None:
+    """Each event is predicted under the thresholds that those before it left; the journal grows meanwhile."""
+    link = "hinge3" if kind == "label-tree" else "argmax"
+    store = Store(tmp_path / "store")
+    store.publish("m", small_draft(5, n_labels=60, n_features=N_FEATURES, kind=kind, link=link))
+    engine, start, rng = make_predictor(store.open("m")), Start(1.0, 30.0), np.random.default_rng(6)
+    bounds = lower_bounds(None, 0, 60)
+    begun = Tuned("ofo", "one", start, thresholds_of(no_counts(60), start, bounds), no_counts(60))
+    moving = Moving(begun, Thresholded(engine), np.empty(0, np.int64), 0)
+    events = [
+        instance_event(f"e{i}", rng.integers(0, 60, 3).tolist(), i)
+        if i % 5
+        else token_event(f"e{i}", *(rng.integers(0, 60, 3).tolist() for _ in range(2)))
+        for i in range(120)
+    ]
+    chosen = np.flatnonzero(rng.random(120) < 0.9)
+    ends = moving.count(as_columns(events, N_FEATURES, 60), chosen)
+
+    counters, n_touched = no_counts(60), [0]
+    thresholds = thresholds_of(counters, start, bounds)
+    for event in (events[i] for i in chosen):
+        predicted = event.predicted
+        if event.row is not None:
+            options = PredictOptions(top_r=60, threshold=engine.node_thresholds(thresholds))
+            predicted = engine.predict(event.row, options).labels
+        counters.hits[np.intersect1d(event.labels, predicted)] += 1
+        for labels in (event.labels, predicted):
+            counters.marks[labels] += 1
+        thresholds = thresholds_of(counters, start, bounds)
+        n_touched.append(n_touched[-1] + len(np.union1d(event.labels, predicted)))
+    assert ends.tolist() == n_touched
+    assert ends[-1] > 512  # the journal has grown twice
+    found = moving.snapshot()
+    assert found.thresholds.tobytes() == thresholds.tobytes()
+    assert [c.tolist() for c in found.counters] == [c.tolist() for c in counters]
+    assert moving.prepared.log.tobytes() == engine.node_thresholds(thresholds).log.tobytes()
+    moving.undo()
+    assert moving.snapshot().thresholds.tobytes() == thresholds_of(no_counts(60), start, bounds).tobytes()

@@ -13,11 +13,11 @@ from model_store.version import Model
 from service import cli
 from service.db.engine import Database, default_url
 from service.errors import BadData, BadParameter
-from service.inference.parts import part_of
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.thresholded import Thresholded
 from service.labelled import Labelled, read_labelled
+from service.thresholds.events import instances_of
 from service.thresholds.live import LiveThresholds
 from service.thresholds.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.state import Head, ThresholdDatabase
@@ -166,10 +166,9 @@ def test_ofo_over_a_file_leaves_the_bits_that_feedback_leaves(model, file, label
     live = LiveThresholds("small", 1, K, Thresholded(make_predictor(model)), counts, n_rows)
     begun = thresholds_of(no_counts(K), start, lower_bounds(counts, n_rows, K))
     live.replace(Tuned("ofo", "one", start, begun, no_counts(K)), Head(1, "small", 1, 1, 1, 0))
-    truth = labelled.labels
-    for i in range(N_ROWS):
-        true = truth.indices[truth.indptr[i] : truth.indptr[i + 1]]
-        live.served.count(true, live.predict(part_of(labelled.rows, i, i + 1)))
+    events = instances_of(labelled.rows, labelled.labels)
+    for chosen in np.array_split(np.arange(N_ROWS), 7):
+        live.served.count(events, chosen)
     after = live.snapshot()
     assert after.thresholds.tobytes() == outcome.tuned.thresholds.tobytes()
     assert after.counters.marks.tolist() == outcome.tuned.counters.marks.tolist()

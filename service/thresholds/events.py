@@ -1,0 +1,124 @@
+"""Events of feedback: one, and many of them as columns, which kernels go through."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.rows import LabelRows, SparseRows
+
+NO_EPOCH = -1
+"""The epoch of an event whose instance is predicted when it is counted."""
+
+_NO_LABELS = np.empty(0, np.int32)
+
+
+class Event(NamedTuple):
+    """One event of feedback that can be counted.
+
+    key        `event_keys` of its identity
+    labels     int32[..]: the true labels, ascending, without repeats
+    row        the instance, one row; None: `predicted` has what it was predicted to have
+    predicted  int32[..]: as labels; None: found from `row` under the thresholds of the moment
+    epoch      the epoch of the prediction, when it was made before; else None
+    """
+
+    key: bytes
+    labels: NDArray[np.int32]
+    row: SparseRows | None = None
+    predicted: NDArray[np.int32] | None = None
+    epoch: int | None = None
+
+
+class Events(NamedTuple):
+    """Events of one version in their order; the i-th row of each column is of the i-th event.
+
+    keys       16 bytes each; none where nobody asks whether an event is new
+    rows       the instances; empty where there is none
+    labels     the true labels
+    predicted  the labels that were predicted; empty where there is an instance
+    epochs     int64[n]: of the predictions; NO_EPOCH where there is an instance
+    """
+
+    keys: Sequence[bytes]
+    rows: SparseRows
+    labels: LabelRows
+    predicted: LabelRows
+    epochs: NDArray[np.int64]
+
+
+def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:
+    """Return the 16 bytes by which each event of a model is remembered."""
+    of_model = hashlib.blake2b(model.encode() + b"\0", digest_size=16, person=b"xylem-event")
+    keys = []
+    for event_id in event_ids:
+        hashed = of_model.copy()
+        hashed.update(event_id.encode())
+        keys.append(hashed.digest())
+    return keys
+
+
+def instances_of(rows: SparseRows, labels: LabelRows, keys: Sequence[bytes] = ()) -> Events:
+    """Return rows with their true labels as events, to be predicted when they are counted."""
+    predicted = LabelRows(np.zeros_like(labels.indptr), _NO_LABELS, labels.n_labels)
+    return Events(keys, rows, labels, predicted, np.full(rows.n_rows, NO_EPOCH))
+
+
+def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> Events:
+    """Return events as columns."""
+    rows = [event.row for event in events]
+    no_row = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_features)
+    return Events(
+        [event.key for event in events],
+        _join_rows([no_row if row is None else row for row in rows], n_features),
+        label_rows([event.labels for event in events], n_labels),
+        label_rows([_NO_LABELS if e.predicted is None else e.predicted for e in events], n_labels),
+        np.array([NO_EPOCH if event.epoch is None else event.epoch for event in events], np.int64),
+    )
+
+
+def join(blocks: Sequence[Events]) -> Events:
+    """Return the events of blocks of one version, one block after the other."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return Events(
+        [key for block in blocks for key in block.keys],
+        _join_rows([block.rows for block in blocks], blocks[0].rows.n_features),
+        _join_labels([block.labels for block in blocks]),
+        _join_labels([block.predicted for block in blocks]),
+        np.concatenate([block.epochs for block in blocks]),
+    )
+
+
+def label_rows(labels: Sequence[NDArray[np.int32]], n_labels: int) -> LabelRows:
+    """Return the labels of each event as rows."""
+    indptr = np.zeros(len(labels) + 1, np.int64)
+    np.cumsum([len(some) for some in labels], out=indptr[1:])
+    return LabelRows(indptr, np.concatenate([_NO_LABELS, *labels]), n_labels)
+
+
+def _join_rows(rows: Sequence[SparseRows], n_features: int) -> SparseRows:
+    return SparseRows(
+        _join_indptr([some.indptr for some in rows]),
+        np.concatenate([np.empty(0, np.int32), *(some.indices for some in rows)]),
+        np.concatenate([np.empty(0, np.float32), *(some.values for some in rows)]),
+        n_features,
+    )
+
+
+def _join_labels(rows: Sequence[LabelRows]) -> LabelRows:
+    indices = np.concatenate([some.indices for some in rows])
+    return LabelRows(_join_indptr([some.indptr for some in rows]), indices, rows[0].n_labels)
+
+
+def _join_indptr(indptrs: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return the pointers of rows that begin at 0 in each part, one part after the other."""
+    parts, end = [np.zeros(1, np.int64)], 0
+    for indptr in indptrs:
+        parts.append(indptr[1:] + end)
+        end += indptr.item(-1)
+    return np.concatenate(parts)
