@@ -17,9 +17,13 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
 
     Decision trees: criteria.png and error.png (against the number of splits), objective.png (J, balance and
     purity by depth). Label trees: features.png and alpha.png (features used by depth, and the ratio to the
-    depth above). Raises BadInput without matplotlib.
+    depth above). Raises BadInput without matplotlib, and where there can be no such directory.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fault = f"{out}: expected a directory, or a place to make one, found: {error.strerror}"
+        raise BadInput(fault) from error
     drawn = []
     forest, size = report.get("forest"), report.get("size")
     if forest:

@@ -60,6 +60,12 @@ def _root(version: Version = False) -> None:
     """Online prediction for extreme multi-label classification: train, check, publish, serve."""
 
 
+def _found(error: Exception) -> str:
+    """Return what stood where a number of some range was expected, as pydantic tells typer; else nothing."""
+    details = getattr(error.__cause__, "errors", None)
+    return f", found {details()[0]['input']!r}" if details else ""
+
+
 def main() -> None:
     """Run the command line and exit: 0 done, 2 bad input or usage, 1 anything else, 130 after Ctrl-C."""
     sys.exit(run())
@@ -74,7 +80,7 @@ def run() -> int:
         return status
     except typer.TyperException as error:
         if message := error.format_message():  # none: a group without a command, whose help is printed
-            complain(f"{message} (see xylem --help)")
+            complain(f"{message}{_found(error)} (see xylem --help)")
         return error.exit_code
     except (StoreUnreadable, StoreUnwritable) as error:
         complain(str(error))
@@ -89,6 +95,12 @@ def run() -> int:
         # The reader has gone; Python would complain once more when it flushes standard output at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except (XylemError, OSError, MemoryError) as error:
+    except OSError as error:
+        if error.filename is None:
+            complain(str(error))
+        else:
+            complain(f"{error.filename}: expected to read or write it, found: {error.strerror}")
+        return FAILED
+    except (XylemError, MemoryError) as error:
         complain(str(error) or "out of memory")
         return FAILED

@@ -87,7 +87,8 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
                 flat.update({" ".join(filter(None, (key, inner, last))): leaf for last, leaf in deeper})
         else:
             flat[key] = mebibytes(value) if key == "model_bytes" else value
-    print_facts(f"{manifest.model}@{manifest.version}", {key: str(value) for key, value in flat.items()})
+    shown = {key: f"{value:g}" if type(value) is float else str(value) for key, value in flat.items()}
+    print_facts(f"{manifest.model}@{manifest.version}", shown)
     _print_report(report)
 
 
@@ -190,6 +191,7 @@ def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json
     opened = _store(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
+    _check_place(file)
     unfinished = file.with_name(f"{file.name}.unfinished")
     try:
         with unfinished.open("wb") as out:
@@ -200,6 +202,13 @@ def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json
     n_bytes = file.stat().st_size
     line = f"{name}@{version} -> {file} ({mebibytes(n_bytes)})"
     _report(json, line, model=name, version=version, file=str(file), bytes=n_bytes)
+
+
+def _check_place(file: Path) -> None:
+    """Raise BadInput where no file of that name can be written."""
+    if file.is_dir() or not file.parent.is_dir():
+        found = "a directory" if file.is_dir() else "no such directory"
+        raise BadInput(f"{file}: expected the name of a file, in a directory that is there, found {found}")
 
 
 @app.command("import")

@@ -246,6 +246,10 @@ def test_models_commands_change_the_store_and_say_so(run_here: Run, store: Path,
     assert models("promote", "topics@1", "--alias", "canary")["version"] == 1
     assert models("delete", "topics@2")["deleted"] is True
     shown = models("show", "topics")
+    table = run_here("models", "show", "topics", store=store).stdout
+    parts = [line.split("│") for line in table.splitlines() if "│ metrics " in line]
+    assert len(parts) > 10
+    assert all(len(value.strip()) < 8 for _, _, value, _ in parts)
     assert (shown["version"], shown["trainer"]["name"], shown["data"]["rows"]) == (1, "label-tree", 240)
     assert sorted(tmp_path.iterdir()) == [store, file]
 
@@ -344,7 +348,11 @@ def test_a_file_that_cannot_be_trained_on_is_refused(
         (("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "features.nope=1"), ("nope",)),
         (("train", "label-tree", "--data", "TEST", "--model", "UP"), ("model name", "UP")),
         (("train", "label-tree", "--model", "m"), ("--data",)),
-        (("serve", "--port", "70000"), ("--port", "65535")),
+        (("serve", "--port", "70000"), ("--port", "65535", "70000")),
+        (("predict", "topics", "--top-r", "many"), ("--top-r", "integer", "'many'")),
+        (("models", "export", "topics", "--file", "no/such/place.tar"), ("place.tar", "expected", "found")),
+        (("models", "export", "topics", "--file", "."), ("expected", "found a directory")),
+        (("models", "report", "topics", "--out", "TEST"), ("test.jsonl", "expected a directory", "found")),
         (("nonsense",), ("nonsense",)),
     ],
     ids=lambda value: " ".join(value),
