@@ -32,8 +32,9 @@ SINGLES = 16
 BATCHED_RATE, SINGLE_RATE = 5000.0, 300.0
 """Events a second where they come at a rate, and not as fast as they are taken."""
 
-PREDICT_RATE = 100.0
-"""Predictions a second beside the feedback."""
+PREDICT_RATE = 97.0
+"""Predictions a second beside the feedback; not a rate with whose multiples events come, or a run would only
+see predictions at one moment between two events."""
 
 _PATH = "/v1/models/model/feedback"
 
