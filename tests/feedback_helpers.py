@@ -39,7 +39,7 @@ class Replica:
 
     def send(self, *events: Event) -> Outcome:
         """Count events, and wait until they are durable."""
-        return self.writer.submit(self.live, columns(*events), may_wait=False).result(30)
+        return self.writer.submit(self.live, columns(*events), may_wait=False).result(300)
 
     def catch_up(self) -> None:
         """Read what others wrote."""

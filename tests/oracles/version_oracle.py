@@ -32,7 +32,7 @@ def is_version(manifest: Manifest, arrays: Mapping[str, Any]) -> bool:
         and all(count >= 0 for count in a.get("labels/counts", []))
         and all(scale >= 0 for scale in a["ensemble/node_scale"])
         and topology_holds(manifest, a)
-        and offsets_hold(a)
+        and offsets_hold(arrays, a)
         and leaves_hold(manifest, a)
         and tail_holds(manifest, a)
         and report_holds(arrays)
@@ -112,7 +112,7 @@ def labels_hold(manifest: Manifest, a: dict[str, Any], children: list[range], tr
     return a["ensemble/label_leaf"] == label_leaf
 
 
-def offsets_hold(a: dict[str, Any]) -> bool:
+def offsets_hold(arrays: Mapping[str, Any], a: dict[str, Any]) -> bool:
     pairs = {
         "block_ptr": "blocks",
         "row_start": "row_ptr",
@@ -123,7 +123,7 @@ def offsets_hold(a: dict[str, Any]) -> bool:
     return (
         all(ascends(a[f"ensemble/{ptr}"], len(a[f"ensemble/{of}"])) for ptr, of in pairs.items())
         and ascends(a["ensemble/dense_ptr"], n_dense)
-        and not any(a["ensemble/dense"][n_dense:])
+        and not any(arrays["ensemble/dense"][n_dense:].tobytes())  # bits: a zero with a sign is not one
     )
 
 

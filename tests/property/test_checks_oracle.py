@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
+import numpy as np
 import pytest
 
 from model_store.checks import check_version
@@ -38,6 +39,17 @@ DRAFTS = {
 def test_checks_pass_what_the_builder_makes(name: str) -> None:
     draft = DRAFTS[name]
     assert is_version(manifest_of(draft), draft.arrays())
+
+
+@pytest.mark.parametrize("place", [-1, -16])
+def test_a_zero_with_a_sign_is_no_padding(place: int) -> None:
+    manifest, arrays = manifest_of(DRAFTS["small"]), DRAFTS["small"].arrays()
+    changed = dict(arrays)
+    changed["ensemble/dense"] = np.array(arrays["ensemble/dense"])
+    changed["ensemble/dense"][place] = -0.0
+    assert not is_version(manifest, changed)
+    with pytest.raises(Corrupt, match="zero in the padding"):
+        check_version(manifest, changed)
 
 
 @pytest.mark.parametrize("name", [name for name in DRAFTS if name != "full blocks"])

@@ -21,7 +21,7 @@ ARRAY = np.array([3, 4, 5])
 def _ends(array: Any, step: int) -> tuple[int, int]:
     if step == 0:
         raise ValueError("expected a step")
-    return array[0] * step, array[-1] * step
+    return array[0] * step, array[len(array) - 1] * step
 
 
 @kernel

@@ -27,7 +27,7 @@ def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -
             pass
         gone = replica.writer.submit(replica.live, columns(token_event("b", [1], [])), may_wait=True)
         assert gone.cancel()
-    assert first.result(30).results == ["applied"]
+    assert first.result(300).results == ["applied"]
     assert replica.send(token_event("a", [1], []), token_event("b", [1], [])).results == [
         "duplicate",
         "applied",

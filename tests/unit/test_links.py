@@ -34,7 +34,7 @@ def test_they_are_the_logarithms_of_the_links(link, margins):
     with np.errstate(divide="ignore", over="ignore", under="ignore"):
         expected = np.log([LINKS[link](np.float64(margin)) for margin in margins])
     assert (found <= 0).all()
-    finite = np.isfinite(expected)
+    finite = expected > np.log(np.finfo(float).tiny)  # below, the oracle has lost its digits
     np.testing.assert_allclose(found[finite], expected[finite], rtol=1e-4, atol=1e-6)
 
 

@@ -22,7 +22,7 @@ from tests.signed import signed
 N_FEATURES = 40
 NAMES = ["a", "label::3", "ä", "x y", "{", "an \\ escape"]
 LIMITS = Limits(events_max=4, label_list_max=5, name_bytes_max=12, event_id_bytes_max=8, features_max=6)
-TOKENS = Tokens([b"key"], 1000)
+TOKENS = Tokens([b"key"], 1_000_000)
 GOOD = b'{"events":[{"event_id":"1","instance":{"indices":[3,17],"values":[0.5,1]},"labels":["a"]}]}'
 
 
