@@ -3,7 +3,8 @@
 numba's own cache looks at the file of the function only, so an edit in a helper of another file is not
 seen; and it refuses a cache directory that it cannot write to, so a read-only image could not use one.
 `KernelCacheLocator` stamps a function with the digest of its file and of every file of ours that this
-file imports, directly or not, and accepts a read-only directory when it holds a cache already.
+file imports, directly or not. A cache that can only be read is read, and one that cannot be used at all costs
+time, not the call: a full disk, or a machine without a directory to write to.
 
 Processes that share a cache compile each kernel once: numba changes a kernel's index without a lock, so two
 that compiled it for different types at once did the work twice, and could file one's code under the other's
@@ -17,6 +18,7 @@ import contextlib
 import fcntl
 import functools
 import hashlib
+import logging
 import os
 import stat
 import tempfile
@@ -28,9 +30,11 @@ from typing import Any, TypeVar
 import numba
 from numba.core import config as _numba_config
 from numba.core import sigutils, types
-from numba.core.caching import _CacheLocator
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
+
+from model_store.inlining import InlinedCacheImpl, InlinedCompiler, connect
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,8 +49,8 @@ def cache_dir() -> Path:
     """Where compiled kernels are kept: $XYLEM_KERNEL_CACHE, else the user's cache directory.
 
     Where the user has no home that can be written to, as in a container, it is a directory of the user's own
-    below that for temporary files. NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a
-    directory of its own.
+    below that for temporary files; where that is not to be had either, one that cannot exist.
+    NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its own.
     """
     base = os.environ.get("XYLEM_KERNEL_CACHE")
     root = Path(base) if base else _cache_at_home() or _temporary_cache()
@@ -67,11 +71,14 @@ def _cache_at_home() -> Path | None:
 @functools.cache
 def _temporary_cache() -> Path:
     """Return a directory that nobody else can write to: what it holds is executed."""
-    directory = Path(tempfile.gettempdir()) / f"xylem-kernels-{os.getuid()}"
-    directory.mkdir(mode=0o700, exist_ok=True)
-    found = directory.lstat()
-    is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return directory if is_mine else Path(tempfile.mkdtemp(prefix="xylem-kernels-"))
+    try:
+        directory = Path(tempfile.gettempdir()) / f"xylem-kernels-{os.getuid()}"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        found = directory.lstat()
+        is_mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+        return directory if is_mine else Path(tempfile.mkdtemp(prefix="xylem-kernels-"))
+    except OSError:
+        return Path(os.devnull, "xylem-kernels")
 
 
 @functools.cache
@@ -117,21 +124,18 @@ class KernelCacheLocator(_CacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
-        """Return a locator for `py_func`; None (no cache) when its directory can be neither read nor made."""
+        """Return a locator for `py_func`; None when it is not in a file."""
         file = Path(py_file).resolve()
         if not file.is_file():
             return None
         self = cls(py_func, file)
-        try:
-            self.ensure_cache_path()
-        except OSError:
-            return self if any(self._path.glob("*.nbi")) else None
+        with contextlib.suppress(OSError):
+            self._path.mkdir(parents=True, exist_ok=True)
         return self
 
     def ensure_cache_path(self) -> None:
-        """Make the directory; raise OSError when it cannot be written."""
+        """Make the directory; raise OSError when that fails."""
         self._path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=self._path).close()
 
     def get_cache_path(self) -> str:
         """Return the directory."""
@@ -146,7 +150,50 @@ class KernelCacheLocator(_CacheLocator):
         return str(self._line)
 
 
-_CONFIG.CACHE_LOCATOR_CLASSES = "model_store.jit.KernelCacheLocator,UserWideCacheLocator"
+@functools.cache
+def _say_once(directory: str, error: str) -> None:
+    """Log that compiled kernels are not kept."""
+    logging.getLogger(__name__).warning(
+        "compiled kernels cannot be kept in %s: %s; each start compiles them again", directory, error
+    )
+
+
+class _KernelCacheImpl(CompileResultCacheImpl):
+    """How kernels are kept, and where."""
+
+    _locator_classes: Any = (KernelCacheLocator,)
+
+
+class _InlinedCacheImpl(InlinedCacheImpl):
+    """How the code that kernels inline is kept, and where."""
+
+    _locator_classes: Any = (KernelCacheLocator,)
+
+
+class _Cache(FunctionCache):
+    """numba's cache of a function's code; what the file system refuses is compiled, and not kept."""
+
+    _impl_class: Any = _KernelCacheImpl
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the code for this signature, None when there is none that can be read."""
+        try:
+            return super().load_overload(sig, target_context)
+        except OSError:
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep the code for this signature if that is possible."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:
+            _say_once(self.cache_path, error.strerror or str(error))
+
+
+class _InlinedCache(_Cache):
+    """The same for code that kernels inline."""
+
+    _impl_class: Any = _InlinedCacheImpl
 
 
 _LOCK_SECONDS = 300.0
@@ -190,23 +237,46 @@ def _alone(path: str) -> Iterator[None]:
 
 
 def _compiled(options: Any, function: Callable[..., Any]) -> Any:
-    """Return the numba function, which looks into the cache and compiles while no other process does.
+    """Return the numba function, which looks into the cache and compiles while no other process does."""
+    dispatcher: Any = numba.njit(**options)(function)
+    if hasattr(dispatcher, "overloads"):  # not with NUMBA_DISABLE_JIT
+        dispatcher._cache = _Cache(function)
+        _compile_alone(dispatcher)
+    return dispatcher
+
+
+def _compiled_for_callers(options: Any, function: Callable[..., Any]) -> Any:
+    """Return the numba function, of which kernels see another one that has no code but what they inline."""
+    options = {**options, "forceinline": True}
+    called = _compiled(options, function)
+    if hasattr(called, "overloads"):
+        inlined_only: Any = numba.njit(pipeline_class=InlinedCompiler, **options)(function)
+        inlined_only._cache = _InlinedCache(function)
+        _compile_alone(inlined_only)
+        for name in ("get_call_template", "get_overload"):
+            setattr(called, name, getattr(inlined_only, name))
+    return called
+
+
+def _compile_alone(dispatcher: Any) -> None:
+    """Let a numba function compile while no other process does.
 
     Constants that other kernels hand to it have the types of variables: numba would compile it for each.
     """
-    dispatcher: Any = numba.njit(**options)(function)
-    if not hasattr(dispatcher, "overloads"):  # NUMBA_DISABLE_JIT
-        return dispatcher
+    function = dispatcher.py_func
     compile_kernel, get_call_template = dispatcher.compile, dispatcher.get_call_template
 
     def compile_alone(signature: Any) -> Any:
         arguments, _ = sigutils.normalize_signature(signature)
-        directory = dispatcher._cache.cache_path
-        if tuple(arguments) in dispatcher.overloads or directory is None:
+        if tuple(arguments) in dispatcher.overloads:
             return compile_kernel(signature)
+        directory = dispatcher._cache.cache_path
         lock = f"{directory}/{function.__qualname__}-{function.__code__.co_firstlineno}.lock"
         with global_compiler_lock, _alone(lock):
-            return compile_kernel(signature)
+            code = compile_kernel(signature)
+            if not isinstance(dispatcher._cache, _InlinedCache):
+                connect(dispatcher.overloads[tuple(arguments)])
+            return code
 
     def get_template(arguments: Any, keywords: Any) -> Any:
         unliteral: Any = types.unliteral
@@ -214,10 +284,9 @@ def _compiled(options: Any, function: Callable[..., Any]) -> Any:
         return get_call_template(tuple(map(unliteral, arguments)), keywords)
 
     dispatcher.compile, dispatcher.get_call_template = compile_alone, get_template
-    return dispatcher
 
 
-_OPTIONS: Any = {"cache": True, "nogil": True, "error_model": "numpy"}
+_OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 _BORROWING: Any = {**_OPTIONS, "_nrt": False}
 
 
@@ -233,7 +302,7 @@ def kernel(function: F) -> F:
 
 def inlined(function: F) -> F:
     """Compile a small helper into each kernel that calls it."""
-    compiled: F = _compiled({**_OPTIONS, "forceinline": True}, function)
+    compiled: F = _compiled_for_callers(_OPTIONS, function)
     return compiled
 
 
@@ -249,7 +318,7 @@ def borrowing_kernel(function: F) -> F:
 
 def borrowing_inlined(function: F) -> F:
     """Compile a helper of borrowing kernels into each that calls it."""
-    compiled: F = _compiled({**_BORROWING, "forceinline": True}, function)
+    compiled: F = _compiled_for_callers(_BORROWING, function)
     return compiled
 
 
