@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
-from service.errors import BadParameter, DatabaseUnavailable
+from service.errors import BadParameter, DatabaseUnavailable, Overloaded
 from service.thresholds import feedback
+from service.thresholds.feedback import FeedbackWriter, Outcome
 from service.thresholds.follower import Follower
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import Replica, columns, token_event
@@ -33,6 +35,26 @@ def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -
         "applied",
     ]
     assert replica.writer._n_waiting == 0
+    replica.close()
+
+
+def test_the_queue_of_events_at_its_limit_and_one_more(replica: Replica) -> None:
+    writer = FeedbackWriter(replica.database, queue_max=3, days_max=30)
+
+    def submit(*names: str, may_wait: bool = False) -> Future[Outcome]:
+        events = columns(*(token_event(name, [1], []) for name in names))
+        return writer.submit(replica.live, events, may_wait=may_wait)
+
+    with replica.live.lock:  # the writer waits with the first
+        handed = [submit("a")]
+        while writer._blocks:
+            pass
+        handed += [submit("b", "c"), submit("d")]
+        with pytest.raises(Overloaded, match="at most 3 events"):
+            submit("e")
+        handed.append(submit("f", may_wait=True))  # a stream, which hands over one block after the other
+    assert [len(one.result(300).results) for one in handed] == [1, 2, 1, 1]
+    writer.close()
     replica.close()
 
 

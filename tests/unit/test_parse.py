@@ -12,6 +12,8 @@ from service.api.parse import (
     PredictQuery,
     RawInstance,
     TextInstance,
+    parse_event,
+    parse_feedback,
     parse_line,
     parse_options,
     parse_predict,
@@ -188,6 +190,33 @@ def test_each_limit_at_n_and_one_more(limit: str, most: int, make: Any, path: st
     assert error.path == path
     assert limit in str(error)
     assert str(most) in str(error)
+
+
+def test_events_of_a_request_are_limited() -> None:
+    event = {"event_id": "1", "instance": RAW, "labels": []}
+    limits = limited(events_max=3)
+    assert parse_feedback(json.dumps({"events": [event] * 3}).encode(), limits) == [event] * 3
+    with pytest.raises(LimitExceeded, match="events_max"):
+        parse_feedback(json.dumps({"events": [event] * 4}).encode(), limits)
+
+
+@pytest.mark.parametrize(
+    ("limit", "make", "path"),
+    [
+        ("event_id_bytes_max", lambda n: {"event_id": "é" * (n // 2) + "x" * (n % 2)}, "event_id"),
+        ("label_list_max", lambda n: {"labels": ["a"] * n}, "labels"),
+        ("name_bytes_max", lambda n: {"labels": ["x" * n]}, "labels"),
+        ("features_max", lambda n: {"instance": {"indices": [1] * n, "values": [1] * n}}, "instance"),
+        ("text_bytes_max", lambda n: {"instance": {"text": "x" * n}}, "instance.text"),
+    ],
+)
+def test_each_limit_of_an_event_at_n_and_one_more(limit: str, make: Any, path: str) -> None:
+    limits = limited(**{limit: 6})
+    event = {"event_id": "1", "instance": RAW, "labels": []}
+    parse_event({**event, **make(6)}, limits)
+    with pytest.raises(LimitExceeded, match=limit) as refused:
+        parse_event({**event, **make(7)}, limits)
+    assert refused.value.path == path
 
 
 def test_answers_are_limited_by_instances_times_top_r() -> None:
