@@ -124,7 +124,7 @@ def parse_line(line: bytes, limits: Limits) -> Line:
     fields = _object(parse_json(line), "")
     identity = fields.pop("id", None)
     if identity is not None and type(identity) not in (str, int):
-        raise BadRequest(f"expected a string or an integer, found {_found(identity)}").at("id")
+        raise BadRequest(f"expected a string or an integer, found {what_is(identity)}").at("id")
     return Line(_instance(fields, limits), identity)
 
 
@@ -152,7 +152,7 @@ def parse_event(value: Any, limits: Limits) -> Feedback:
     event_id, token = fields["event_id"], fields.get("prediction_id", "")
     for key, text in (("event_id", event_id), ("prediction_id", token)):
         if type(text) is not str:
-            raise BadRequest(f"expected a string, found {_found(text)}").at(key)
+            raise BadRequest(f"expected a string, found {what_is(text)}").at(key)
     n_bytes = _utf8_length(event_id)
     _check_limit(n_bytes, "bytes of an id", limits.event_id_bytes_max, "event_id_bytes_max", "event_id")
     if not event_id:
@@ -198,6 +198,16 @@ def parse_options(query_string: bytes, limits: Limits) -> Options:
         if getattr(options, key):
             raise UnsupportedOption(f"{key}: a batch does not have it; ask predict").at(key)
     return options
+
+
+def check_keys(value: Any, needed: Iterable[str], known: Iterable[str]) -> dict[str, Any]:
+    """Return the object that a JSON value is, of known fields, the needed ones there. Raises BadRequest."""
+    fields = _object(value, "")
+    _refuse_unknown(fields, frozenset(known), "")
+    for key in needed:
+        if key not in fields:
+            raise BadRequest(f"expected the field {key}, found none").at(key)
+    return fields
 
 
 def parse_json(body: bytes) -> Any:
@@ -265,7 +275,7 @@ def _instance(value: Any, limits: Limits) -> Instance:
 
 def _text(value: Any, path: str, limits: Limits) -> str:
     if type(value) is not str:
-        raise BadRequest(f"expected a string, found {_found(value)}").at(path)
+        raise BadRequest(f"expected a string, found {what_is(value)}").at(path)
     _check_limit(_utf8_length(value), "bytes of text", limits.text_bytes_max, "text_bytes_max", path)
     return value
 
@@ -288,7 +298,7 @@ def _features(value: Any, path: str, limits: Limits) -> dict[str, float]:
     _check_limit(len(features), "features", limits.features_max, "features_max", path)
     if not _NUMBERS.issuperset(map(type, features.values())):
         name, fault = next((k, v) for k, v in features.items() if type(v) not in _NUMBERS)
-        raise BadRequest(f"expected a number, found {_found(fault)}").at(_join(path, _shortened(name)))
+        raise BadRequest(f"expected a number, found {what_is(fault)}").at(_join(path, _shortened(name)))
     _check_names(features, path, limits)
     return features
 
@@ -307,7 +317,7 @@ def _threshold(value: Any) -> float | Literal["tuned"] | None:
     if value is None or value == TUNED:
         return value  # type: ignore[no-any-return]
     if type(value) not in _NUMBERS or not 0 <= value <= 1:
-        raise BadRequest(f'expected null, a number from 0 to 1, or "tuned", found {_found(value)}').at(
+        raise BadRequest(f'expected null, a number from 0 to 1, or "tuned", found {what_is(value)}').at(
             "threshold"
         )
     return float(value)
@@ -317,7 +327,7 @@ def _label_weights(value: Any, limits: Limits) -> Literal["propensity"] | dict[s
     if value is None or value == PROPENSITY:
         return value  # type: ignore[no-any-return]
     if type(value) is not dict:
-        raise BadRequest(f'expected null, "propensity" or an object, found {_found(value)}').at(
+        raise BadRequest(f'expected null, "propensity" or an object, found {what_is(value)}').at(
             "label_weights"
         )
     _check_limit(len(value), "labels", limits.label_list_max, "label_list_max", "label_weights")
@@ -325,7 +335,7 @@ def _label_weights(value: Any, limits: Limits) -> Literal["propensity"] | dict[s
     for name, weight in value.items():
         if type(weight) not in _NUMBERS or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
             raise BadRequest(
-                f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {_found(weight)}"
+                f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}"
             ).at(_join("label_weights", _shortened(name)))
     return value
 
@@ -334,7 +344,7 @@ def _deadline(value: Any, limits: Limits) -> int | None:
     if value is None:
         return None
     if type(value) is not int or value < 1:
-        raise BadRequest(f"expected null or an integer of at least 1, found {_found(value)}").at(
+        raise BadRequest(f"expected null or an integer of at least 1, found {what_is(value)}").at(
             "deadline_ms"
         )
     most = int(limits.request_seconds_max * 1000)
@@ -345,7 +355,7 @@ def _deadline(value: Any, limits: Limits) -> int | None:
 def _count(value: Any, path: str, most: int) -> int:
     """Return `value`, an integer of at least 1 and at most the limit that is named after the path."""
     if type(value) is not int:
-        raise BadRequest(f"expected an integer, found {_found(value)}").at(path)
+        raise BadRequest(f"expected an integer, found {what_is(value)}").at(path)
     if value < 1:
         raise BadRequest(f"expected at least 1, found {value}").at(path)
     _check_limit(value, path, most, f"{path}_max", path)
@@ -354,19 +364,19 @@ def _count(value: Any, path: str, most: int) -> int:
 
 def _boolean(value: Any, path: str) -> bool:
     if type(value) is not bool:
-        raise BadRequest(f"expected true or false, found {_found(value)}").at(path)
+        raise BadRequest(f"expected true or false, found {what_is(value)}").at(path)
     return value
 
 
 def _object(value: Any, path: str) -> dict[str, Any]:
     if type(value) is not dict:
-        raise BadRequest(f"expected an object, found {_found(value)}").at(path)
+        raise BadRequest(f"expected an object, found {what_is(value)}").at(path)
     return value
 
 
 def _array(value: Any, path: str) -> list[Any]:
     if type(value) is not list:
-        raise BadRequest(f"expected an array, found {_found(value)}").at(path)
+        raise BadRequest(f"expected an array, found {what_is(value)}").at(path)
     return value
 
 
@@ -381,7 +391,7 @@ def _refuse_unknown(fields: dict[str, Any], known: frozenset[str], path: str) ->
 def _check_types(items: list[Any], allowed: frozenset[type], expected: str, path: str) -> None:
     if not allowed.issuperset(map(type, items)):
         i, fault = next((i, item) for i, item in enumerate(items) if type(item) not in allowed)
-        raise BadRequest(f"expected {expected}, found {_found(fault)}").at(f"{path}[{i}]")
+        raise BadRequest(f"expected {expected}, found {what_is(fault)}").at(f"{path}[{i}]")
 
 
 def _check_names(names: Iterable[str], path: str, limits: Limits) -> None:
@@ -406,7 +416,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
-def _found(value: Any) -> str:
+def what_is(value: Any) -> str:
     """Return what a JSON value is, in a few words: never its whole content, and no deeper than itself."""
     if value is None or value is True or value is False:
         return {None: "null", True: "true", False: "false"}[value]

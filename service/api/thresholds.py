@@ -15,7 +15,7 @@ from model_store.names import name_of
 from service.api.admission import read_body
 from service.api.auth import AdminKey
 from service.api.learning import Learning
-from service.api.parse import parse_json
+from service.api.parse import check_keys, parse_json, what_is
 from service.api.routing import RawRoute
 from service.api.served import LiveServed, Served, find_served
 from service.api.wire import json_response
@@ -90,12 +90,10 @@ class ThresholdRoutes(NamedTuple):
         """Change the thresholds of a version, here at once; answer with the new epoch."""
         self.admin.check(request.scope)
         found = parse_json(await read_body(request, self.limits))
-        if type(found) is not dict or not {*fields} <= found.keys() <= {*fields, "version"}:
-            names = f"{', '.join(fields)} and perhaps version" if fields else "nothing but perhaps version"
-            raise BadRequest(f"expected an object with {names}, found another value")
+        check_keys(found, fields, (*fields, "version"))
         for name, value in found.items():
             if type(value) is not int or not 1 <= value < 1 << 31:
-                raise BadRequest("expected an integer of at least 1, found another value").at(name)
+                raise BadRequest(f"expected an integer of at least 1, found {what_is(value)}").at(name)
         served = await self.live.find(request.path_params["model"], str(found.get("version", "latest")))
         values = [found[name] for name in fields]
         epoch = await asyncio.to_thread(change, served.name, served.version, *values)
@@ -169,7 +167,7 @@ def _labels(served: Served, tuned: Tuned, query: dict[str, int]) -> dict[str, An
 
 def _query(query_string: bytes) -> dict[str, int]:
     """Return what the query string asks for. Raises BadRequest."""
-    found = dict(_DEFAULTS)
+    found: dict[str, int] = {}
     try:
         pairs = parse_qsl(
             query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX
@@ -180,7 +178,9 @@ def _query(query_string: bytes) -> dict[str, int]:
         most = LABELS_MAX if name == "limit" else 1 << 31
         if name not in _DEFAULTS:
             raise BadRequest(f"expected only {', '.join(_DEFAULTS)}, found another field").at(name[:60])
+        if name in found:
+            raise BadRequest("expected one value, found several").at(name)
         if not (text.isascii() and text.isdigit() and len(text) < 12 and int(text) <= most):
             raise BadRequest(f"expected an integer from 0 to {most}, found {text[:60]!r}").at(name)
         found[name] = int(text)
-    return found
+    return _DEFAULTS | found

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from service.api.admission import read_body
 from service.api.auth import AdminKey
 from service.api.learning import Learning
-from service.api.parse import parse_json
+from service.api.parse import check_keys, parse_json, what_is
 from service.api.routing import RawRoute
 from service.api.served import LiveServed
 from service.api.wire import json_response
@@ -21,15 +21,15 @@ from service.api.work import WorkPool
 from service.errors import BadRequest
 from service.settings import Settings
 
-_FIELDS: dict[str, tuple[type, ...]] = {
-    "data": (str,),
-    "method": (str,),
-    "version": (int,),
-    "test": (str,),
-    "empty_labels": (str,),
-    "kappa": (int, float),
-    "start": (list,),
-    "shadow": (bool,),
+_FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "data": ("a string", (str,)),
+    "method": ("a string", (str,)),
+    "version": ("an integer", (int,)),
+    "test": ("a string", (str,)),
+    "empty_labels": ("a string", (str,)),
+    "kappa": ("a number", (int, float)),
+    "start": ("an array", (list,)),
+    "shadow": ("true or false", (bool,)),
 }
 """The fields of a request, and what they may be; the first two must be there."""
 
@@ -112,19 +112,21 @@ class TuneRoutes:
 
 def _fields(value: Any) -> dict[str, Any]:
     """Return the fields of a request, of the types they must have. Raises BadRequest."""
-    if type(value) is not dict or not {"data", "method"} <= value.keys() <= _FIELDS.keys():
-        raise BadRequest(f"expected an object of {', '.join(_FIELDS)}, with data and method, found another")
-    for name, found in value.items():
-        if type(found) not in _FIELDS[name]:
-            raise BadRequest("expected a value of another type").at(name)
-    if not 1 <= value.get("version", 1) < 1 << 31:
-        raise BadRequest("expected an integer of at least 1, found another value").at("version")
-    return value
+    fields = check_keys(value, ("data", "method"), _FIELDS)
+    for name, found in fields.items():
+        expected, types = _FIELDS[name]
+        if type(found) not in types:
+            raise BadRequest(f"expected {expected}, found {what_is(found)}").at(name)
+    version = fields.get("version", 1)
+    if not 1 <= version < 1 << 31:
+        raise BadRequest(f"expected an integer of at least 1, found {version}").at("version")
+    return fields
 
 
 def _start(value: list[Any] | None) -> tuple[float, float] | None:
     if value is None:
         return None
     if len(value) != 2 or any(type(one) not in (int, float) for one in value):
-        raise BadRequest("expected two numbers, a and b, found other values").at("start")
+        found = ", ".join(map(what_is, value[:2])) if len(value) == 2 else what_is(value)
+        raise BadRequest(f"expected two numbers, a and b, found {found}").at("start")
     return float(value[0]), float(value[1])

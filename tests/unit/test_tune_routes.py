@@ -141,6 +141,9 @@ def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
         for body in (*bodies, *({**good, part: file} for file in files for part in ("data", "test"))):
             answer = await post(client, "tune", body)
             assert answer.status_code == 422, (body, answer.text)
+            says, _, found = answer.json()["detail"].partition(", found ")
+            assert "expected" in says, answer.text
+            assert found not in ("", "another", "another value", "other values"), answer.text
             assert str(data.parent) in str(body) or str(data.parent) not in answer.text
         assert (await post(client, "tune", {**good, "version": 7})).status_code == 404
         assert (await client.get("/v1/models/small/thresholds")).status_code == 409
