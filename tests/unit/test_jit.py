@@ -167,13 +167,11 @@ def refused(tmp_path: Path, script: str, **changes: str) -> tuple[int, str]:
 def test_a_full_disk_costs_time_and_not_the_call(tmp_path: Path) -> None:
     cache = {"XYLEM_KERNEL_CACHE": str(tmp_path / "cache")}
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n"
-    for _ in range(2):
-        n_compiled, complaints = refused(tmp_path, limit, **cache)
-        assert n_compiled == 2
-        assert complaints.count("compiled kernels cannot be kept in") == 1
-        assert "File too large" in complaints
+    n_compiled, complaints = refused(tmp_path, limit, **cache)
+    assert n_compiled == 2
+    assert complaints.count("compiled kernels cannot be kept in") == 1
+    assert "File too large" in complaints
     assert refused(tmp_path, "", **cache) == (2, "")
-    assert refused(tmp_path, "", **cache) == (0, "")
 
 
 _LOSE_RIGHTS = """
@@ -194,10 +192,9 @@ def test_a_cache_that_can_only_be_read(tmp_path: Path) -> None:
     n_compiled, complaints = refused(tmp_path, _LOSE_RIGHTS, **cache)
     assert n_compiled == 1  # the helper is read
     assert "Permission denied" in complaints
-    index.parent.chmod(0o755)
-    assert refused(tmp_path, _LOSE_RIGHTS, **cache) == (1, "")
-    index.chmod(0)
-    assert refused(tmp_path, _LOSE_RIGHTS, **cache)[0] == 1
+    for found in index.parent.glob("*.nbi"):
+        found.chmod(0)
+    assert refused(tmp_path, _LOSE_RIGHTS, **cache)[0] == 2
 
 
 def test_a_machine_with_no_directory_for_a_cache(tmp_path: Path) -> None:
