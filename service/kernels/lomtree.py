@@ -7,6 +7,8 @@ the paper are in brackets. Deviations:
 * A row with several labels goes down once. It counts for each of them, and is steered by the mean of their
   mean scores; for one label this is the paper's rule.
 * The row that makes a leaf split goes on to one of the two children, and counts there.
+* A leaf splits only when its sibling has rows enough (WAIT), so that splits which separate nothing do not
+  make a chain.
 * The parent of the leaf that is given up may be the root: its sibling is the root then.
 * The paper leaves the regressor open. Here it takes normalised adaptive gradient steps on the logistic loss
   (Ross, Mineiro, Langford 2013, algorithm 1). Vowpal Wabbit's has the absolute loss |h(x) - c| / 2, c in
@@ -80,6 +82,12 @@ _NODE = np.dtype(
 
 NODE_BYTES = _NODE.itemsize
 _NODE_WORDS, _LINE_WORDS = NODE_BYTES // 8, LINE_BYTES // 8
+
+
+WAIT = 16
+"""A leaf splits only when its sibling has one of so many of its rows, or so many: else the split above them
+has separated nothing yet, and one below would separate no more. On debtags-src, whose rows have several
+labels, the mean depth of 2,400 leaves was 139 without."""
 
 
 class OnlineTree(NamedTuple):
@@ -244,9 +252,14 @@ def _cut_out(tree: OnlineTree, leaf: Integer) -> Any:
 
 @inlined
 def _may_split(tree: OnlineTree, leaf: Integer, budget: Budget) -> Any:
-    """Return whether a leaf may have children: its rows differ in labels, and there are nodes for it."""
+    """Return whether a leaf may have children: its rows differ, it need not wait, and there are nodes."""
     if tree.n_counted[leaf] == tree.classes.used[leaf] * tree.n_rows[leaf]:
         return False  # every row has all the labels
+    parent = np.int64(tree.parent[leaf])
+    if parent >= 0:
+        sibling = np.int64(tree.left[parent]) + np.int64(tree.right[parent]) - leaf
+        if WAIT * tree.n_rows[sibling] < min(tree.n_rows[leaf], WAIT * WAIT):
+            return False
     if tree.state[N_SPLITS] < budget.splits:
         return True
     if tree.state[N_SPLITS] == 0:

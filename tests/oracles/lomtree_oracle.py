@@ -108,6 +108,10 @@ class Lomtree:
         """Whether the leaf is impure, and there is a node left or one to be had by a swap."""
         if all(seen.rows == node.rows for seen in node.classes.values()):
             return False
+        if node.parent:
+            (sibling,) = (child for child in node.parent.children if child is not node)
+            if sibling.rows < min(node.rows / 16, 16):
+                return False
         if self.splits_left:
             return True
         return self.has_split and node.least - node.commonest() > self.resistance * (self.root.least + 1)

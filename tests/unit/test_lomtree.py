@@ -160,6 +160,12 @@ def test_one_label_and_duplicate_rows_need_no_split(tmp_path: Path) -> None:
     assert report["criteria_by_splits"]["error"][-1] == 0.5
 
 
+def test_splits_that_separate_nothing_make_no_chain() -> None:
+    own = np.where(np.arange(2000) % 30 == 0, 1 + np.arange(2000) % 7, 0)  # one label nearly always
+    alike = fitted(to_rows(np.ones((2000, 3))), to_labels(own[:, None] == np.arange(8)), "leaves=64")
+    assert alike.report["depth"] <= 5
+
+
 def test_rows_without_labels_are_passed_over_and_rows_without_features_are_routed(tmp_path: Path) -> None:
     rows, labels = data()
     keep = np.arange(rows.n_rows) % 3 > 0
