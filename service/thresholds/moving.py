@@ -78,28 +78,16 @@ class Moving:
         ends = np.full(len(chosen) + 1, self.journal_end)
         rows, true, predicted = events.rows, events.labels, events.predicted
         longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
+        start = map(float, self.start)  # whatever numbers they are: a kernel is compiled for each kind
+        counters = self._hits, self._marks, self.thresholds, *start, self._label_counts, self._n_rows
+        columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
         n_counted = 0
         try:
             with self._traversal.searching(self.prepared, longest) as search:
                 while True:
+                    journal = self._counts, self._before
                     n_counted = count_events(
-                        *search,
-                        self.prepared.log,
-                        self._hits,
-                        self._marks,
-                        self.thresholds,
-                        *self.start,
-                        self._label_counts,
-                        self._n_rows,
-                        *rows[:3],
-                        *true[:2],
-                        *predicted[:2],
-                        events.epochs,
-                        chosen,
-                        n_counted,
-                        ends,
-                        self._counts,
-                        self._before,
+                        *search, self.prepared.log, counters, columns, chosen, n_counted, ends, *journal
                     )
                     if n_counted == len(chosen):
                         return ends

@@ -7,7 +7,7 @@ call an event did, starves the threads that wait for it: each finds it taken aga
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import types
@@ -26,6 +26,18 @@ _search = caller(SEARCHES)
 COUNT_MAX = (1 << 31) - 3
 """A label whose marks are this many is not counted any further: counters in memory are int32."""
 
+Counted: TypeAlias = tuple[
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.float32],
+    float,
+    float,
+    float,
+    NDArray[np.int64],
+    int,
+]
+"""hits, marks, thresholds, a, b, power, label_counts and n_rows, as `count_event` takes them."""
+
 
 @kernel
 def count_events(
@@ -36,22 +48,8 @@ def count_events(
     found: NDArray[np.int32],
     paths: Paths,
     log_threshold: NDArray[np.float32],
-    hits: NDArray[np.int32],
-    marks: NDArray[np.int32],
-    thresholds: NDArray[np.float32],
-    a: float,
-    b: float,
-    power: float,
-    label_counts: NDArray[np.int64],
-    n_rows: int,
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    true_ptr: NDArray[np.int64],
-    true_labels: NDArray[np.int32],
-    predicted_ptr: NDArray[np.int64],
-    predicted_labels: NDArray[np.int32],
-    epochs: NDArray[np.int64],
+    counters: Counted,
+    columns: tuple[Any, ...],
     chosen: NDArray[np.int64],
     first: int,
     ends: NDArray[np.int64],
@@ -64,15 +62,17 @@ def count_events(
     thresholds move as in section 5.2.
 
     searching, model, search, n_found, found, paths  the fields of `threshold_update.RowSearch`
-    log_threshold           what `paths` say, changed: what the search compares with
-    hits .. n_rows          as `count_event` takes them
-    indptr .. epochs        the columns of `events.Events`; an event with an epoch below 0 is predicted here
+    log_threshold           what `paths` lead to, changed: what the search compares with
+    counters                what `count_event` takes first
+    columns                 of `events.Events`: indptr, indices, values of the rows, indptr, indices of the
+                            labels and of those predicted, epochs: one below 0 is predicted here
     ends                    int64[chosen + 1]: the i-th event's entries of the journal begin at ends[i], which
                             is known up to `first`
     counts_out, before_out  as `count_event` takes them, the journal, of any length
 
     Cost: a prediction for each event with an instance; O(true + predicted) labels moved.
     """
+    indptr, indices, values, true_ptr, true_labels, predicted_ptr, predicted_labels, epochs = columns
     for k in range(first, len(chosen)):
         i = chosen[k]
         predicted = predicted_labels[predicted_ptr[i] : predicted_ptr[i + 1]]
@@ -84,22 +84,8 @@ def count_events(
         begin = ends[k]
         if begin + len(true) + len(predicted) > len(before_out):
             return k
-        end = count_event(
-            hits,
-            marks,
-            thresholds,
-            a,
-            b,
-            power,
-            label_counts,
-            n_rows,
-            true,
-            predicted,
-            begin,
-            counts_out,
-            before_out,
-        )
-        move_thresholds(*paths, counts_out[0, begin:end], thresholds, log_threshold)
+        end = count_event(*counters, true, predicted, begin, counts_out, before_out)
+        move_thresholds(*paths, counts_out[0, begin:end], counters[2], log_threshold)
         ends[k + 1] = end
     return len(chosen)
 
