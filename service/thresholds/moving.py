@@ -78,8 +78,9 @@ class Moving:
         ends = np.full(len(chosen) + 1, self.journal_end)
         rows, true, predicted = events.rows, events.labels, events.predicted
         longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
-        start = map(float, self.start)  # whatever numbers they are: a kernel is compiled for each kind
-        counters = self._hits, self._marks, self.thresholds, *start, self._label_counts, self._n_rows
+        a, b, power = map(float, self.start)  # whatever numbers they are: a kernel is compiled for each kind
+        counted = self._label_counts, self._n_rows
+        counters = self._hits, self._marks, self.thresholds, a, b, power, *counted
         columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
         n_counted = 0
         try:
