@@ -101,7 +101,7 @@ class BoundedProtocol(HttpToolsProtocol):
     closed.
     """
 
-    limits = Limits()
+    limits: Limits
     plain: Plain | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

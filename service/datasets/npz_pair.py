@@ -16,6 +16,7 @@ from service.kernels.tidy import tidy_labels, tidy_rows
 from service.rows import LabelRows, SparseRows
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
+_ZIP_MAGIC = b"PK"
 
 
 def partner(path: Path) -> Path:
@@ -53,6 +54,8 @@ def read_npz(
     rows = SparseRows(indptr, indices[:n_pairs], values[:n_pairs], width)
     labels_file = DataFile(partner_path, on_progress, after=features_file)
     indptr, indices, data, width = _read_matrix(labels_file, n_labels)
+    if data.dtype.kind == "f" and np.isnan(data).any():
+        raise labels_file.fault(None, "expected numbers in data, found nan")
     present = data != 0
     indptr = np.concatenate([[0], np.cumsum(present)])[indptr]
     indices = indices[present]
@@ -67,9 +70,6 @@ def _read_matrix(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[Any], int]:
     """Return (indptr, indices, data, number of columns) of a CSR matrix, checked, as copies."""
     arrays = _read_arrays(file)
-    kind = arrays["format"].tobytes().replace(b"\0", b"")
-    if kind != b"csr":
-        raise file.fault(None, f"expected a matrix of format csr, found {kind[:20]!r}")
     shape, indptr, indices, data = (arrays[key] for key in _KEYS[1:])
     fault = _types_fault(shape, indptr, indices, data) or _shape_fault(shape, indptr, indices, data, most)
     if fault:
@@ -107,13 +107,23 @@ def _shape_fault(
 
 
 def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
-    packed = io.BytesIO(b"".join(file.blocks()))
+    packed = b"".join(file.blocks())
+    if not packed.startswith(_ZIP_MAGIC):
+        raise file.fault(
+            None,
+            f"expected a matrix saved by scipy.sparse.save_npz, found damage: {packed[:4]!r} to begin with",
+        )
     try:
-        with np.load(packed, allow_pickle=False) as found:
-            return {key: found[key] for key in _KEYS}
-    except KeyError as error:
-        raise file.fault(None, f"expected the arrays {', '.join(_KEYS)} in it, found no {error}") from error
+        with np.load(io.BytesIO(packed), allow_pickle=False) as found:
+            kind = found["format"].tobytes().replace(b"\0", b"") if "format" in found else b"csr"
+            missing = [key for key in _KEYS if key not in found]
+            arrays = {} if missing else {key: found[key] for key in _KEYS}
     except Exception as error:  # zipfile, zlib and numpy have no common base for "damaged"
         raise file.fault(
             None, f"expected a matrix saved by scipy.sparse.save_npz, found damage: {error}"
         ) from error
+    if kind != b"csr":
+        raise file.fault(None, f"expected a matrix of format csr (X.tocsr()), found {kind[:20]!r}")
+    if missing:
+        raise file.fault(None, f"expected the arrays {', '.join(_KEYS)} in it, found no {missing[0]}")
+    return arrays

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from model_store.errors import Corrupt
 from model_store.names import NameTable
 from service.datasets import Dataset
-from service.errors import BadParameter
+from service.errors import BadData, BadParameter
 from service.features.featurizer import Featurizer
 from service.features.hashing import HashingFeaturizer
 from service.features.named import fit_named, load_named
@@ -64,6 +64,8 @@ def fit_featurizer(dataset: Dataset, parameters: FeatureParameters) -> tuple[Fea
     if dataset.named is not None and isinstance(parameters, NamedParameters):
         return fit_named(dataset.named, parameters)
     if dataset.rows is not None and isinstance(parameters, RawParameters):
+        if dataset.rows.n_features < 1:
+            raise BadData("expected instances with a feature, found none")
         raw = RawFeaturizer(parameters, dataset.rows.n_features)
         return raw, raw.transform_dataset(dataset)
     kind = default_kind(dataset)

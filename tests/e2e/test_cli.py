@@ -170,9 +170,10 @@ def test_predict_explains_a_label_by_the_words_that_counted(store: Path) -> None
             assert tree["path"][-1]["features"][0]["feature"] == word
 
 
-def test_predict_refuses_a_bad_setting_in_one_line(store: Path) -> None:
+@pytest.mark.parametrize("command", [("predict", "topics"), ("serve", "--port", "0")])
+def test_a_bad_setting_is_refused_in_one_line(command: tuple[str, ...], store: Path) -> None:
     environment = {**os.environ, "XYLEM_TOP_R_MAX": "abc"}
-    done = xylem("predict", "topics", "--store", store, input="", env=environment)
+    done = xylem(*command, "--store", store, input="", env=environment)
     assert_refused(done, "XYLEM_TOP_R_MAX", "'abc'")
 
 

@@ -236,6 +236,13 @@ def test_named_features_that_cannot_be_fitted(features: dict[str, float], fault:
         fit_featurizer(Dataset(**(vars(dataset) | {"named": [features]})), parse_features("named", {}))
 
 
+def test_rows_of_no_features_cannot_be_fitted(tmp_path: Path) -> None:
+    file = tmp_path / "none.svm"
+    file.write_text("0\n1\n")
+    with pytest.raises(BadData, match="expected instances with a feature, found none"):
+        fit_featurizer(read_dataset(file), parse_features("raw", {}))
+
+
 @pytest.mark.parametrize(
     ("data", "kind"), [("raw", "tfidf"), ("tfidf", "raw"), ("raw", "hashing"), ("raw", "named")]
 )

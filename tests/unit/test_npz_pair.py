@@ -87,9 +87,10 @@ def test_sizes_and_names_of_a_model(tmp_path: Path) -> None:
         (b"", "expected a matrix saved by scipy.sparse.save_npz, found damage"),
         (b"no zip", "expected a matrix saved by scipy.sparse.save_npz, found damage"),
         (packed(X)[:-30], "expected a matrix saved by scipy.sparse.save_npz, found damage"),
-        (packed(X.tocsc()), "expected a matrix of format csr, found b'csc'"),
-        (packed(X.tocoo()), "expected the arrays format, shape, indptr, indices, data in it"),
-        (packed_arrays(x=np.arange(3)), "expected the arrays format, shape"),
+        (packed(X.tocsc()), "expected a matrix of format csr (X.tocsr()), found b'csc'"),
+        (packed(X.tocoo()), "expected a matrix of format csr (X.tocsr()), found b'coo'"),
+        (packed_arrays(x=np.arange(3)), "in it, found no format"),
+        (packed_arrays(format=b"csr", shape=np.array([3, 4])), "in it, found no indptr"),
         (packed_arrays(**csr_arrays(X, data=np.array([None] * 4, object))), "found damage"),
         (packed_arrays(**csr_arrays(X, data=np.array(["1"] * 4))), "expected numbers in data, found <U1"),
         (packed_arrays(**csr_arrays(X, data=X.data * 1j)), "expected numbers in data, found complex128"),
@@ -114,6 +115,13 @@ def test_bad_pairs(tmp_path: Path, x: bytes, fault: str) -> None:
     with pytest.raises(BadData) as caught:
         read_dataset(write_pair(tmp_path, x, packed(Y)))
     assert fault in str(caught.value)
+    assert "allow_pickle=`" not in str(caught.value)  # numpy's advice for what it takes for a pickle
+
+
+def test_a_label_that_is_no_number(tmp_path: Path) -> None:
+    y = packed_arrays(**csr_arrays(Y, data=np.array([1, np.nan, 1])))
+    with pytest.raises(BadData, match=r"a\.Y\.npz: expected numbers in data, found nan"):
+        read_dataset(write_pair(tmp_path, packed(X), y))
 
 
 def test_names_of_pairs(tmp_path: Path) -> None:
