@@ -34,6 +34,7 @@ from service.kernels.lomtree_tables import (
     make_pool,
     n_refused,
     release,
+    reserve,
     slots_taken,
 )
 from service.rows import LabelRows, SparseRows
@@ -220,3 +221,17 @@ def test_tables_are_dicts_in_bounded_memory(found: list[tuple[int, int]], n_slot
     assert slots_taken(pool) <= n_slots
     if n_slots == 4096:
         assert n_refused(pool) == 0
+
+
+def test_a_table_with_room_reserved_does_not_move_until_it_is_full() -> None:
+    pool = make_pool(np.empty(2, TABLE), 80, np.float32)
+    reserve(pool, 0, 48)
+    start = pool.start[0]
+    assert 2 ** pool.bits[0] == 64
+    for key in range(48):
+        assert start <= insert(pool, 0, key) < start + 64
+    assert items(pool, 0)[0].tolist() == list(range(48))
+    reserve(pool, 1, 48)  # more than is left
+    assert pool.bits[1] == -1
+    assert insert(pool, 1, 7) >= 0
+    assert n_refused(pool) == 0
