@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.errors import BadParameter
@@ -27,6 +29,27 @@ _CONFIG = SettingsConfigDict(
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Pause = Annotated[float, Field(ge=0, le=86_400)]
+
+_SECRET = "secret"
+"""The type of the errors of values that are not to be shown."""
+
+
+def _check_signing_keys(keys: SecretStr) -> SecretStr:
+    if not all(keys.get_secret_value().split(",")):
+        raise PydanticCustomError(_SECRET, "expected keys, a comma between two, found an empty one")
+    return keys
+
+
+def _check_admin_key(key: SecretStr) -> SecretStr:
+    kind, colon, digest = key.get_secret_value().partition(":")
+    if (kind, colon) == ("sha256", ":") and not re.fullmatch("[0-9a-fA-F]{64}", digest):
+        found = f"found {len(digest)} characters"
+        raise PydanticCustomError(_SECRET, f"expected sha256: and 64 hexadecimal digits, {found}")
+    return key
+
+
+SigningKeys = Annotated[SecretStr, AfterValidator(_check_signing_keys)]
+AdminSecret = Annotated[SecretStr, AfterValidator(_check_admin_key)]
 
 
 def _count(default: int, says: str) -> int:
@@ -105,10 +128,10 @@ class Settings(BaseSettings):
     data_dir: Path | None = Field(
         None, description="the directory of the files that `/v1/admin` tunes on; none: it does not"
     )
-    token_key: SecretStr | None = Field(
+    token_key: SigningKeys | None = Field(
         None, description="the key that signs prediction ids, or several, separated by commas"
     )
-    admin_key: SecretStr | None = Field(
+    admin_key: AdminSecret | None = Field(
         None, description="the key of `/v1/admin`, or sha256: and its SHA-256 in hex; none: nobody may"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
@@ -141,4 +164,5 @@ def read_settings(**overrides: object) -> Settings:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         name = PREFIX + str(fault["loc"][-1]).upper()
-        raise BadParameter(f"{name}: {fault['msg']}, found {str(fault['input'])[:100]!r}") from None
+        found = "" if fault["type"] == _SECRET else f", found {str(fault['input'])[:100]!r}"
+        raise BadParameter(f"{name}: {fault['msg']}{found}") from None

@@ -83,6 +83,37 @@ def test_a_bad_value_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value:
     assert repr(value) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("XYLEM_TOKEN_KEY", "hidden,", "found an empty one"),
+        ("XYLEM_TOKEN_KEY", ",", "found an empty one"),
+        ("XYLEM_TOKEN_KEY", "hidden,,hidden", "found an empty one"),
+        ("XYLEM_ADMIN_KEY", "sha256:hidden", "found 6 characters"),
+        ("XYLEM_ADMIN_KEY", "sha256:", "found 0 characters"),
+        ("XYLEM_ADMIN_KEY", "sha256:" + "0" * 63 + "g", "found 64 characters"),
+    ],
+)
+def test_a_bad_key_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    """An empty key would sign, too: anyone could forge what it signs."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BadParameter, match=f"^{name}: expected .*{says}") as caught:
+        read_settings()
+    assert "hidden" not in str(caught.value)
+
+
+def test_good_keys_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XYLEM_TOKEN_KEY", "new,old")
+    monkeypatch.setenv("XYLEM_ADMIN_KEY", "sha256:" + "aF" * 32)
+    settings = read_settings()
+    assert settings.token_key is not None
+    assert settings.admin_key is not None
+    assert settings.token_key.get_secret_value() == "new,old"
+    assert settings.admin_key.get_secret_value() == "sha256:" + "aF" * 32
+
+
 def test_settings_are_frozen_and_survive_a_spawn() -> None:
     settings = read_settings()
     with pytest.raises(ValidationError):
