@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil, exp
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import entropy
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
@@ -42,7 +44,7 @@ from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
 
 LEAVES_A_LABEL = 4
-"""Leaves for each label where the parameters say no number."""
+"""Leaves for each label, rare ones counting less, where the parameters say no number."""
 
 STREAM_LEAVES_MAX = 1 << 16
 """The most leaves of a stream whose parameters say no number."""
@@ -68,7 +70,10 @@ class LomtreeParameters(Parameters):
     """Parameters of `lomtree`."""
 
     leaves: int = whole(
-        0, 0, _LEAVES_MAX, "most leaves; 0: 4 for each label, in a stream for each label so far, to 65,536"
+        0,
+        0,
+        _LEAVES_MAX,
+        "most leaves; 0: 4 for each label, rare ones counting less; in a stream for each so far, to 65,536",
     )
     passes: int = whole(5, 1, 1000, "how often the rows are learnt; a stream is learnt once")
     order: str = choice("shuffled", ("shuffled", "given"), "of the rows, in each pass; a stream has its own")
@@ -344,8 +349,13 @@ def train_lomtree(
 
 
 def _with_leaves(data: TrainingSet, parameters: LomtreeParameters) -> LomtreeParameters:
-    """Return the parameters with the number of leaves that they mean for rows in memory."""
-    n_labels = len(np.unique(data.labels.indices))
+    """Return the parameters with the number of leaves that they mean for rows in memory.
+
+    As many labels count as would have the entropy of these if all were as frequent: labels of a row or two
+    each, of which there may be tens of thousands, are no reason for leaves of a row or two.
+    """
+    shares = np.bincount(data.labels.indices) / max(1, len(data.labels.indices))
+    n_labels = ceil(exp(entropy(shares)) - 1e-6)
     leaves = parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
     return LomtreeParameters(**{**parameters.as_dict(), "leaves": leaves})  # type: ignore[arg-type]
 

@@ -84,6 +84,18 @@ def test_the_budget_bounds_the_leaves() -> None:
     assert len(fitted(rows, labels).ensemble.parent) <= 2 * 4 * N_LABELS - 1
 
 
+def test_rare_labels_count_less_for_the_number_of_leaves() -> None:
+    rows, _ = data(n_rows=600)
+    even = np.arange(600, dtype=np.int32) % 6
+    skewed = np.maximum(np.arange(600, dtype=np.int32) - 580, 0)  # 581 times the first, 19 others once
+    skewed_labels = np.exp(-(581 * np.log(581 / 600) + 19 * np.log(1 / 600)) / 600)
+    assert 1 < skewed_labels < 2
+    for label, n_leaves in ((even, 4 * 6), (skewed, 4 * 2)):
+        labels = LabelRows(np.arange(601), label, 20)
+        bound = estimate("lomtree", LomtreeParameters(), rows, labels)["nonzeros_bound"]
+        assert bound == (n_leaves - 1) * 20
+
+
 def test_the_report_keeps_the_theory_and_fits_in_a_version() -> None:
     rows, labels = data()
     report = fitted(rows, labels, "leaves=20").report
