@@ -30,7 +30,7 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: $(VENV)/.dev  ## the test suite (5 minutes on 2 cores, 11 the first time)
+test: $(VENV)/.dev  ## the test suite (7 minutes on 2 cores, 11 the first time)
 	@$(MAKE) --no-print-directory lint & linting=$$!; \
 	$(BIN)/python -m service.warm; warmed=$$?; wait $$linting && exit $$warmed
 	$(BIN)/python -m pytest -n 2 --dist worksteal
