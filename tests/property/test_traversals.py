@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model_store.build import build_ensemble
@@ -334,10 +334,15 @@ def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(forest, top_r, bea
     st.integers(1, 12),
     st.booleans(),
 )
+@example({"seed": 0, "n_trees": 2, "n_labels": 5, "n_features": 1500, "arity": 2}, "hinge2", 3, 1, False)
 def test_fewer_labels_are_the_first_of_all(forest, link, top_r, beam_width, are_weighted):
-    """The nodes that a beam does not score for fewer labels would have changed nothing."""
+    """The nodes that a beam does not score for fewer labels would have changed nothing.
+
+    Means over trees that underflow are equal, or rounded to be: which labels have them first is open.
+    """
     _, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    told_apart = 0.0 if forest["n_trees"] == 1 else np.finfo(np.float32).tiny
     options = {
         "beam_width": beam_width,
         "log_weight": weighted(forest, ensemble)[1] if are_weighted else EQUAL,
@@ -346,7 +351,10 @@ def test_fewer_labels_are_the_first_of_all(forest, link, top_r, beam_width, are_
     some = run(beam_rows, ensemble, link, rows, top_r, **options, costs=costs)
     every = run(beam_rows, ensemble, link, rows, forest["n_labels"], **options, costs=costs_of_all)
     for part, whole in zip(some, every, strict=True):
-        assert list(part.items()) == list(whole.items())[:top_r]
+        found, expected = list(part.items()), list(whole.items())[:top_r]
+        assert [score for _, score in found] == [score for _, score in expected]
+        n_apart = sum(score >= told_apart for _, score in expected)
+        assert found[:n_apart] == expected[:n_apart]
     assert (costs <= costs_of_all).all()
 
 
