@@ -117,8 +117,7 @@ def _score_level_of_row(
     work: Workspace,
 ) -> None:
     """Score the chunks of one row's level, tree by tree, the best first, and save or offer their children."""
-    n_trees = ensemble.child_ptr[0]
-    n_entries = enter_row(n_trees, row, beam)
+    n_entries = enter_row(ensemble.child_ptr[0], row, beam)
     floor = np.float32(-np.inf)
     until = 0
     start_turns(work, 0)
@@ -128,7 +127,7 @@ def _score_level_of_row(
             until = end_of_round(search, until, n_entries)
         if work.stop[0]:
             return
-        if n_trees > 1 or reaches(search, 0, k, floor, beam):
+        if reaches(search, beam.entry_node[k], beam.entry_score[k], floor):
             score_in_turn(ensemble, beam.entry_node, beam.entry_row, k, n_entries, rows, work)
             _take_children(ensemble, search, k, beam, answers, work)
 

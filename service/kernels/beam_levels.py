@@ -70,23 +70,25 @@ def end_of_round(search: Search, done: int, n_level: int) -> int:
 @inlined
 def rank_leaves(ensemble: TreeEnsemble, search: Search, lane: int, beam: BeamWorkspace) -> np.float32:
     """Bring a lane's heap of labels up to date; return the key of which a node may not fall short."""
-    if ensemble.child_ptr[0] > 1:
-        return np.float32(-np.inf)
-    keep_best_leaves(ensemble, search, lane, beam)
-    beam.saved_size[lane] = 0
+    if ensemble.child_ptr[0] == 1:
+        keep_best_leaves(ensemble, search, lane, beam)
+        beam.saved_size[lane] = 0
     return floor_of(search, lane, beam)
 
 
 @inlined
 def floor_of(search: Search, lane: int, beam: BeamWorkspace) -> np.float32:
-    """Return the key of the worst of the top_r labels of a lane's heap; -inf while it has fewer."""
+    """Return the key of the worst of the top_r labels of a lane's heap; -inf while it has fewer.
+
+    In an ensemble that is until all levels are done: leaves are ranked then.
+    """
     return beam.best_score[lane, 0] if beam.best_size[lane] == search.top_r else np.float32(-np.inf)
 
 
 @inlined
-def reaches(search: Search, lane: int, i: int, floor: np.float32, beam: BeamWorkspace) -> bool:
-    """Return whether a label below the i-th node of a lane's level can have a key of at least `floor`."""
-    return bool(key_of(search, beam.level_node[lane, i], beam.level_score[lane, i]) >= floor)
+def reaches(search: Search, node: int, score: np.float32, floor: np.float32) -> bool:
+    """Return whether a label below a node of this score can have a key of at least `floor`."""
+    return bool(key_of(search, node, score) >= floor)
 
 
 @inlined
@@ -116,16 +118,16 @@ def enter_round(
     for lane in range(n_lanes):
         floor = rank_leaves(ensemble, search, lane, beam)
         for i in range(done, min(until, beam.level_size[lane])):
-            if reaches(search, lane, i, floor, beam):
+            if reaches(search, beam.level_node[lane, i], beam.level_score[lane, i], floor):
                 ends[ensemble.node_chunk[beam.level_node[lane, i]] + 1] += 1
     for chunk in range(1, len(ends)):
         ends[chunk] += ends[chunk - 1]
     n_entries = int(ends[len(ends) - 1])
     for row in range(begin, end):
         for lane in range((row - begin) * n_trees, (row - begin + 1) * n_trees):
-            floor = np.float32(-np.inf) if n_trees > 1 else floor_of(search, lane, beam)
+            floor = floor_of(search, lane, beam)
             for i in range(done, min(until, beam.level_size[lane])):
-                if reaches(search, lane, i, floor, beam):
+                if reaches(search, beam.level_node[lane, i], beam.level_score[lane, i], floor):
                     chunk = ensemble.node_chunk[beam.level_node[lane, i]]
                     _enter(ends[chunk], lane, row, i, beam)
                     ends[chunk] += 1
