@@ -20,6 +20,18 @@ RESTORE = "/v1/admin/models/raw/thresholds/restore"
 TWICE = "limit=1&limit=2"
 
 
+QUERIES_REFUSED = (
+    "&".join(["limit=1"] * 17),
+    "limit=%FF",
+    "limit=-1",
+    "limit=10001",
+    "offset=x",
+    "offset=",
+    "other=1",
+    TWICE,
+)
+
+
 def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
@@ -40,17 +52,7 @@ def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
         few = (await client.get(f"{path}?marks_below=2")).json()
         assert {label["label"] for label in few["labels"]} == {k for k, n in marks.items() if n < 2}
         assert "label::3" not in {label["label"] for label in few["labels"]}
-        many = "&".join(["limit=1"] * 17)
-        for query in (
-            many,
-            "limit=%FF",
-            "limit=-1",
-            "limit=10001",
-            "offset=x",
-            "offset=",
-            "other=1",
-            "limit=1&limit=2",
-        ):
+        for query in QUERIES_REFUSED:
             assert (await client.get(f"{path}?{query}")).status_code == 422
 
     with_client(own_store, call)
@@ -110,17 +112,7 @@ def test_admin_routes_are_closed_without_the_key(own_store: Store, configured: s
 
 def test_queries_that_are_none_are_refused(own_store: Store) -> None:
     async def call(client: httpx.AsyncClient) -> None:
-        many = "&".join(["limit=1"] * 17)
-        for query in (
-            many,
-            "limit=%FF",
-            "limit=-1",
-            "limit=10001",
-            "offset=x",
-            "offset=",
-            "other=1",
-            "limit=1&limit=2",
-        ):
+        for query in QUERIES_REFUSED:
             refused = await client.get(f"/v1/models/raw/thresholds?{query}")
             assert (refused.status_code, refused.json()["code"]) == (422, "bad-request"), query
 
