@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import time
 from collections.abc import Iterator, Sequence
+from statistics import median
 from typing import NamedTuple
 
 import orjson
@@ -16,7 +17,7 @@ from benchmarks.data import Prepared
 from benchmarks.http import instances_of
 from benchmarks.ours import store_of
 from benchmarks.runs import Settings, show, spread, trained
-from benchmarks.server import served
+from benchmarks.server import cpu_seconds, served
 from benchmarks.systems import OURS
 from model_store.names import name_of
 from model_store.store import Store
@@ -67,29 +68,42 @@ def run(settings: Settings) -> None:
         trained(OURS, data, settings.threads)
         for file in store_of(data.work, 1).glob("xylem.db*"):
             file.unlink()  # what former runs have learned
-        with served(store_of(data.work, 1), 1) as (_, _, port):
-            _table(settings, data, port)
+        with served(store_of(data.work, 1), 1) as (pid, _, port):
+            _table(settings, data, pid, port)
 
 
-def _table(settings: Settings, data: Prepared, port: int) -> None:
+def _table(settings: Settings, data: Prepared, pid: int, port: int) -> None:
     instances, _ = instances_of(data)
     predictions = [
         post("/v1/models/model/predict", orjson.dumps({"instances": [instance]}))
         for instance in instances[:1000]
     ]
     closed_loop(port, predictions, 1.0)
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in LOADS}
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in LOADS}
     for _ in range(settings.repeats):
         for name, load in LOADS.items():
             requests = list(_requests(data, instances, load.size)) if load.size else []
-            found[name].append(_measure(port, predictions, requests, load))
+            used = cpu_seconds(pid)
+            measured = _measure(port, predictions, requests, load)
+            found[name].append((*measured, cpu_seconds(pid) - used))
+    alone = median([used for *_, used in found["none"]])
     rows = []
     for name, runs in found.items():
-        events, p50s, p99s = zip(*runs, strict=True)
+        events, p50s, p99s, used = zip(*runs, strict=True)
         times = [spread([1e3 * value for value in values], 2) for values in (p50s, p99s)]
-        rows.append((name, spread(events, 0), *times))
+        costs = [
+            1e3 * (all_of - alone) / (rate * SECONDS)
+            for all_of, rate in zip(used, events, strict=True)
+            if rate
+        ]
+        rows.append((name, spread(events, 0), *times, spread(costs, 2) if costs else ""))
     title = f"{data.name}: feedback with instances, one worker, SQLite, {PREDICT_RATE:.0f} predictions/s"
-    show(settings, title, ("feedback", "events/s", "predict p50, ms", "p99, ms"), rows)
+    show(
+        settings,
+        title,
+        ("feedback", "events/s", "predict p50, ms", "p99, ms", "processor, ms an event"),
+        rows,
+    )
 
 
 def _measure(

@@ -5,14 +5,12 @@ Both servers are uvicorn with uvloop and httptools, one process each; the client
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from statistics import mean, median
 
 import orjson
@@ -22,7 +20,7 @@ from benchmarks.client import closed_loop, open_loop, post, stream
 from benchmarks.data import Prepared
 from benchmarks.ours import rows_of, store_of
 from benchmarks.runs import Settings, note, show, spread, trained
-from benchmarks.server import READY_SECONDS_MAX, free_port, served
+from benchmarks.server import READY_SECONDS_MAX, cpu_seconds, free_port, served
 from benchmarks.systems import OURS
 from model_store.store import Store
 from service.inference.predictor import PredictOptions, Predictor
@@ -107,9 +105,9 @@ def _single(
 
 def _turn(pid: int, port: int, requests: list[bytes]) -> tuple[float, float]:
     """Return requests a second of one turn of a closed loop, and the processor's seconds of the server."""
-    before = _cpu_seconds(pid)
+    before = cpu_seconds(pid)
     rate = closed_loop(port, requests, SECONDS / TURNS)
-    return rate, _cpu_seconds(pid) - before
+    return rate, cpu_seconds(pid) - before
 
 
 def _batch(
@@ -136,9 +134,9 @@ def _batch(
         predictor.predict_batch(rows, options, 1)
         speeds[0].append(rows.n_rows / (time.perf_counter() - start))
         costs[0].append(1e6 * (time.process_time() - used) / rows.n_rows)
-        used = _cpu_seconds(pid)
+        used = cpu_seconds(pid)
         answer, took = stream(port, path, lines)
-        costs[1].append(1e6 * (_cpu_seconds(pid) - used) / n_rows)
+        costs[1].append(1e6 * (cpu_seconds(pid) - used) / n_rows)
         n_found = answer.count(b'"labels":[')
         if n_found != n_rows:
             raise SystemExit(f"expected {n_rows} predictions, found {n_found}: {answer[:500]!r}")
@@ -155,12 +153,6 @@ def _batch(
     ]
     columns = ("", "rows a second", "% of in process", "CPU, us a row")
     show(settings, f"{data.name}: batches", columns, shown)
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Return the processor's seconds that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from benchmarks.peers.figures import (
 from model_store.ensemble import LINK_CODES
 from model_store.store import Store
 from model_store.version import Model
+from service.inference.answering import NOT_WANTED, places_for
 from service.inference.predictor import PredictOptions, Predictor
 from service.kernels.beam import beam_rows
 from service.kernels.beam_workspace import BEAM_KINDS, BeamShape
@@ -83,11 +84,11 @@ def below(model: Model, options: PredictOptions) -> Callable[[SparseRows], None]
     ensemble, top_r, width = model.ensemble, options.top_r, options.beam_width
     work = make_workspace(ensemble, n_features=model.manifest.n_features, maps_features=False)
     beam = BeamShape(ensemble).make(n_rows=1, beam_width=width, top_r=top_r)
-    found = np.empty((1, top_r), np.int32), np.empty((1, top_r), np.float32), np.empty((0, 2), np.int64)
+    found = *places_for(1, top_r), NOT_WANTED
     samples = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
-    everything = np.empty(0, np.uint8), np.empty(0, np.float32)
+    everything = np.empty(0, np.uint8), np.empty(0, np.float32), np.empty(0, np.float32)
     search = LINK_CODES[model.manifest.link], width, top_r, *everything
-    buffers = lend(work, WORKSPACE_KINDS), lend(beam, BEAM_KINDS), np.empty(1, np.int64), *found
+    buffers = lend(work, WORKSPACE_KINDS), lend(beam, BEAM_KINDS), *found
     lent = lend(ensemble, ENSEMBLE_KINDS), *samples
 
     def call(row: SparseRows) -> None:

@@ -91,6 +91,12 @@ def pss(pid: int, under: Path | None = None) -> int:
     return total
 
 
+def cpu_seconds(pid: int) -> float:
+    """Return the processor's seconds that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def family(pid: int) -> list[int]:
     """Return a process and those that descend from it."""
     parents = {}

@@ -1,4 +1,4 @@
-"""What thresholds of a million labels cost: memory, and time beside one fixed threshold as selective.
+"""What thresholds of a million labels cost: memory, and time beside predictions without thresholds.
 
 python -m benchmarks threshold-cost [--labels N ...] [--weights float32|bfloat16|int8]
 
@@ -42,8 +42,16 @@ SPREADS = (0.25, 0.5)
 """Standard deviations of the logarithm of thresholds. Those tuned on two sets of packages have 0.24, 0.69."""
 
 _HEAD = Head(1, "model", 1, 1, 1, 0)
-_WAYS = ("fixed", "equal", *(f"spread {spread}" for spread in SPREADS), "beam")
-_COLUMNS = ("labels", "memory, MB", "fixed, us a row", *_WAYS[1:], "labels a row")
+_THRESHOLDS = ("one for all", "equal", *(f"spread {spread}" for spread in SPREADS))
+_SEARCHES = {"beam": False, "exact": True}
+_COLUMNS = (
+    "labels",
+    "memory, MB",
+    "search",
+    "no threshold, us a row",
+    *_THRESHOLDS,
+    "labels a row",
+)
 
 
 def run(settings: Settings) -> None:
@@ -54,16 +62,20 @@ def run(settings: Settings) -> None:
         with tempfile.TemporaryDirectory(dir=settings.out) as store:
             in_fresh_process("threshold_cost", store, str(n_labels), settings.weights)
             found = in_fresh_process("threshold_cost", store)
-        fixed, *others = (found[f"{way} us"] for way in _WAYS)
-        rows.append(
-            (
-                f"{n_labels:,}",
-                f"{found['memory_bytes'] / 1e6:.1f}",
-                f"{fixed:,.0f}",
-                *(f"{us:,.0f} ({us / fixed:.2f} x)" for us in others),
-                " / ".join(f"{found[f'{way} labels']:.1f}" for way in _WAYS),
+        for search in _SEARCHES:
+            without = found[f"{search} none us"]
+            some = [found[f"{search} {thresholds} us"] for thresholds in _THRESHOLDS]
+            n_found = [found[f"{search} {thresholds} labels"] for thresholds in _THRESHOLDS]
+            rows.append(
+                (
+                    f"{n_labels:,}",
+                    f"{found['memory_bytes'] / 1e6:.1f}",
+                    search,
+                    f"{without:,.0f}",
+                    *(f"{us:,.0f} ({us / without:.2f} x)" for us in some),
+                    " / ".join(f"{n:.2f}" for n in n_found),
+                )
             )
-        )
     title = f"Thresholds of generated trees, {settings.weights} weights; one call a row, one thread"
     show(settings, title, _COLUMNS, rows)
 
@@ -72,7 +84,7 @@ def measure(store: Path, n_rows: int = 512, repeats: int = 7) -> Figures:
     """Measure the one model of a store: the fastest of interleaved repeats, one call for each row."""
     model = Store(store).open("model", verify=False)
     predictor, rows = Predictor(model), generate_rows(n_rows)
-    candidates = predictor.predict_batch(rows, PredictOptions(top_r=1000, threshold=LEAST), 1)
+    candidates = predictor.predict_batch(rows, PredictOptions(top_r=1000, exact=True, threshold=LEAST), 1)
     wanted = LABELS_A_ROW * n_rows
     fixed = float(np.partition(candidates.scores, -wanted)[-wanted])
     spread = [_spread_thresholds(predictor.n_labels, candidates, wanted, sd) for sd in SPREADS]
@@ -87,11 +99,14 @@ def measure(store: Path, n_rows: int = 512, repeats: int = 7) -> Figures:
     figures: Figures = {"memory_bytes": _anonymous_bytes() - before + spread[0].nbytes}
     equal = np.full(predictor.n_labels, fixed, np.float32)
     prepared = [predictor.node_thresholds(thresholds) for thresholds in (equal, *spread)]
-    ways = [PredictOptions(top_r=100, threshold=threshold) for threshold in (fixed, *prepared)]
-    ways.append(PredictOptions())
+    ways = {}
+    for search, is_exact in _SEARCHES.items():
+        ways[f"{search} none"] = PredictOptions(exact=is_exact)
+        for name, threshold in zip(_THRESHOLDS, (fixed, *prepared), strict=True):
+            ways[f"{search} {name}"] = PredictOptions(top_r=100, exact=is_exact, threshold=threshold)
     singles = [one_row(rows, i) for i in range(n_rows)]
     for _ in range(repeats):
-        for way, options in zip(_WAYS, ways, strict=True):
+        for way, options in ways.items():
             seconds, n_found = _one_by_one(predictor, singles, options)
             us = 1e6 * seconds / n_rows
             figures[f"{way} us"] = min(figures.get(f"{way} us", us), us)

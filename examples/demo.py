@@ -24,7 +24,7 @@ from rich.table import Table
 
 DATA = Path(__file__).resolve().parent / "debtags"
 XYLEM = Path(sys.executable).with_name("xylem")
-READY_SECONDS_MAX = 120
+READY_SECONDS_MAX = 600
 STOP_SECONDS_MAX = 30
 
 QUESTIONS = [

@@ -15,7 +15,9 @@ import llvmlite.binding
 import numba
 from numba.core.caching import CompileResultCacheImpl
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, CompileResult
+from numba.core.compiler import Compiler
+
+from model_store.kept import rebuilt
 
 
 class _Library(JITCodeLibrary):
@@ -85,23 +87,6 @@ class InlinedCacheImpl(CompileResultCacheImpl):
 
     def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
         """Return the helper that was kept: what numba's `CompileResult._reduce` returned."""
-        kept, description, environment, signature, object_mode, lifted, annotation, reload, others = payload
+        kept, description, environment, *_ = payload
         library = _Library.restored(target_context.codegen(), kept)
-        result: Any = CompileResult
-        return result(
-            typing_context=target_context.typing_context,
-            target_context=target_context,
-            entry_point=_name_of(library, description, environment),
-            typing_error=None,
-            type_annotation=annotation,
-            signature=signature,
-            objectmode=object_mode,
-            lifted=lifted,
-            fndesc=description,
-            library=library,
-            call_helper=None,
-            environment=environment,
-            metadata=None,
-            reload_init=reload,
-            referenced_envs=others,
-        )
+        return rebuilt(target_context, payload, library, _name_of(library, description, environment))

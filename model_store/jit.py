@@ -13,28 +13,34 @@ types.
 
 from __future__ import annotations
 
-import ast
+import atexit
 import contextlib
 import fcntl
 import functools
+import gc
 import hashlib
+import importlib
 import logging
 import os
+import re
+import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
 from numba.core import config as _numba_config
 from numba.core import sigutils, types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.caching import FunctionCache, _CacheLocator
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
 from model_store.inlining import InlinedCacheImpl, InlinedCompiler, connect
+from model_store.kept import KeptKernelImpl
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,6 +49,22 @@ _CONFIG: Any = _numba_config
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("model_store", "service")
+
+
+def _do_without_blas() -> None:
+    """Let numba find no BLAS, for which it would import scipy.linalg at the first kernel: ours call none."""
+    name = "scipy.linalg.cython_blas"
+    modules: dict[str, Any] = sys.modules
+    if name not in modules:
+        modules[name] = None
+        importlib.import_module("numba.np.arraymath")  # which looks for it
+        del modules[name]
+
+
+_do_without_blas()
+
+atexit.register(gc.freeze)
+"""What a process holds at its end is left to the system: to free it part by part takes half a second."""
 
 
 def cache_dir() -> Path:
@@ -81,19 +103,38 @@ def _temporary_cache() -> Path:
         return Path(os.devnull, "xylem-kernels")
 
 
+_IMPORT = re.compile(
+    rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]*\)|[^\n#]*)|import[ \t]+([^\n#]*))", re.MULTILINE
+)
+"""Python's own parser takes a quarter of a second for all the files, at each start."""
+
+
+class _Source(NamedTuple):
+    """A file: the sha256 of what it holds, and the files of ours that it imports."""
+
+    digest: bytes
+    imports: tuple[Path, ...]
+
+
 @functools.cache
-def _imports(path: Path) -> tuple[Path, ...]:
-    """Return the files of ours that the module at `path` imports (its `from x import y` and `import x`)."""
+def _file_of(module: str) -> Path | None:
+    """Return the file of a module of ours; None for any other name."""
+    if not module.startswith(_PACKAGES):
+        return None
+    file = _ROOT / (module.replace(".", "/") + ".py")
+    return file if file.is_file() else None
+
+
+@functools.cache
+def _source(path: Path) -> _Source:
+    """Read the module at `path`. A word that only looks like an import counts as one: it does no harm."""
+    content = path.read_bytes()
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-    ours = (n for n in names if n.split(".")[0] in _PACKAGES)
-    files = (_ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in ours)
-    return tuple(sorted({f for f in files if f.is_file()}))
+    for module, imported, modules in _IMPORT.findall(content):
+        names.update(name.decode() for name in re.findall(rb"[\w.]+", modules) or [module])
+        names.update(f"{module.decode()}.{name.decode()}" for name in re.findall(rb"\w+", imported))
+    files = {file for name in names if (file := _file_of(name))}
+    return _Source(hashlib.sha256(content).digest(), tuple(files))
 
 
 @functools.cache
@@ -104,11 +145,16 @@ def source_digest(path: Path) -> str:
         file = todo.pop()
         if file not in seen:
             seen.add(file)
-            todo.extend(_imports(file))
+            todo.extend(_source(file).imports)
     digest = hashlib.sha256()
-    for file in sorted(seen):
-        digest.update(file.read_bytes())
+    for file in sorted(seen, key=str):
+        digest.update(_source(file).digest)
     return digest.hexdigest()
+
+
+def _directory_of(file: Path) -> str:
+    """Return the name of the directory that the kernels of a file have in a cache."""
+    return f"{file.stem}-{source_digest(file)[:16]}"
 
 
 class KernelCacheLocator(_CacheLocator):
@@ -120,7 +166,7 @@ class KernelCacheLocator(_CacheLocator):
     def __init__(self, function: Callable[..., Any], file: Path) -> None:
         self._file = file
         self._line = function.__code__.co_firstlineno
-        self._path = cache_dir() / f"{file.stem}-{source_digest(file)[:16]}"
+        self._path = cache_dir() / _directory_of(file)
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> KernelCacheLocator | None:
@@ -128,14 +174,13 @@ class KernelCacheLocator(_CacheLocator):
         file = Path(py_file).resolve()
         if not file.is_file():
             return None
-        self = cls(py_func, file)
-        with contextlib.suppress(OSError):
-            self._path.mkdir(parents=True, exist_ok=True)
-        return self
+        return cls(py_func, file)
 
     def ensure_cache_path(self) -> None:
-        """Make the directory; raise OSError when that fails."""
+        """Make the directory, and mark it as used; raise OSError when that fails."""
         self._path.mkdir(parents=True, exist_ok=True)
+        if self._path.stat().st_mtime < time.time() - _TOUCH_SECONDS:
+            os.utime(self._path)
 
     def get_cache_path(self) -> str:
         """Return the directory."""
@@ -158,7 +203,33 @@ def _say_once(directory: str, error: str) -> None:
     )
 
 
-class _KernelCacheImpl(CompileResultCacheImpl):
+_TOUCH_SECONDS = 86400.0
+_UNUSED_SECONDS = 30 * _TOUCH_SECONDS
+
+
+def _names_of_this_release() -> set[str]:
+    """Return the names of the directories that this release's kernels have in a cache."""
+    files = (file for package in _PACKAGES for file in (_ROOT / package).rglob("*.py"))
+    return {_directory_of(file) for file in files}
+
+
+@functools.cache
+def remove_unused(cache: Path) -> None:
+    """Remove from a cache what other releases left there and nobody has used for 30 days. Once a process.
+
+    A process that loads a kernel has marked the directory before. One that comes in between finds less than
+    there was, which is a cache without it: it compiles, and makes the directory again.
+    """
+    with contextlib.suppress(OSError):
+        stays = _names_of_this_release()
+        for directory in cache.iterdir():
+            unused_since = time.time() - directory.stat().st_mtime
+            is_one = re.fullmatch(r".+-[0-9a-f]{16}", directory.name) and directory.name not in stays
+            if is_one and unused_since > _UNUSED_SECONDS:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+class _KernelCacheImpl(KeptKernelImpl):
     """How kernels are kept, and where."""
 
     _locator_classes: Any = (KernelCacheLocator,)
@@ -188,6 +259,8 @@ class _Cache(FunctionCache):
             super().save_overload(sig, data)
         except OSError as error:
             _say_once(self.cache_path, error.strerror or str(error))
+        else:
+            remove_unused(Path(self.cache_path).parent)
 
 
 class _InlinedCache(_Cache):
@@ -271,6 +344,8 @@ def _compile_alone(dispatcher: Any) -> None:
         if tuple(arguments) in dispatcher.overloads:
             return compile_kernel(signature)
         directory = dispatcher._cache.cache_path
+        with contextlib.suppress(OSError):  # a cache that can only be read
+            dispatcher._cache._impl.locator.ensure_cache_path()
         lock = f"{directory}/{function.__qualname__}-{function.__code__.co_firstlineno}.lock"
         with global_compiler_lock, _alone(lock):
             code = compile_kernel(signature)

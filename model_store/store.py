@@ -420,9 +420,11 @@ class Store:
         if free < needed_bytes:
             raise self._no_space(needed_bytes, free)
 
-    def _no_space(self, needed_bytes: int, free_bytes: int) -> StoreUnwritable:
+    def _no_space(self, needed_bytes: int, free_bytes: int, refusal: str | None = None) -> StoreUnwritable:
+        """Return the error; `refusal` is the system's word, which there can be with bytes free (a quota)."""
         wanted = f"about {needed_bytes:,} bytes of space" if needed_bytes else "space for small files"
-        return StoreUnwritable(f"{self.root}: expected {wanted}, found {free_bytes:,} bytes free")
+        found = f"{free_bytes:,} bytes free" + (f" and {refusal!r}" if refusal else "")
+        return StoreUnwritable(f"{self.root}: expected {wanted}, found {found}")
 
     @contextlib.contextmanager
     def _writing(self, needed_bytes: int) -> Iterator[None]:
@@ -432,7 +434,8 @@ class Store:
         except OSError as error:
             if error.errno in _NO_SPACE:
                 with contextlib.suppress(OSError):
-                    raise self._no_space(needed_bytes, self._fs.free_bytes(self.root)) from error
+                    free = self._fs.free_bytes(self.root)
+                    raise self._no_space(needed_bytes, free, error.strerror) from error
             raise StoreUnwritable(f"{self.root}: expected to write, found {error}") from error
 
 

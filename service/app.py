@@ -18,7 +18,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model_store.store import Store
-from service.api import problems
+from service.api import handlers
 from service.api.admission import Admission
 from service.api.auth import AdminKey
 from service.api.batch import BatchRoutes
@@ -92,7 +92,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app = Service(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.state.draining = draining
     app.state.metrics = metrics
-    problems.install(app)
+    handlers.install(app)
     routes = []
     predict = PredictRoutes(live, work, metrics, limits)
     for part in (

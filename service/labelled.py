@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from model_store.names import NameTable
 from model_store.version import Model
 from service.datasets import read_dataset
+from service.errors import BadData, BadInstance
 from service.features import Featurizer, load_featurizer
 from service.rows import LabelRows, SparseRows
 
@@ -47,6 +48,9 @@ def read_labelled_with(
         on_progress=lambda done, total: on_progress("read", done, total),
     )
     on_progress("features", 0, 1)
-    rows = featurizer.transform_dataset(dataset)
+    try:
+        rows = featurizer.transform_dataset(dataset)
+    except BadInstance as error:
+        raise BadData(f"{data}: {error}") from None
     on_progress("features", 1, 1)
     return Labelled(rows, dataset.labels, dataset.unknown_labels)

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.checks import LABEL_COUNTS
 from model_store.tail import has_tail
 from model_store.version import Model
 from service.db.engine import Database
@@ -31,6 +30,7 @@ from service.thresholds.ofo import (
     Counters,
     Start,
     check_start,
+    counts_that_bound,
     lower_bounds,
     no_counts,
     thresholds_of,
@@ -200,7 +200,7 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     """Ask for the estimates of the validation rows, and learn how to read them."""
     manifest = model.manifest
     predictor = make_predictor(model)
-    counted = model.arrays.get(LABEL_COUNTS), manifest.data.rows
+    counted = counts_that_bound(model.arrays), manifest.data.rows
     lower = lower_bounds(*counted, manifest.n_labels)
     kappa = np.maximum(lower, np.float32(request.kappa))
     usual = usual_power(manifest.link, is_reranked=has_tail(model.arrays))

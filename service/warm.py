@@ -1,10 +1,12 @@
 """Compile every kernel into the kernel cache: `python -m service.warm`, for images.
 
-It does on tiny data what users do: train, evaluate, open and answer, for each kind of features and weights.
+It does on tiny data what users do: train, evaluate, tune thresholds, open and answer, for each kind of
+features and weights.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -26,11 +28,16 @@ from service.api.opening import serve_model
 from service.api.parse import Options
 from service.api.rows import to_options
 from service.settings import Limits
+from service.thresholds.tuned import METHODS
 from service.trainers import TRAINERS
+from service.tuning import TuneRequest, tune
 from service.workflows import TrainRequest, estimate_size, evaluate, train_and_publish
 
 _PROCESSES_MAX = 4
 """Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""
+
+_COLLECT_EVERY = (20_000, 10, 10)
+"""Objects between collections: compilers make many that stay, and to walk them takes a part of the time."""
 
 _N_ROWS, _N_LABELS, _N_FEATURES = 40, 8, 12
 
@@ -105,6 +112,7 @@ def warm(job: Job) -> None:
         answer_block(block, served, to_options(options, served), Limits())
     if job.trainer == "label-tree":
         estimate_size(TrainRequest(trainer="label-tree", data=job.data))
+        tune(model, TuneRequest(METHODS, job.data), lambda phase, done, total: None)
 
 
 def warm_all() -> None:
@@ -112,7 +120,7 @@ def warm_all() -> None:
     n_processes = min(len(os.sched_getaffinity(0)) + 1, _PROCESSES_MAX)
     with tempfile.TemporaryDirectory() as directory:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(n_processes, context) as pool:
+        with ProcessPoolExecutor(n_processes, context, gc.set_threshold, _COLLECT_EVERY) as pool:
             list(pool.map(warm, jobs(Path(directory))))
 
 

@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
@@ -17,6 +20,7 @@ import pytest
 from fastapi import FastAPI
 
 from model_store.store import Store
+from service import cli, logs
 from service.app import create_app
 from service.settings import Settings, read_settings
 from tests.served_models import publish_all
@@ -38,6 +42,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=soak)
 
 
+@pytest.fixture(autouse=True)
+def level_of_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command that runs in this process logs is for that test only."""
+    monkeypatch.setattr(logs, "_level", logs._level)
+
+
 @pytest.fixture(scope="session")
 def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a store with a model of each kind. Not to be changed."""
@@ -48,8 +58,9 @@ def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def own_store(shared_store: Path, tmp_path: Path) -> Store:
-    """A copy of the shared store to publish to."""
-    return Store(Path(shutil.copytree(shared_store, tmp_path / "store")))
+    """A copy of the shared store to publish to, without the database that servers over it may have made."""
+    others = shutil.ignore_patterns("xylem.db*")
+    return Store(Path(shutil.copytree(shared_store, tmp_path / "store", ignore=others)))
 
 
 @contextlib.asynccontextmanager
@@ -65,6 +76,26 @@ async def serving(settings: Settings) -> AsyncIterator[tuple[FastAPI, httpx.Asyn
             while (await client.get("/readyz")).status_code != 200:
                 await asyncio.sleep(0.01)
         yield app, client
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process, which saves its start; `input` is its standard input."""
+
+    def run(*arguments: object, store: Path, input: str = "") -> subprocess.CompletedProcess[str]:
+        monkeypatch.setenv("XYLEM_STORE", str(store))
+        monkeypatch.setattr(sys, "argv", ["xylem", *map(str, arguments)])
+        with tempfile.TemporaryFile("w+") as standard_input:
+            standard_input.write(input)
+            standard_input.seek(0)
+            monkeypatch.setattr(sys, "stdin", standard_input)
+            status = cli.run()
+        return subprocess.CompletedProcess(sys.argv, status, *capfd.readouterr())
+
+    return run
 
 
 Call = Callable[[httpx.AsyncClient], Coroutine[Any, Any, Any]]

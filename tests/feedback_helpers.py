@@ -66,7 +66,7 @@ def columns(*events: Event) -> Events:
 
 def predicted_at(prepared: NodeThresholds, row: SparseRows) -> list[int]:
     """The labels of a row that reach their thresholds, ascending."""
-    found = predictor().predict(row, PredictOptions(top_r=N_LABELS, threshold=prepared))
+    found = predictor().predict(row, PredictOptions(top_r=N_LABELS, exact=True, threshold=prepared))
     return sorted(found.labels.tolist())
 
 

@@ -59,7 +59,9 @@ def run(url: str, rounds: int, seed: int) -> dict[str, Any]:
         while done := os.read(read_end, 4096):
             first += BLOCK * len(done)
         os.close(read_end)
-        tuned = ThresholdDatabase(Database(url)).load("m", 1)
+        database = Database(url)
+        tuned = ThresholdDatabase(database).load("m", 1)
+        database.close()  # a connection to SQLite is not to be carried into a fork
         marks = int(tuned.counters.marks.sum()) if tuned else 0
         in_doubt += marks > sum(map(marks_of, range(first)))
     replica = Replica(url)

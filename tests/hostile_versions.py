@@ -59,6 +59,7 @@ def serve(model: Model, rng: np.random.Generator) -> None:
     predictor = make_predictor(model)
     predictor.warm_up()
     n = predictor.n_features
+    tuned = predictor.node_thresholds(rng.random(predictor.n_labels, np.float32))
     for density in (1.0, 0.3, 0.0):
         indices = np.flatnonzero(rng.random(min(n, 5000)) <= density).astype(np.int32)
         values = rng.standard_normal(len(indices)).astype(np.float32)
@@ -69,6 +70,8 @@ def serve(model: Model, rng: np.random.Generator) -> None:
             PredictOptions(top_r=5, exact=True),
             PredictOptions(top_r=1000, threshold=0.0),
             PredictOptions(top_r=5, threshold=0.5),
+            PredictOptions(top_r=1000, beam_width=2, threshold=tuned),
+            PredictOptions(top_r=5, exact=True, threshold=tuned),
         ):
             found = predictor.predict(rows, options)
             assert 0 <= len(found.labels) <= options.top_r

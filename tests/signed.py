@@ -16,7 +16,9 @@ def signed(tokens: Tokens, model: str, version: int, epoch: int, labels: Sequenc
     """Return an id of a prediction of these labels."""
     names = build_names([f"l{i}" for i in range(max(labels, default=0) + 1)])
     scores = np.ones(len(labels), np.float32)
-    spans = Spans(np.array([0]), np.array([len(labels)]), np.array(labels, np.int32), scores, 0)
+    spans = Spans(
+        np.array([0]), np.array([len(labels)]), np.array(labels, np.int32), scores, np.zeros(1, np.uint8)
+    )
     seal = tokens.seal(model_hash(model), version, epoch)
     (prediction,) = predictions_json(names, np.empty(0, np.float32), seal, tokens.serials(1), spans)
     identity: str = orjson.loads(prediction)["prediction_id"]

@@ -69,7 +69,7 @@ def _explained(
 ) -> list[bytes]:
     """Return the predictions, each of their labels with its explanation."""
     places = np.arange(len(found.labels) + 1)
-    spans = Spans(places[:-1], places[1:], found.labels, found.scores, 0)
+    spans = Spans(places[:-1], places[1:], found.labels, found.scores, np.zeros(len(found.labels), np.uint8))
     seal = served.ids.seal(0, len(found.labels))
     singles = predictions_json(served.labels, np.empty(0, np.float32), *seal, spans)
     objects = [

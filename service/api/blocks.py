@@ -7,14 +7,14 @@ from itertools import count
 from typing import NamedTuple, cast
 
 from service.api.answers import explain_labels, write_predictions
-from service.api.lines import Block
+from service.api.lines import Block, too_long
 from service.api.parse import Instance, Line, parse_line
 from service.api.problems import describe_error
 from service.api.rows import fault_of, transform, with_present_thresholds
 from service.api.served import Served
 from service.api.streams import Answered
 from service.api.wire import dump, dump_line
-from service.errors import BadInput, LimitExceeded
+from service.errors import BadInput
 from service.features import Featurizer
 from service.features.plain_lines import read_plain_lines
 from service.inference.predictor import PredictOptions
@@ -84,10 +84,7 @@ def _plain_rows(lines: Sequence[bytes | None], featurizer: Featurizer, limits: L
 def _parse(line: bytes | None, limits: Limits) -> Line | BadInput:
     """Return what a line says, or what is wrong with it."""
     if line is None:
-        most = limits.line_bytes_max
-        return LimitExceeded(
-            f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer"
-        )
+        return too_long(limits)
     try:
         return parse_line(line, limits)
     except BadInput as error:

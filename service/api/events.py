@@ -20,6 +20,7 @@ from service.rows import LabelRows, SparseRows
 from service.settings import Limits
 from service.thresholds.events import (
     NO_EPOCH,
+    NO_LABELS,
     Event,
     Events,
     as_columns,
@@ -29,8 +30,6 @@ from service.thresholds.events import (
 )
 from service.thresholds.feedback import Result
 from service.thresholds.tokens import Token, TokenFault, Tokens, model_hash
-
-_NO_LABELS = np.empty(0, np.int32)
 
 
 class Verdict(NamedTuple):
@@ -80,9 +79,9 @@ def read_plainly(
         return None
     n_labels = served.labels.n_names
     keys, true = event_keys(served.name, found.ids), LabelRows(found.label_ptr, found.labels, n_labels)
-    if not any(found.tokens):
+    if all(text is None for text in found.tokens):
         return Read(found.ids, instances_of(found.rows, true, keys))
-    predicted, epochs = [_NO_LABELS] * len(found.ids), np.full(len(found.ids), NO_EPOCH)
+    predicted, epochs = [NO_LABELS] * len(found.ids), np.full(len(found.ids), NO_EPOCH)
     model = model_hash(served.name)
     for i, text in enumerate(found.tokens):
         if text is None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -25,14 +26,14 @@ from service.api.events import (
     verdict_line,
 )
 from service.api.learning import Learning
-from service.api.lines import Block
+from service.api.lines import Block, value_of
 from service.api.metrics import Metrics
-from service.api.parse import parse_feedback, parse_json
+from service.api.parse import parse_feedback
 from service.api.routing import RawRoute
 from service.api.served import LiveServed, Served, find_served
 from service.api.streams import Answered, Streams
 from service.api.wire import dump_line, json_response
-from service.errors import BadInput, DatabaseUnavailable, LimitExceeded
+from service.errors import BadInput, DatabaseUnavailable
 from service.settings import Limits
 from service.thresholds.events import Event, Events
 from service.thresholds.feedback import Outcome, Result
@@ -123,7 +124,7 @@ class FeedbackRoutes:
             parts = await self._read_plainly(b"\n".join(lines), served, are_lines=True)
             if parts is not None:
                 return parts
-        return await self._read([_value(line, self._limits) for line in block.lines], served, is_long=True)
+        return await self._read([value_of(line, self._limits) for line in block.lines], served, is_long=True)
 
     async def _read_plainly(self, body: bytes, served: Served, *, are_lines: bool) -> list[_Part] | None:
         """Read events if they are plain, and of the version that is `served`."""
@@ -158,14 +159,13 @@ class FeedbackRoutes:
 
     async def _finish(self, submitted: Sequence[_Submitted], served: Served) -> Done:
         """Wait until the events are durable, and return the verdicts in their order."""
-        outcomes = iter(await asyncio.gather(*(future for _, future in submitted if future is not None)))
-        verdicts: dict[int, Verdict] = {}
+        outcomes = iter(await _all_of([future for _, future in submitted if future is not None]))
+        verdicts: list[tuple[int, Verdict]] = []
         for part, future in submitted:
-            results = iter(() if future is None else next(outcomes).results)
-            for place, event_id in zip(part.places, part.ids, strict=True):
-                refusal = part.refused.get(place)
-                verdicts[place] = _verdict(event_id, next(results)) if refusal is None else refusal
-        done = [verdicts[place] for place in range(len(verdicts))]
+            verdicts += _verdicts(part, [] if future is None else next(outcomes).results)
+        if len(submitted) > 1:
+            verdicts.sort(key=itemgetter(0))
+        done = [verdict for _, verdict in verdicts]
         self._metrics.record_events(served.name, [verdict.result for verdict in done])
         return Done(done, served.thresholds.epoch)
 
@@ -249,6 +249,19 @@ def _to_parts(groups: Sequence[_Group]) -> list[_Part]:
     return parts
 
 
+async def _all_of(futures: Sequence[asyncio.Future[Outcome]]) -> list[Outcome]:
+    """Return what the futures return; a single one, which is most often, without a task around it."""
+    return [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+
+
+def _verdicts(part: _Part, results: Sequence[Result]) -> Iterator[tuple[int, Verdict]]:
+    """Yield the verdicts on the events of a part, with their places; `results` are of those counted."""
+    counted = iter(results)
+    for place, event_id in zip(part.places, part.ids, strict=True):
+        refusal = part.refused.get(place)
+        yield place, _verdict(event_id, next(counted)) if refusal is None else refusal
+
+
 def _verdict(event_id: str | None, result: Result) -> Verdict:
     """Return the verdict on an event that the writer has dealt with."""
     if result != "late":
@@ -261,17 +274,6 @@ def _late(one: Checked | Verdict, detail: str) -> Verdict:
     if isinstance(one, Verdict):
         return one
     return Verdict(one.feedback.event_id, "late", "version-gone", detail)
-
-
-def _value(line: bytes | None, limits: Limits) -> Any:
-    """Return the JSON value of a line, or what is wrong with it."""
-    if line is None:
-        most = limits.line_bytes_max
-        return LimitExceeded(f"expected a line of at most {most} bytes (limit line_bytes_max), found more")
-    try:
-        return parse_json(line)
-    except BadInput as error:
-        return error
 
 
 def _is_json(request: Request) -> bool:

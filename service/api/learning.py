@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from model_store.checks import LABEL_COUNTS
 from model_store.tail import has_tail
 from model_store.version import Model
 from service.db.engine import Database, default_url
@@ -12,7 +11,7 @@ from service.settings import Settings
 from service.thresholds.feedback import FeedbackWriter
 from service.thresholds.follower import Follower
 from service.thresholds.live import LiveThresholds
-from service.thresholds.ofo import start_for
+from service.thresholds.ofo import counts_that_bound, start_for
 from service.thresholds.state import shared_secret
 from service.thresholds.tokens import Tokens
 
@@ -72,13 +71,12 @@ class Learning:
 def live_thresholds(model: Model, predictor: AnyPredictor) -> LiveThresholds:
     """Return the thresholds of an opened version, without any so far, its kernels compiled or loaded."""
     manifest = model.manifest
-    counts = model.arrays.get(LABEL_COUNTS)
     live = LiveThresholds(
         manifest.model,
         manifest.version,
         manifest.n_labels,
         Thresholded(predictor),
-        counts,
+        counts_that_bound(model.arrays),
         manifest.data.rows,
         start_for(manifest.link, is_reranked=has_tail(model.arrays)),
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from service.api.parse import parse_json
 from service.api.problems import BodyTimeout
-from service.errors import BadInput
+from service.errors import BadInput, LimitExceeded
 from service.settings import Limits
 
 
@@ -130,6 +131,22 @@ class LineReader:
         self._bytes += _size(line)
         self._rest.clear()
         self._skipping = False
+
+
+def too_long(limits: Limits) -> LimitExceeded:
+    """Return what is wrong with a line whose bytes were not kept."""
+    most = limits.line_bytes_max
+    return LimitExceeded(f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer")
+
+
+def value_of(line: bytes | None, limits: Limits) -> Any:
+    """Return the JSON value of a line; a BadInput, returned and not raised, if it has none."""
+    if line is None:
+        return too_long(limits)
+    try:
+        return parse_json(line)
+    except BadInput as error:
+        return error
 
 
 def _size(line: bytes | None) -> int:

@@ -151,8 +151,8 @@ class _ThresholdCollector(Collector):
             labels=(*labels, "thresholds"),
         )
         for live in self._follower.followed:
+            name = live.model, str(live.version)
             if live.epoch:
-                name = live.model, str(live.version)
                 epochs.add_metric(name, live.epoch)
                 measures.add_metric(name, live.macro_f())
             shadow = live.shadow

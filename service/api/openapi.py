@@ -10,7 +10,7 @@ import json
 from typing import Any, get_args
 
 from model_store.version import code_version
-from service.api.parse import WEIGHT_MAX, WEIGHT_MIN
+from service.api.parse import PREDICT_ONLY, WEIGHT_MAX, WEIGHT_MIN, Options
 from service.api.problems import PROBLEMS
 from service.inference.explain import FEATURES_MAX
 from service.settings import Limits
@@ -192,7 +192,7 @@ def _feedback(operation_id: str, parameters: list[Json], summary: str) -> Json:
 def _thresholds(operation_id: str, parameters: list[Json]) -> Json:
     query = {
         "offset": "labels to skip",
-        "limit": "labels to show",
+        "limit": "labels to show; 0: none, and no page follows",
         "marks_below": "only labels with fewer marks: those that rest on too little feedback; 0: all",
     }
     asked = [
@@ -212,7 +212,7 @@ def _restore() -> Json:
         "requestBody": _body("application/json", "RestoreRequest", {"epoch": 41}),
         "responses": {
             "200": _answer("application/json", "RestoreAnswer", "The new epoch"),
-            **_problems(400, 401, 404, 408, 413, 415, 422, 503),
+            **_problems(400, 401, 404, 408, 409, 413, 415, 422, 503),
         },
     }
 
@@ -296,8 +296,8 @@ def _threshold_schemas() -> Json:
         "method": text,
         "start": _map(number),
         "n_events": integer,
-        "macro_f": number,
-        "served_macro_f": number,
+        "macro_f": {"type": "number", "description": "percent"},
+        "served_macro_f": {"type": "number", "description": "percent"},
         "empty_label_convention": text,
     }
     answer: Json = {
@@ -307,7 +307,7 @@ def _threshold_schemas() -> Json:
         "method": text,
         "start": _map(number),
         "n_events": {"type": "integer", "description": "events of feedback that were counted"},
-        "macro_f": {"type": "number", "description": "mean F-measure, 0 to 1, of the labels with marks"},
+        "macro_f": {"type": "number", "description": "mean F-measure, percent, of the labels with marks"},
         "shadow": {
             "oneOf": [_object(list(shadow), shadow), {"type": "null"}],
             "description": "the candidate, and macro-F of both on the events that it was scored on",
@@ -370,15 +370,20 @@ def _feedback_schemas(limits: Limits) -> Json:
 
 
 def _query_parameters() -> list[Json]:
-    names = ("top_r", "threshold", "beam_width", "exact", "allow_labels", "deny_labels")
+    said = {
+        "allow_labels": "repeat it for each label",
+        "deny_labels": "repeat it for each label",
+        "label_weights": "for every line: propensity, or the object as JSON",
+    }
     return [
         {
             "name": name,
             "in": "query",
             "schema": {"$ref": f"#/components/schemas/{name}"},
-            "description": "repeat it for each label" if name.endswith("_labels") else "for every line",
+            "description": said.get(name, "for every line"),
         }
-        for name in names
+        for name in Options._fields
+        if name not in PREDICT_ONLY
     ]
 
 
@@ -450,6 +455,7 @@ def _ref(name: str) -> Json:
 
 def _option_schemas(limits: Limits) -> Json:
     labels = _array({"type": "string"}, maxItems=limits.label_list_max)
+    listed: Json = {"oneOf": [{"type": "null"}, labels], "default": None}
     return {
         "top_r": {
             "type": "integer",
@@ -468,23 +474,17 @@ def _option_schemas(limits: Limits) -> Json:
             "minimum": 1,
             "maximum": limits.beam_width_max,
             "default": 10,
-            "description": "nodes kept a level; wider is slower and closer to exact",
+            "description": "nodes kept a level; wider is slower and closer to exact. With tuned "
+            "thresholds only nodes that lead to labels that pass, so many a level on average",
         },
         "exact": {
             "type": "boolean",
             "default": False,
-            "description": "whether the labels must be those of the highest scores, however long it takes",
+            "description": "whether the labels must be those of the highest scores, and all that reach their "
+            "thresholds, however long it takes; a number as threshold is always exact",
         },
-        "allow_labels": {
-            "oneOf": [{"type": "null"}, labels],
-            "default": None,
-            "description": "the only labels that may be predicted",
-        },
-        "deny_labels": {
-            "oneOf": [{"type": "null"}, labels],
-            "default": None,
-            "description": "labels that may not be predicted",
-        },
+        "allow_labels": {**listed, "description": "the only labels that may be predicted"},
+        "deny_labels": {**listed, "description": "labels that may not be predicted"},
         "explain": {
             "type": "boolean",
             "default": False,
@@ -571,7 +571,10 @@ def _answer_schemas() -> Json:
     prediction: Json = {
         "labels": _array(_ref("NamedLabel"), description="the best first; of equal scores the smaller id"),
         "prediction_id": {"type": "string", "description": "opaque, and unique"},
-        "exact": {"type": "boolean", "description": "whether the search was exact"},
+        "exact": {
+            "type": "boolean",
+            "description": "whether these are surely the labels that an exact search finds",
+        },
     }
     told = {**prediction, "statistics": _ref("Statistics")}
     fault = _object(["path", "detail"], {"path": text, "detail": text})

@@ -53,7 +53,7 @@ def _warm_up(served: Served) -> None:
     read_plain_lines([b"{}"], 1)
     read_plain_events(b"{}", served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
     plain = b'{"instances":[{"indices":[0],"values":[1]}]}'
-    served.plain.answer(plain, 0, served.thresholds.thresholds, *served.ids.seal(0, 1))
+    served.plain.answer(plain, 0, served.thresholds.thresholds, None, *served.ids.seal(0, 1))
     label = name_of(served.labels, 0)
     ways = (
         Options(),

@@ -92,6 +92,8 @@ _DEFAULT = Options()
 _EVENT_KEYS = frozenset(Feedback._fields)
 _OPTION_KEYS = frozenset(Options._fields)
 _PREDICT_KEYS = _OPTION_KEYS | {"instances"}
+PREDICT_ONLY = ("explain", "deadline_ms", "statistics")
+"""Options that a batch does not have."""
 _PLAIN_KEYS = frozenset({"instances", "top_r", "beam_width"})
 _LISTS = ("allow_labels", "deny_labels")
 
@@ -194,7 +196,7 @@ def parse_options(query_string: bytes, limits: Limits) -> Options:
             fields[key] = _query_value(text)
     _refuse_unknown(fields, _OPTION_KEYS, "")
     options = _options(fields, limits)
-    for key in ("explain", "deadline_ms"):
+    for key in PREDICT_ONLY:
         if getattr(options, key):
             raise UnsupportedOption(f"{key}: a batch does not have it; ask predict").at(key)
     return options

@@ -3,8 +3,10 @@
 A traversal leaves little of anything else in the processor's caches, so what a request costs besides is how
 much different code it runs. A plain one, whose head has been seen before and whose body is one that
 `service.features.plain_body` reads, runs little: its head is looked up, one kernel makes its predictions of
-its body (`service.inference.plain`), and they are put together with what does not change. Whatever is not
-plain, or would be refused, goes the general way, which answers with the same bytes.
+its body (`service.inference.plain`), and they are put together with what does not change. Other short
+requests with such a head, of texts for example, are parsed and answered as on the general way, but without
+the task and the scope. Whatever is long, or would be refused, goes the general way, which answers with the
+same bytes.
 """
 
 from __future__ import annotations
@@ -20,10 +22,12 @@ from service.api.admission import JSON, Admission, check_media
 from service.api.answers import ANSWER_END, answer_head
 from service.api.edge import Edge, Outcome, new_request_id
 from service.api.metrics import Metrics
-from service.api.predict import SHORT_BEAMS
+from service.api.parse import TUNED, parse_predict
+from service.api.predict import SHORT_BEAMS, SHORT_ITEMS, answer_query, is_short
 from service.api.problems import UnsupportedEncoding, UnsupportedMediaType
 from service.api.routing import Direct
 from service.api.served import DEFAULT_ALIAS, LiveServed, Served
+from service.errors import XylemError
 from service.logs import log
 from service.settings import Limits
 
@@ -32,6 +36,9 @@ HEADS_KEPT = 4096
 
 HEAD_LENGTH_KEPT = 1024
 """Bytes of a head up to which it is."""
+
+_SHORT_BYTES = 8 * SHORT_ITEMS
+"""Bytes of a body up to which it is parsed to see whether it is short: longer ones hardly are."""
 
 _HEAD_END = b"\r\n\r\n"
 _STATUS, _LENGTH = b"HTTP/1.1 200 OK\r\n", b"content-length: "
@@ -93,23 +100,21 @@ class PlainRequests:
         self._limits = limits
         self._draining = draining
         self._heads: dict[bytes, _Head] = {}
-        self.n_answered = 0
-        """Requests answered."""
 
     def learn(self, message: bytes, scope: Scope) -> None:
         """Remember the head of a message that was one whole request, and nothing else, if it is plain.
 
         `scope` is what the server's parser made of it. The same bytes will mean the same again.
         """
+        found = self._direct.find(scope["method"], scope["path"])
+        if found is None or found.route.path not in self._predict_paths:
+            return
         head, _, body = message.partition(_HEAD_END)
         if len(head) > HEAD_LENGTH_KEPT or scope["query_string"] or scope["http_version"] != "1.1":
             return
         headers = dict(scope["headers"])
         is_odd = len(headers) != len(scope["headers"]) or head.count(b"\n") != len(headers)
         if is_odd or not _NOT_PLAIN.isdisjoint(headers) or len(body) > self._limits.body_bytes_max:
-            return
-        found = self._direct.find(scope["method"], scope["path"])
-        if found is None or found.route.path not in self._predict_paths:
             return
         if headers.get(b"content-length") != b"%d" % len(body):
             return
@@ -145,7 +150,6 @@ class PlainRequests:
             return None
         if body is None:
             return None
-        self.n_answered += 1
         request_id = new_request_id()
         self._edge.record(request_id, target.outcome, time.perf_counter() - began)
         length = b"%d" % sum(map(len, body))
@@ -161,16 +165,32 @@ class PlainRequests:
         target = notes[head] = _Target(known.n_bytes, served, outcome)
         return target
 
-    def _predict(self, target: _Target, message: bytes, start: int) -> tuple[bytes, bytes, bytes] | None:
+    def _predict(self, target: _Target, message: bytes, start: int) -> tuple[bytes, ...] | None:
         """Return the JSON of the answer, in parts; None: it is not for us to give."""
         served = target.served
         thresholds = served.thresholds
         epoch = thresholds.epoch
         seal, serial = served.ids.seal(epoch, SHORT_BEAMS)
-        found = served.plain.answer(message, start, thresholds.thresholds, seal, serial)
+        tuned = None if thresholds.is_stale else thresholds.prepared  # else the answer has a header to say so
+        found = served.plain.answer(message, start, thresholds.thresholds, tuned, seal, serial)
         if found is None:
-            return None
+            return self._shortly(served, message[start:])
         self._metrics.record_rows(served.name, found.n_rows)
         if target.epoch != epoch:
             target.epoch, target.begin = epoch, answer_head(served, epoch)
         return target.begin, found.predictions, ANSWER_END
+
+    def _shortly(self, served: Served, body: bytes) -> tuple[bytes] | None:
+        """Return the JSON of the answer to a request that is short, as the general way makes it."""
+        if len(body) > _SHORT_BYTES:
+            return None
+        try:
+            query = parse_predict(body, self._limits)
+            is_odd = query.options.threshold == TUNED and served.thresholds.is_stale
+            if is_odd or not is_short(query, served):
+                return None
+            answer = answer_query(query, served)
+        except XylemError:
+            return None
+        self._metrics.record_rows(served.name, len(query.instances))
+        return (answer,)

@@ -99,7 +99,9 @@ def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | 
 def is_short(query: PredictQuery, served: Served) -> bool:
     """Return whether a request is answered so fast that a thread would only delay it."""
     options = query.options
-    if options.exact or options.threshold is not None or options.explain or options.deadline_ms is not None:
+    if options.exact or options.explain or options.deadline_ms is not None:
+        return False
+    if options.threshold not in (None, TUNED):
         return False
     if options.label_weights is not None:
         return False

@@ -10,15 +10,10 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 import orjson
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from model_store.errors import StoreError
-from service.errors import BadInput, XylemError
+from service.errors import BadInput
 
 RETRY_AFTER_SECONDS = 1
 
@@ -105,8 +100,6 @@ PROBLEMS: dict[str, Problem] = {
 }
 """Each code's status and title. A code never changes its meaning; a new fault gets a new code."""
 
-_HTTP_CODES = {404: "route-not-found", 405: "method-not-allowed"}
-
 
 def code_of(error: Exception) -> str:
     """Return the code of an error: its own, else that of the nearest class above it that the table knows."""
@@ -143,36 +136,3 @@ def error_response(scope: Scope, error: Exception) -> Response:
     """Return the answer for an error of ours."""
     scope["error_code"] = code_of(error)
     return problem_response(scope, **describe_error(error))
-
-
-async def _answer_error(request: Request, error: Exception) -> Response:
-    return error_response(request.scope, error)
-
-
-async def _answer_http_error(request: Request, error: Exception) -> Response:
-    """Answer what the framework refuses: unknown routes and methods."""
-    assert isinstance(error, HTTPException)
-    code = _HTTP_CODES.get(error.status_code, "http-error")
-    request.scope["error_code"] = code
-    method, path = request.method, request.url.path
-    response = problem_response(request.scope, code, f"{method} {path}: {PROBLEMS[code].title.lower()}")
-    response.headers.update(error.headers or {})
-    return response
-
-
-async def _answer_invalid(request: Request, error: Exception) -> Response:
-    """Answer what the framework's own validation refuses."""
-    assert isinstance(error, RequestValidationError)
-    faults = [
-        {"path": ".".join(map(str, fault["loc"])), "detail": str(fault["msg"])} for fault in error.errors()
-    ]
-    request.scope["error_code"] = "bad-request"
-    return problem_response(request.scope, "bad-request", faults[0]["detail"], errors=faults)
-
-
-def install(app: FastAPI) -> None:
-    """Answer every error of `app` with a problem; what is left over is the edge's (internal-error)."""
-    for kind in (XylemError, StoreError):
-        app.add_exception_handler(kind, _answer_error)
-    app.add_exception_handler(HTTPException, _answer_http_error)
-    app.add_exception_handler(RequestValidationError, _answer_invalid)

@@ -49,8 +49,7 @@ class Direct:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        key = scope["method"], scope["path"]
-        found = self._kept.get(key) or self.find(*key)
+        found = self.find(scope["method"], scope["path"])
         if found is None:
             await self._framework(scope, receive, send)
             return
@@ -60,6 +59,9 @@ class Direct:
 
     def find(self, method: str, path: str) -> Found | None:
         """Return where a request goes, and remember it; None: to the framework, which refuses it."""
+        kept = self._kept.get((method, path))
+        if kept is not None:
+            return kept
         scope = {"type": "http", "method": method, "path": path}
         for route in self._routes:
             match, more = route.matches(scope)

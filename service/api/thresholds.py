@@ -122,7 +122,7 @@ class ThresholdRoutes(NamedTuple):
             "method": tuned.method,
             "start": tuned.start._asdict(),
             "n_events": n_events,
-            "macro_f": macro_f,
+            "macro_f": 100 * macro_f,
             "shadow": shadow,
             "checkpoints": [one._asdict() for one in kept],
             **_labels(served, tuned, query),
@@ -138,14 +138,14 @@ def _shadow(shadow: Shadow) -> dict[str, Any]:
         "method": shadow.candidate.method,
         "start": shadow.candidate.start._asdict(),
         "n_events": shadow.n_events,
-        "macro_f": macro_f,
-        "served_macro_f": served_macro_f,
+        "macro_f": 100 * macro_f,
+        "served_macro_f": 100 * served_macro_f,
         "empty_label_convention": shadow.candidate.convention,
     }
 
 
 def _labels(served: Served, tuned: Tuned, query: dict[str, int]) -> dict[str, Any]:
-    """Return the labels that the query asks for, and how many there are."""
+    """Return the labels that the query asks for, how many there are, and where the next page begins."""
     marks = tuned.counters.marks
     most = query["marks_below"]
     ids = np.flatnonzero(marks < most) if most else np.arange(len(marks))
@@ -162,7 +162,8 @@ def _labels(served: Served, tuned: Tuned, query: dict[str, int]) -> dict[str, An
         for i in shown
     ]
     end = first + len(shown)
-    return {"n_labels": len(ids), "labels": labels, "next_offset": end if end < len(ids) else None}
+    goes_on = bool(shown) and end < len(ids)
+    return {"n_labels": len(ids), "labels": labels, "next_offset": end if goes_on else None}
 
 
 def _query(query_string: bytes) -> dict[str, int]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from service.api.learning import Learning
     from service.db.engine import Database
 
 
@@ -17,11 +18,11 @@ def opened_database(store: Path, *, create: bool) -> Iterator[Database | None]:
 
     Raises BadParameter for a URL that cannot be used.
     """
-    from service.db.engine import FILE_NAME, Database, default_url
+    from service.db.engine import Database, default_url
     from service.settings import read_settings
 
     url = read_settings().database_url
-    if url is None and not create and not (store / FILE_NAME).exists():
+    if not create and not _is_there(store, url):
         yield None
         return
     database = Database(url or default_url(store))
@@ -29,3 +30,41 @@ def opened_database(store: Path, *, create: bool) -> Iterator[Database | None]:
         yield database
     finally:
         database.close()
+
+
+@contextmanager
+def opened_learning(store: Path, *, create: bool) -> Iterator[Learning | None]:
+    """Yield what learns from feedback and signs prediction ids; None where `opened_database` yields None.
+
+    It logs nothing: what fails is for the command to say. Raises BadParameter as `opened_database` does.
+    """
+    from service.api.learning import Learning
+    from service.logs import configure
+    from service.settings import read_settings
+
+    settings = read_settings(store=store)
+    if not create and not _is_there(store, settings.database_url):
+        yield None
+        return
+    configure("critical")
+    learning = Learning(settings)
+    try:
+        yield learning
+    finally:
+        learning.close()
+
+
+def database_shown(store: Path) -> str:
+    """Return which database `opened_database` opens, without its password."""
+    from sqlalchemy import make_url
+
+    from service.db.engine import default_url
+    from service.settings import read_settings
+
+    return make_url(read_settings().database_url or default_url(store)).render_as_string(hide_password=True)
+
+
+def _is_there(store: Path, url: str | None) -> bool:
+    from service.db.engine import FILE_NAME
+
+    return url is not None or (store / FILE_NAME).exists()

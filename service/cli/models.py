@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.cli.console import mebibytes, print_facts, print_json, print_line, print_table
+from service.cli.database import opened_database
 from service.cli.options import DEFAULT_STORE, LATEST, Json, Model, StoreDir, parse_reference, parse_version
-from service.errors import BadInput, BadParameter
+from service.errors import BadInput, BadParameter, DatabaseUnavailable
 
 if TYPE_CHECKING:
     from model_store.manifest import Manifest
@@ -169,12 +170,32 @@ def rollback(model: Name, alias: Alias = LATEST, store: StoreDir = DEFAULT_STORE
 
 @app.command()
 def delete(model: Version, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Remove a version that no alias names."""
+    """Remove a version that no alias names, and its thresholds from the database beside the store."""
     opened = _store(store)
     name, reference = parse_version(model)
     version = opened.resolve(name, reference)
     opened.delete(name, version)
-    _report(json, f"{name}@{version} deleted", model=name, version=version, deleted=True)
+    forgotten = _delete_thresholds(store, name, version)
+    line = f"{name}@{version} deleted{', and its thresholds' if forgotten else ''}"
+    _report(json, line, model=name, version=version, deleted=True, thresholds_deleted=forgotten)
+
+
+def _delete_thresholds(store: Path, name: str, version: int) -> bool:
+    """Remove the thresholds of a version that was deleted; return whether there were any.
+
+    Those in a database that the settings name stay: a replica with a store of its own may have the version.
+    """
+    from service.settings import read_settings
+
+    if read_settings().database_url is not None:
+        return False
+    from service.thresholds.state import ThresholdDatabase
+
+    try:
+        with opened_database(store, create=False) as database:
+            return database is not None and ThresholdDatabase(database).delete(name, version)
+    except DatabaseUnavailable as error:
+        raise DatabaseUnavailable(f"{name}@{version} is deleted, its thresholds are not: {error}") from error
 
 
 @app.command()
@@ -197,6 +218,8 @@ def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json
         with unfinished.open("wb") as out:
             opened.export(name, version, out)
         unfinished.replace(file)
+    except OSError as error:  # a write that fails does not know the name
+        raise OSError(error.errno, error.strerror, str(file)) from error
     finally:
         unfinished.unlink(missing_ok=True)
     n_bytes = file.stat().st_size

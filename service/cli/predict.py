@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import select
@@ -16,8 +17,8 @@ from urllib.parse import urlencode
 
 import typer
 
-from service.cli.console import progress
-from service.cli.database import opened_database
+from service.cli.console import complain, progress
+from service.cli.database import opened_learning
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, Threads, parse_reference
 from service.errors import BadData
 
@@ -85,20 +86,25 @@ def predict(
         given["threshold"] = threshold
     options = parse_options(urlencode(given).encode(), limits)
     name, reference = parse_reference(model)
-    served = serve_model(Store(store).open(name, reference))
-    if options.threshold == TUNED:
-        with opened_database(store, create=False) as database:
-            if database is not None:
-                with database.read() as connection:
-                    served.thresholds.catch_up(connection)
-            served.thresholds.is_known = True
-    engine_options = to_options(options, served)
-
-    def answer(block: Block) -> Answered:
-        return answer_block(block, served, engine_options, limits, explain=explain)
-
+    opened_model = Store(store).open(name, reference)
     n_rows = n_bad = 0
-    with opened(data) as source, progress(json or data == STDIN) as show:
+    with (
+        opened_learning(store, create=False) as learning,
+        opened(data) as source,
+        progress(json or data == STDIN) as show,
+    ):
+        served = serve_model(opened_model, learning)
+        if options.threshold == TUNED:
+            if learning is not None:
+                learning.catch_up(served.thresholds)
+            served.thresholds.is_known = True
+        elif learning is not None and learning.follower.fault:
+            complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
+        engine_options = to_options(options, served)
+
+        def answer(block: Block) -> Answered:
+            return answer_block(block, served, engine_options, limits, explain=explain)
+
         found = blocks(source, limits.line_bytes_max, limits.block_rows_max)
         for answered in in_order(found, answer, threads or os.cpu_count() or 1, idle(source)):
             sys.stdout.buffer.write(answered.lines)
@@ -140,7 +146,10 @@ def opened(data: str) -> Iterator[Source]:
 def blocks(
     source: Source, line_bytes_max: int, rows_max: int, *, keep_labels: bool = False
 ) -> Iterator[Block]:
-    """Yield the lines of `source` in blocks, as they come; of a line that is too long, None."""
+    """Yield the lines of `source` in blocks, as they come; of a line that is too long, None.
+
+    A byte order mark in front is left out.
+    """
     from service.api.lines import Block
 
     first, rest, skipping = 1, b"", False
@@ -149,6 +158,8 @@ def blocks(
         *ends, rest = (rest + chunk).split(b"\n")
         if not chunk and (rest or skipping):
             ends, rest = [rest], b""
+        if first == 1 and ends:
+            ends[0] = ends[0].removeprefix(codecs.BOM_UTF8)
         short = [end if len(end) <= line_bytes_max else None for end in ends]
         lines = [end if keep_labels or end is None else _unlabelled(end) for end in short]
         if lines and skipping:
@@ -180,7 +191,9 @@ def idle(source: Source) -> Callable[[], bool]:
     """Return a function that tells whether reading on would wait: never for files."""
     if source.n_bytes:
         return lambda: False
-    return lambda: not select.select([source.file], [], [], 0)[0]
+    awaited = select.poll()  # `select` takes no descriptor above 1023
+    awaited.register(source.file, select.POLLIN)
+    return lambda: not awaited.poll(0)
 
 
 def in_order(

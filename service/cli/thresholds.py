@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from service.cli.console import print_facts, print_json, print_table, progress
-from service.cli.database import opened_database
+from service.cli.database import database_shown, opened_database
 from service.cli.options import (
     DEFAULT_STORE,
     EmptyLabels,
@@ -36,7 +36,10 @@ Methods = Annotated[
 Test = Annotated[
     Path | None, typer.Option("--test", metavar="FILE", help="A labelled file to measure on besides.")
 ]
-Kappa = Annotated[float, typer.Option(help="Estimates of a lower probability are left out: 0.0001 to 0.5.")]
+Kappa = Annotated[
+    float | None,
+    typer.Option(help="Estimates of a lower probability are left out: 0.0001 to 0.5; 0.01 if left out."),
+]
 AsShadow = Annotated[
     bool, typer.Option("--shadow", help="Keep them as a candidate, scored on feedback beside those in force.")
 ]
@@ -54,7 +57,7 @@ def thresholds(
     method: Methods = None,
     test: Test = None,
     empty_labels: EmptyLabels = "one",
-    kappa: Kappa = 0.01,
+    kappa: Kappa = None,
     start: StartValues = None,
     shadow: AsShadow = False,
     switch: Switch = False,
@@ -70,12 +73,13 @@ def thresholds(
     --switch or --drop. All F-measures are in percent.
     """
     if switch or drop:
-        if data is not None or method or shadow or (switch and drop):
+        if (data, method, test, kappa, start) != (None,) * 5 or shadow or (switch and drop):
             raise BadParameter("expected --switch or --drop alone, found other options beside")
         _end_shadow(model, store, switch=switch, json=json)
         return
     if data is None or not method:
-        raise BadParameter("expected --data and --method, or --switch or --drop, found none")
+        found = " and ".join(name for name, given in (("--data", data), ("--method", method)) if not given)
+        raise BadParameter(f"expected --data and --method, or --switch or --drop, found no {found}")
     from model_store.store import Store
     from service.tuning import request_of, tune_and_keep
 
@@ -99,7 +103,8 @@ def thresholds(
     rows = [(found["method"], *(found[name] for name in measures)) for found in facts["methods"]]
     print_table(f"{name}@{opened.manifest.version} tuned on {data}; percent", columns, rows)
     shown = ("method", "epoch", "empty_label_convention", "start", "power")
-    print_facts("candidate" if shadow else "kept", {key: facts[key] for key in shown})
+    kept = {**{key: facts[key] for key in shown}, "database": database_shown(store)}
+    print_facts("candidate" if shadow else "kept", kept)
 
 
 def _end_shadow(model: str, store: Path, *, switch: bool, json: bool) -> None:

@@ -52,13 +52,31 @@ def renumber_labels(
     ids int32[labels.n_labels]: new ids below n_labels, -1 for a label to drop. Rows stay sorted.
     """
     mapped = ids[labels.indices]
-    known = mapped >= 0
-    before = np.concatenate([[0], np.cumsum(known)])
-    indptr = before[labels.indptr]
+    indptr, indices = _kept(labels.indptr, mapped >= 0, mapped)
     unknown = np.diff(labels.indptr) - np.diff(indptr)
-    indices = mapped[known]
     indices = indices[: tidy_labels(indptr, indices)]
     return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32)
+
+
+def first_labels(labels: LabelRows, n_labels: int) -> tuple[LabelRows, NDArray[np.int32]]:
+    """Return the labels below n_labels, of that many, and how many of each row were dropped."""
+    indptr, indices = _kept(labels.indptr, labels.indices < n_labels, labels.indices)
+    unknown = np.diff(labels.indptr) - np.diff(indptr)
+    return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32)
+
+
+def first_features(rows: SparseRows, n_features: int) -> SparseRows:
+    """Return the rows with the features below n_features, of that many."""
+    is_kept = rows.indices < n_features
+    indptr, indices = _kept(rows.indptr, is_kept, rows.indices)
+    return SparseRows(indptr, indices, rows.values[is_kept], n_features)
+
+
+def _kept(
+    indptr: NDArray[np.int64], is_kept: NDArray[np.bool_], values: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the offsets and values of rows of which only some values are kept."""
+    return np.concatenate([[0], np.cumsum(is_kept, dtype=np.int64)])[indptr], values[is_kept]
 
 
 def ids_in_model(names: list[str], model: NameTable) -> NDArray[np.int32]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from model_store.names import NameTable
-from service.datasets.dataset import Dataset, ids_in_model, renumber_labels
+from service.datasets.dataset import Dataset, first_features, first_labels, ids_in_model, renumber_labels
 from service.datasets.json_lines import read_jsonl
 from service.datasets.label_names import read_label_names
 from service.datasets.npz_pair import partner, read_npz
@@ -32,8 +32,11 @@ def read_dataset(
     labels  the names of an existing model: label ids of the result are the model's; a name that it does not
       know is counted for its row (`Dataset.unknown_labels`). Numeric data without names has the model's ids.
     label_names_file  numeric formats only: line i + 1 is the name of label i
-    n_features  numeric formats only: the features of an existing model, which the data may not exceed
+    n_features  numeric formats only: the features of an existing model
     on_progress  called with (bytes read, bytes of the file)
+
+    What a file says of its sizes (a header, a shape) may not exceed the model's. A .svm file says nothing:
+    labels beyond the model's are labels that it does not know, and features beyond are left out.
 
     Raises BadData, its message beginning with `file:line:`, for a file that cannot be used; BadParameter for
     arguments that contradict the format or each other. Deterministic. Memory: the result and a block or so.
@@ -44,20 +47,23 @@ def read_dataset(
         refuse_names_file(label_names_file)
         return _read_jsonl(DataFile(path, on_progress), labels)
     names = read_label_names(label_names_file) if label_names_file is not None else None
-    n_labels = None
-    if names is not None:
-        n_labels = len(names)
-    elif labels is not None:
-        n_labels = labels.n_names
+    n_named = None if names is None else len(names)
+    n_labels = labels.n_names if n_named is None and labels is not None else n_named
     if suffix == ".npz":
         rows, found, sha256 = read_npz(path, n_labels, n_features, on_progress)
     else:
         file = DataFile(path, on_progress)
-        rows, found = (read_txt if suffix == ".txt" else read_svm)(file, n_labels, n_features)
+        if suffix == ".txt":
+            rows, found = read_txt(file, n_labels, n_features)
+        else:
+            rows, found = read_svm(file, n_named)
+            rows = rows if n_features is None else first_features(rows, n_features)
         sha256 = file.sha256
     unknown = np.zeros(found.n_rows, np.int32)
     if labels is not None and names is not None:
         found, unknown = renumber_labels(found, ids_in_model(names, labels), labels.n_names)
+    elif labels is not None:
+        found, unknown = first_labels(found, labels.n_names)
     return Dataset(
         source=path.name,
         sha256=sha256,

@@ -78,17 +78,17 @@ def read_txt(file: DataFile, n_labels: int | None, n_features: int | None) -> tu
     )
 
 
-def read_svm(file: DataFile, n_labels: int | None, n_features: int | None) -> tuple[SparseRows, LabelRows]:
+def read_svm(file: DataFile, n_labels: int | None) -> tuple[SparseRows, LabelRows]:
     """Read multi-label libsvm: rows as in the repository's format without a header.
 
-    Ids are taken as they are, whether they count from 0 or from 1; sizes are one more than the largest id
-    unless given. Empty lines and lines that begin with `#` are no rows; a row without labels begins with a
-    space. Raises BadData. Memory: the result and a block.
+    Ids are taken as they are, whether they count from 0 or from 1; a size is one more than the largest id,
+    that of labels `n_labels` if that is given. Empty lines and lines that begin with `#` are no rows; a row
+    without labels begins with a space. Raises BadData. Memory: the result and a block.
     """
     collected = _Collected()
-    for part in _open_svm(file, n_labels, n_features):
+    for part in _open_svm(file, n_labels):
         collected.add(part)
-    return _finish(collected, n_labels, n_features)
+    return _finish(collected, n_labels, None)
 
 
 def parts_of_txt(file: DataFile, n_labels: int | None) -> Iterator[tuple[SparseRows, LabelRows]]:
@@ -100,7 +100,7 @@ def parts_of_txt(file: DataFile, n_labels: int | None) -> Iterator[tuple[SparseR
 
 def parts_of_svm(file: DataFile, n_labels: int | None) -> Iterator[tuple[SparseRows, LabelRows]]:
     """Yield what `read_svm` reads, a block at a time; sizes not given are N_IDS_MAX."""
-    for part in _open_svm(file, n_labels, None):
+    for part in _open_svm(file, n_labels):
         yield _rows_of(part, N_IDS_MAX if n_labels is None else n_labels, N_IDS_MAX)
 
 
@@ -138,12 +138,8 @@ def _counted(file: DataFile, parts: Iterator[_Part], sizes: _Sizes) -> Iterator[
         raise file.fault(n_rows + 1, f"expected {sizes.n_rows} rows as the header says, found {n_rows}")
 
 
-def _open_svm(file: DataFile, n_labels: int | None, n_features: int | None) -> Iterator[_Part]:
-    sizes = _Sizes(
-        None,
-        N_IDS_MAX if n_labels is None else n_labels,
-        N_IDS_MAX if n_features is None else n_features,
-    )
+def _open_svm(file: DataFile, n_labels: int | None) -> Iterator[_Part]:
+    sizes = _Sizes(None, N_IDS_MAX if n_labels is None else n_labels, N_IDS_MAX)
     n_rows = 0
     for part in _parse(file, file.lines(), 1, sizes):
         n_rows += len(part.label_ptr) - 1

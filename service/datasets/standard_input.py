@@ -30,9 +30,11 @@ class StandardInput(DataFile):
         """Yield what there is to read, at most BLOCK_BYTES at a time."""
         descriptor = sys.stdin.fileno()
         with _first_interrupt() as interrupt:
+            awaited = select.poll()  # `select` takes no descriptor above 1023
+            for one in (descriptor, *interrupt):
+                awaited.register(one, select.POLLIN)
             while True:
-                ready, _, _ = select.select([descriptor, *interrupt], [], [])
-                if ready != [descriptor]:
+                if [ready for ready, _ in awaited.poll()] != [descriptor]:
                     self._was_interrupted = True
                     return
                 block = os.read(descriptor, BLOCK_BYTES)

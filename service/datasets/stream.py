@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import zlib
@@ -83,20 +84,22 @@ class DataFile:
     def lines(self) -> Iterator[bytes]:
         """Yield blocks of whole lines; a line end is put after the last line where the file has none.
 
-        Raises BadData for a line of more than LINE_BYTES_MAX bytes. `line` is that of the block given out.
+        A byte order mark in front is left out. Raises BadData for a line of more than LINE_BYTES_MAX bytes.
+        `line` is that of the block given out.
         """
-        rest = b""
+        rest, mark = b"", codecs.BOM_UTF8
         for block in self.blocks():
             cut = block.rfind(b"\n") + 1
             self._check_length(len(rest) + (block.find(b"\n") if cut else len(block)))
             if cut:
-                yield (whole := rest + block[:cut])
+                whole = rest + block[:cut]
+                yield whole.removeprefix(mark)
                 self.line += whole.count(b"\n")
-                rest = block[cut:]
+                rest, mark = block[cut:], b""
             else:
                 rest += block
         if rest:
-            yield rest + b"\n"
+            yield rest.removeprefix(mark) + b"\n"
 
     def _check_length(self, n_bytes: int) -> None:
         if n_bytes > LINE_BYTES_MAX:

@@ -29,6 +29,14 @@ _RETRY_SECONDS = 0.01
 
 _POSTGRESQL = f"-c statement_timeout={STATEMENT_SECONDS}s -c idle_in_transaction_session_timeout=60s"
 
+_KEEP_ALIVE = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""A PostgreSQL to which the network has gone is given up after 25 seconds; without this, after hours."""
+
 
 def default_url(store: Path) -> str:
     """Return the URL of the SQLite database of a store."""
@@ -49,6 +57,9 @@ class Database:
         is_postgresql = self._engine.dialect.name == "postgresql"  # SQLite's reads see one state as it is
         one_state = {"isolation_level": "REPEATABLE READ"} if is_postgresql else {}
         self._reading = self._engine.execution_options(**one_state)
+        self._keeps = not is_postgresql  # whose connections the pool tries before they are used again
+        self._kept: Connection | None = None
+        self._keeping = threading.Lock()
         self._migrating = threading.Lock()
         self._migrated = False
 
@@ -59,7 +70,7 @@ class Database:
         Raises DatabaseUnavailable and DatabaseUnsupported.
         """
         self._migrate()
-        with _errors(), self._reading.connect() as connection:
+        with self._errors(), self._reading.begin() as connection:
             yield connection
 
     @contextlib.contextmanager
@@ -70,24 +81,53 @@ class Database:
         then nothing was done, or, when the connection broke in the commit itself, everything.
         """
         self._migrate()
-        with _errors(), self._begin() as connection:
+        with self._errors(), self._begin() as connection:
             yield connection
 
-    def _begin(self) -> contextlib.AbstractContextManager[Connection]:
-        return self._writing.begin()
+    @contextlib.contextmanager
+    def _begin(self) -> Iterator[Connection]:
+        """Yield a connection in a writing transaction: a kept one, which costs half."""
+        with self._keeping:
+            connection, self._kept = self._kept, None
+        connection = connection or self._writing.connect()
+        try:
+            with connection.begin():
+                yield connection
+        except BaseException:
+            connection.close()
+            raise
+        with self._keeping:
+            if self._keeps and self._kept is None:
+                self._kept = connection
+                return
+        connection.close()
 
     def _migrate(self) -> None:
         if self._migrated:
             return
         with self._migrating:
             if not self._migrated:
-                with _errors(), self._begin() as connection:
+                with self._errors(), self._begin() as connection:
                     migrate(connection)
                 self._migrated = True
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; a later use opens new ones."""
+        with self._keeping:
+            connection, self._kept = self._kept, None
+        if connection is not None:
+            connection.close()
         self._engine.dispose()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raise the database's failures as DatabaseUnavailable: one line, no statements, no passwords."""
+        try:
+            yield
+        except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error) as error:
+            cause = getattr(error, "orig", None) or error
+            line = " ".join(str(cause).split())[:300]
+            raise DatabaseUnavailable(f"expected a database that answers, found: {line}") from error
 
 
 def _engine(url: str) -> Engine:
@@ -98,7 +138,7 @@ def _engine(url: str) -> Engine:
             raise BadParameter(f"database: expected sqlite or postgresql+psycopg, found {backend!r}")
         arguments: dict[str, Any] = {"timeout": CONNECT_SECONDS}
         if backend == "postgresql":
-            arguments = {"connect_timeout": CONNECT_SECONDS, "options": _POSTGRESQL}
+            arguments = {"connect_timeout": CONNECT_SECONDS, "options": _POSTGRESQL, **_KEEP_ALIVE}
         engine = create_engine(
             parsed,
             connect_args=arguments,
@@ -144,15 +184,4 @@ def _write_ahead(connection: Any) -> None:
 def _begin_sqlite(connection: Connection) -> None:
     """Begin a transaction; a writing one takes the lock at once, so that no other comes in between."""
     writes = connection.get_execution_options().get("xylem_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-@contextlib.contextmanager
-def _errors() -> Iterator[None]:
-    """Raise the database's failures as DatabaseUnavailable: one line, no statements, no passwords."""
-    try:
-        yield
-    except SQLAlchemyError as error:
-        cause = getattr(error, "orig", None) or error
-        line = " ".join(str(cause).split())[:300]
-        raise DatabaseUnavailable(f"expected a database that answers, found: {line}") from error
+    connection.connection.cursor().execute("BEGIN IMMEDIATE" if writes else "BEGIN")

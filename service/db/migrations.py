@@ -45,7 +45,7 @@ def _shadows(connection: Connection) -> None:
 
 
 def _no_index_of_days(connection: Connection) -> None:
-    """Drop the index by day that events had: it doubled what an event writes (`state.forget_events`)."""
+    """Drop the index by day that events had: it doubled what an event writes."""
     connection.execute(text("DROP INDEX IF EXISTS ix_feedback_events_day"))
 
 

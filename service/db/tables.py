@@ -27,6 +27,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+EVENT_KEY_BYTES = 16
+
 METADATA = MetaData()
 
 VERSIONS = Table(
@@ -78,7 +80,7 @@ SHADOWS = Table(
 EVENTS = Table(
     "feedback_events",
     METADATA,
-    Column("event_key", LargeBinary(16), primary_key=True),
+    Column("event_key", LargeBinary(EVENT_KEY_BYTES), primary_key=True),
     Column("day", Integer, nullable=False),
     sqlite_with_rowid=False,
 )

@@ -1,4 +1,4 @@
-"""Bodies of predict requests that are sparse instances, a number of labels and a beam width, nothing else.
+"""Bodies of predict requests: sparse instances, a number of labels, a beam width, tuned thresholds, no more.
 
 Such a body becomes rows of the model by one call of a kernel: to parse it, check each number and bring the
 rows into their form costs more than to predict them. As with plain lines, what is not plain, or not right, is
@@ -34,17 +34,23 @@ from service.kernels.tidy import tidy_rows
 _INSTANCES = np.frombuffer(b'"instances"', np.uint8)
 _TOP_R = np.frombuffer(b'"top_r"', np.uint8)
 _BEAM_WIDTH = np.frombuffer(b'"beam_width"', np.uint8)
-_QUOTE, _ZERO, _I, _T = 34, 48, 105, 116
+_THRESHOLD = np.frombuffer(b'"threshold"', np.uint8)
+_TUNED = np.frombuffer(b'"tuned"', np.uint8)
+_QUOTE, _ZERO, _H, _I, _O, _T = 34, 48, 104, 105, 111, 116
 _COUNT_LIMIT = 1 << 31
 
 
 class PlainQuery(NamedTuple):
-    """What a plain body asks for; n_rows is 0: it is not plain, and the rest says nothing."""
+    """What a plain body asks for; n_rows is 0: it is not plain, and the rest says nothing.
+
+    is_tuned  0 or 1: whether labels must reach their tuned thresholds
+    """
 
     n_rows: int
     n_values: int
     top_r: int
     beam_width: int
+    is_tuned: int
 
 
 class PlainBodies:
@@ -89,19 +95,24 @@ def read_body(
     indptr_out: NDArray[np.int64],
     indices_out: NDArray[np.int32],
     values_out: NDArray[np.float32],
-) -> tuple[int, int, int, int]:
+) -> tuple[int, int, int, int, int]:
     """Read a body into rows that are sorted, summed and normalised; return the fields of PlainQuery."""
-    i, n_rows = after(data, start, OPEN), 0
+    i, n_rows, is_tuned = after(data, start, OPEN), 0, 0
     while True:
         i = skip_blanks(data, i)
         letter = data[i + 1] if data[i] == _QUOTE else np.uint8(0)
+        if letter == _T:
+            letter = data[i + 2]
         if letter == _I and n_rows == 0:
             i = after(data, after_key(data, i, _INSTANCES), COLON)
             i, n_rows = _read_instances(
                 data, after(data, i, OPEN_LIST), n_features, indptr_out, indices_out, values_out
             )
-        elif letter == _T:
+        elif letter == _O:
             i, top_r = _read_count(data, after_key(data, i, _TOP_R))
+        elif letter == _H:
+            i = skip_blanks(data, after(data, after_key(data, i, _THRESHOLD), COLON))
+            i, is_tuned = after_key(data, i, _TUNED), 1
         else:
             i, beam_width = _read_count(data, after_key(data, i, _BEAM_WIDTH))
         i = skip_blanks(data, i)
@@ -110,12 +121,12 @@ def read_body(
         i += 1
     i = skip_blanks(data, after(data, i, CLOSE))
     if data[i] != END or i != len(data) - 2 or n_rows == 0:
-        return 0, 0, 0, 0
+        return 0, 0, 0, 0, 0
     n_values, bad = tidy_rows(indptr_out[: n_rows + 1], indices_out, values_out)
     if bad >= 0:
-        return 0, 0, 0, 0
+        return 0, 0, 0, 0, 0
     normalise_rows(indptr_out[: n_rows + 1], values_out, norm)
-    return n_rows, n_values, top_r, beam_width
+    return n_rows, n_values, top_r, beam_width, is_tuned
 
 
 @inlined

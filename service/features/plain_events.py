@@ -25,6 +25,8 @@ from service.features.plain_json import (
     OPEN_LIST,
     after,
     after_key,
+    first_item,
+    next_item,
     read_instance,
     skip_blanks,
 )
@@ -280,10 +282,8 @@ def _read_labels(
     """Read names of labels from after the bracket to after its fellow into labels_out[n:]; as `read_ids`."""
     last = len(data) - 1
     offsets, utf8, slots = names
-    i = skip_blanks(data, i)
-    if data[i] == CLOSE_LIST:
-        return i + 1, n
-    while i < last:
+    i, is_end = first_item(data, i)
+    while not is_end:
         start, i = _read_string(data, i)
         if i == last or i - 1 - start > bytes_max:
             return last, n
@@ -292,8 +292,5 @@ def _read_labels(
             return last, n
         labels_out[n] = label
         n += 1
-        i = skip_blanks(data, i)
-        if data[i] == CLOSE_LIST:
-            return i + 1, n
-        i = after(data, i, COMMA)
-    return last, n
+        i, is_end = next_item(data, i)
+    return i, n

@@ -47,35 +47,48 @@ def after_key(data: NDArray[np.uint8], i: int, key: NDArray[np.uint8]) -> int:
 
 
 @inlined
+def first_item(data: NDArray[np.uint8], i: int) -> tuple[int, bool]:
+    """Return the place of a list's first item, from after the bracket on, and False.
+
+    Of an empty list it is the place after the other bracket, and True.
+    """
+    i = skip_blanks(data, i)
+    if data[i] == CLOSE_LIST:
+        return i + 1, True
+    return i, False
+
+
+@inlined
+def next_item(data: NDArray[np.uint8], i: int) -> tuple[int, bool]:
+    """Return the place of the item after one that ends at i, and False; after the last as `first_item`."""
+    i, is_end = first_item(data, i)
+    if not is_end:
+        i = skip_blanks(data, after(data, i, COMMA))
+    return i, is_end
+
+
+@inlined
 def read_ids(data: NDArray[np.uint8], i: int, limit: int, ids_out: NDArray[Any], n: int) -> tuple[int, int]:
     """Read integers from 0 to below the limit from after the bracket to after its fellow, into ids_out[n:].
 
     Returns (that place, their end); the last place of all when they are others, or there is no room.
     """
-    i = skip_blanks(data, i)
-    if data[i] == CLOSE_LIST:
-        return i + 1, n
-    while True:
-        i = skip_blanks(data, i)
+    i, is_end = first_item(data, i)
+    while not is_end:
         number, end = parse_id(data, i, limit)
         if n == len(ids_out) or end == i or number >= limit or (data[i] == _ZERO and end > i + 1):
             return len(data) - 1, n
         ids_out[n] = number
         n += 1
-        i = skip_blanks(data, end)
-        if data[i] == CLOSE_LIST:
-            return i + 1, n
-        i = after(data, i, COMMA)
+        i, is_end = next_item(data, end)
+    return i, n
 
 
 @inlined
 def read_numbers(data: NDArray[np.uint8], i: int, values_out: NDArray[np.float32], n: int) -> tuple[int, int]:
     """Read numbers from after the bracket to after its fellow, into values_out[n:]; return as `read_ids`."""
-    i = skip_blanks(data, i)
-    if data[i] == CLOSE_LIST:
-        return i + 1, n
-    while True:
-        i = skip_blanks(data, i)
+    i, is_end = first_item(data, i)
+    while not is_end:
         if n == len(values_out) or not _is_json_number(data, i):
             return len(data) - 1, n
         value, end, code = parse_decimal(data, i)
@@ -83,10 +96,8 @@ def read_numbers(data: NDArray[np.uint8], i: int, values_out: NDArray[np.float32
             return len(data) - 1, n
         values_out[n] = value
         n += 1
-        i = skip_blanks(data, end)
-        if data[i] == CLOSE_LIST:
-            return i + 1, n
-        i = after(data, i, COMMA)
+        i, is_end = next_item(data, end)
+    return i, n
 
 
 @inlined

@@ -19,14 +19,15 @@ class Predictions(NamedTuple):
     ptr     int64[n + 1]
     labels  int32[..]
     scores  float32[..]   probabilities in [0, 1]; with weights, probability times weight
-    exact   whether the answers are surely the best labels (a beam may miss some, a stopped search too)
+    exact   uint8[n]      1 where these are surely the best of the labels asked for, which with a threshold
+            are those that reach it: a beam may miss some, a stopped search too
     costs   int64[n, 2] inner nodes scored for a row and bytes of their weights read; empty if not asked for
     """
 
     ptr: NDArray[np.int64]
     labels: NDArray[np.int32]
     scores: NDArray[np.float32]
-    exact: bool
+    exact: NDArray[np.uint8]
     costs: NDArray[np.int64]
 
 
@@ -41,24 +42,32 @@ def in_parts(answer: Callable[[int, int], None], n_rows: int, threads: int) -> N
         list(pool.map(answer, cuts[:-1], cuts[1:]))
 
 
+def places_for(
+    n_rows: int, top_r: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.uint8]]:
+    """Return arrays for the counts, labels, scores and exactness of so many answers."""
+    labels, scores = np.empty((n_rows, top_r), np.int32), np.empty((n_rows, top_r), np.float32)
+    return np.empty(n_rows, np.int64), labels, scores, np.empty(n_rows, np.uint8)
+
+
 def gather(
     counts: NDArray[np.int64],
     labels: NDArray[np.int32],
     scores: NDArray[np.float32],
-    is_exact: bool,
+    exact: NDArray[np.uint8],
     costs: NDArray[np.int64],
 ) -> Predictions:
     """Return the answers without the unused places of the output arrays."""
     if len(counts) == 1:
         n_found = int(counts[0])
         ptr = np.array((0, n_found))
-        return Predictions(ptr, labels[0, :n_found], scores[0, :n_found], is_exact, costs)
+        return Predictions(ptr, labels[0, :n_found], scores[0, :n_found], exact, costs)
     ptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ptr[1:])
     if ptr[-1] == labels.size:
-        return Predictions(ptr, labels.reshape(-1), scores.reshape(-1), is_exact, costs)
+        return Predictions(ptr, labels.reshape(-1), scores.reshape(-1), exact, costs)
     used = np.arange(labels.shape[1]) < counts[:, None]
-    return Predictions(ptr, labels[used], scores[used], is_exact, costs)
+    return Predictions(ptr, labels[used], scores[used], exact, costs)
 
 
 def writeable(array: NDArray[Any]) -> NDArray[Any]:

@@ -14,10 +14,10 @@ from model_store.tail import assemble_tail, has_tail
 from model_store.version import Model
 from service.errors import Unavailable
 from service.inference.allowed import allowed_labels
-from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, writeable
+from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, places_for, writeable
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedNode, top_features
 from service.inference.forest_buffers import RoutingBufferPool, RoutingBuffers, RoutingNeed
-from service.inference.predictor import NodeThresholds, NodeWeights, PredictOptions, logs_of
+from service.inference.predictor import NodeThresholds, NodeWeights, PredictOptions, log_thresholds, logs_of
 from service.kernels.calls import address_of
 from service.kernels.explain import depth_of
 from service.kernels.forest import ENSEMBLE_KINDS
@@ -32,7 +32,6 @@ from service.rows import SparseRows
 _ALL_ALLOWED = np.empty(0, np.uint8)
 _ALL_EQUAL = np.empty(0, np.float32)
 _ANY_DTYPES = _ALL_ALLOWED, _ALL_ALLOWED
-_ALL_PASS = np.full(1, -np.inf, np.float32)
 
 
 class ForestPredictor:
@@ -161,10 +160,9 @@ class ForestPredictor:
     @contextmanager
     def row_search(self, options: PredictOptions, n_features: int) -> Iterator[RowSearch]:
         """Lend the search that options with prepared thresholds mean; rows have so many features at most."""
-        top_r, log_threshold = min(options.top_r, self.n_labels), _log_threshold(options.threshold)
+        top_r, log_threshold = min(options.top_r, self.n_labels), log_thresholds(options.threshold)
         buffers = self._buffers.take(RoutingNeed(n_features, top_r, 1))
-        counts, scores = np.empty(1, np.int64), np.empty((1, top_r), np.float32)
-        labels = np.empty((1, top_r), np.int32)
+        counts, labels, scores, _ = places_for(1, top_r)
         wanted = self._link, 1, top_r, log_threshold, _ALL_ALLOWED, _ALL_EQUAL, True
         search = *wanted, *buffers.lent, counts, labels, scores, NOT_WANTED
         if self._row_searching == 0:
@@ -219,13 +217,11 @@ class ForestPredictor:
         longest = int(np.diff(indptr).max(initial=0))
         top_r = min(options.top_r, self.n_labels)
         block_rows = self._shape.block_rows(-(-n_rows // threads))
-        counts = np.empty(n_rows, np.int64)
-        labels = np.empty((n_rows, top_r), np.int32)
-        scores = np.empty((n_rows, top_r), np.float32)
+        counts, labels, scores, exact = places_for(n_rows, top_r)
         costs = np.empty((n_rows, 2), np.int64) if options.costs else NOT_WANTED
         mask = _ALL_ALLOWED if options.mask is None else options.mask
         weight = _ALL_EQUAL if options.weights is None else options.weights.prepared
-        log_threshold = _log_threshold(options.threshold)
+        log_threshold = log_thresholds(options.threshold)
         is_sure = options.exact or options.threshold is not None
 
         def answer(first: int, last: int) -> None:
@@ -263,16 +259,8 @@ class ForestPredictor:
         else:
             answer(0, n_rows)
         was_stopped = options.stop is not None and bool(options.stop[0])
-        return gather(counts, labels, scores, not was_stopped, costs)
-
-
-def _log_threshold(threshold: float | NodeThresholds | None) -> NDArray[np.float32]:
-    """Return the logarithms of the thresholds, one a label or one for all, -inf without one."""
-    if threshold is None:
-        return _ALL_PASS
-    if isinstance(threshold, NodeThresholds):
-        return threshold.log
-    return logs_of(np.array([threshold], np.float32))
+        exact[:] = not was_stopped
+        return gather(counts, labels, scores, exact, costs)
 
 
 def _n_levels(child_ptr: NDArray[np.int32]) -> int:

@@ -31,7 +31,7 @@ def predict_parts(
     step = max(1, PLACES_MAX // predictor.n_labels)
     for first in range(0, rows.n_rows, step):
         on_done(first)
-        options = PredictOptions(top_r=predictor.n_labels, threshold=threshold_of())
+        options = PredictOptions(top_r=predictor.n_labels, exact=True, threshold=threshold_of())
         yield predictor.predict_batch(part_of(rows, first, first + step), options, threads)
     on_done(rows.n_rows)
 

@@ -21,7 +21,7 @@ from service.inference.answering import NOT_WANTED
 from service.inference.buffers import BufferPool, Need
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.prediction_json import Seal, cut, predictions_json, spans_of, text_room
-from service.inference.predictor import PredictOptions
+from service.inference.predictor import NodeThresholds, PredictOptions
 from service.inference.predictors import AnyPredictor
 from service.kernels.beam import beam_rows
 from service.kernels.beam_workspace import BeamShape
@@ -44,6 +44,7 @@ from service.kernels.prediction_json import TOKEN_ROOM, write_predictions
 from service.rows import SparseRows
 
 _FIRST_NEED = Need(1, 256, 10, 10)
+_NO_THRESHOLDS = np.empty(0, np.float32)
 
 
 class PlainForms(NamedTuple):
@@ -73,7 +74,8 @@ class PlainBeam:
     def __init__(self, model: Model, featurizer: Featurizer, forms: PlainForms) -> None:
         """Take an opened model and what makes its rows; `forms` says what is answered."""
         ensemble = model.ensemble
-        self._pool = BufferPool(ensemble, BeamShape(ensemble))
+        shape = BeamShape(ensemble)
+        self._pool = BufferPool(ensemble, shape)
         self._bodies = PlainBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
         self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
         self._lent_model = lend(ensemble, ENSEMBLE_KINDS)
@@ -91,19 +93,28 @@ class PlainBeam:
             link=LINK_CODES[model.manifest.link],
             n_labels=model.manifest.n_labels,
             n_chunks=len(ensemble.directory),
+            n_levels=shape.n_levels,
             children=int(ensemble.child_ptr[0]) * int(np.diff(ensemble.child_ptr).max()),
         )
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
     def answer(
-        self, message: bytes, start: int, thresholds: NDArray[np.float32], seal: Seal, serial: int
+        self,
+        message: bytes,
+        start: int,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        serial: int,
     ) -> PlainAnswer | None:
         """Return the answer to the body message[start:]; None if it is not plain, or not within the limits.
 
         thresholds, seal, serial  as `predictions_json` takes them; of the serial numbers `rows_max` are taken
+        tuned                     the same thresholds, prepared; None: requests for them are not answered
         """
-        data = data_of(message)
-        while (n_rows := answer_plain(data, start, self._lent, thresholds, *seal, serial)) == GROW:
+        data, log_threshold = data_of(message), _NO_THRESHOLDS if tuned is None else tuned.log
+        signed = *seal, serial
+        while (n_rows := answer_plain(data, start, self._lent, thresholds, log_threshold, *signed)) == GROW:
             self._grow()
         if n_rows == 1:
             return PlainAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]))
@@ -136,13 +147,14 @@ class PlainBeam:
             self._lent_model,
             *buffers.lent,
             no_mask=np.empty(0, np.uint8),
-            no_weights=np.empty(0, np.float32),
+            none=np.empty(0, np.float32),
             no_costs=NOT_WANTED,
             starts=np.empty(n_rows, np.int64),
             ends=np.empty(n_rows, np.int64),
             counts=np.empty(n_rows, np.int64),
             labels=np.empty(n_places, np.int32),
             scores=np.empty(n_places, np.float32),
+            exact=np.empty(n_rows, np.uint8),
             offsets=self._names.offsets,
             utf8=self._names.utf8,
             token=np.empty(TOKEN_ROOM + 4 * need.top_r, np.uint8),
@@ -152,9 +164,10 @@ class PlainBeam:
         reading = address_of(read_body, READS, data_of(b""), 0, 0, 0, 0, 0, *self._bodies.arrays)
         places = call.labels.reshape(1, -1), call.scores.reshape(1, -1)
         rows = *self._bodies.arrays, 0, 1
-        search = 0, 1, 1, call.no_mask, call.no_weights, *buffers.lent, call.counts, *places, call.no_costs
-        searching = address_of(beam_rows, SEARCHES, call.lent_model, *self._dtypes, *rows, *search)
-        spans = call.starts, call.ends, call.labels, call.scores, 0, call.scores
+        search = 0, 1, 1, call.no_mask, call.none, call.none, *buffers.lent
+        found = call.counts, *places, call.exact, call.no_costs
+        searching = address_of(beam_rows, SEARCHES, call.lent_model, *self._dtypes, *rows, *search, *found)
+        spans = call.starts, call.ends, call.labels, call.scores, call.exact, call.scores
         seal = np.empty(0, np.uint64), 0, 0, 0, 0, 0
         on = call.token, call.text, call.text_ends
         writing = address_of(write_predictions, WRITES, *spans, call.offsets, call.utf8, *seal, *on)
@@ -178,17 +191,27 @@ class PlainForest:
         self._n_children = predictor.children_scored(1)
 
     def answer(
-        self, message: bytes, start: int, thresholds: NDArray[np.float32], seal: Seal, serial: int
+        self,
+        message: bytes,
+        start: int,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        serial: int,
     ) -> PlainAnswer | None:
         """Do as `PlainBeam.answer`."""
-        n_rows, n_values, top_r, beam_width = self._bodies.read(message, start, self._featurizer)
+        n_rows, n_values, top_r, beam_width, is_tuned = self._bodies.read(message, start, self._featurizer)
         if n_rows == 0 or not is_taken(n_rows, top_r, beam_width, self._n_children, self._limits):
+            return None
+        if is_tuned and tuned is None:
             return None
         indptr, indices, values = self._bodies.arrays
         n_features = self._featurizer.n_features
         rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], n_features)
-        found = self._predictor.predict(rows, PredictOptions(top_r, beam_width))
-        predictions = predictions_json(self._names, thresholds, seal, serial, spans_of(found))
+        options = PredictOptions(top_r, beam_width, threshold=tuned if is_tuned else None)
+        found = self._predictor.predict(rows, options)
+        named = thresholds[:0] if is_tuned else thresholds
+        predictions = predictions_json(self._names, named, seal, serial, spans_of(found))
         return PlainAnswer(n_rows, b",".join(predictions))
 
 

@@ -23,14 +23,14 @@ class Spans(NamedTuple):
     starts, ends  int64[n]
     labels        int32[..]
     scores        float32[..]  finite and not below 0
-    exact         0 or 1
+    exact         uint8[n]: 0 or 1
     """
 
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     labels: NDArray[np.int32]
     scores: NDArray[np.float32]
-    exact: int
+    exact: NDArray[np.uint8]
 
 
 def predictions_json(
@@ -64,4 +64,4 @@ def cut(text: NDArray[np.uint8], ends: NDArray[np.int64]) -> list[bytes]:
 
 def spans_of(found: Predictions) -> Spans:
     """Return where the answers are."""
-    return Spans(found.ptr[:-1], found.ptr[1:], found.labels, found.scores, int(found.exact))
+    return Spans(found.ptr[:-1], found.ptr[1:], found.labels, found.scores, found.exact)

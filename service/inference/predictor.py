@@ -10,15 +10,15 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from model_store.ensemble import LINK_CODES
+from model_store.ensemble import LANES, LINK_CODES
 from model_store.version import Model
 from service.errors import Unavailable
 from service.inference.allowed import allowed_labels
-from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, writeable
+from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, places_for, writeable
 from service.inference.buffers import BufferPool, Need
 from service.inference.explain import Explanation, explain_path
 from service.kernels.beam import beam_rows
-from service.kernels.beam_workspace import BeamShape
+from service.kernels.beam_workspace import BeamShape, widest_level
 from service.kernels.best_first import best_first_rows
 from service.kernels.calls import address_of
 from service.kernels.explain import depth_of, explain_leaf
@@ -31,6 +31,7 @@ from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
 _ALL_EQUAL = np.empty(0, np.float32)
+_ALL_PASS = np.empty(0, np.float32)
 _ANY_DTYPES = _ALL_ALLOWED, _ALL_ALLOWED
 
 _BLOCK_ROWS_MIN = 32
@@ -41,7 +42,10 @@ _BLOCK_ENTRIES_MAX = 1 << 16
 
 
 class NodeThresholds(NamedTuple):
-    """Thresholds of labels, prepared for the traversal: float32[N], a logarithm a node; or float32[1]."""
+    """Thresholds of labels, prepared: as `service.kernels.query.Search.log_threshold` has them.
+
+    For decision trees float32[K], the labels' logarithms.
+    """
 
     log: NDArray[np.float32]
 
@@ -56,16 +60,15 @@ class PredictOptions(NamedTuple):
     """How to predict.
 
     top_r       at most so many labels a row, >= 1
-    beam_width  inner nodes kept a level, >= 1; without effect when exact or with a threshold
-    exact       best-first search instead of a beam
-    threshold   labels with at least this probability only, found exactly: a number in [0, 1], or what
-                Predictor.node_thresholds prepared
+    beam_width  inner nodes kept a level, >= 1; without effect when exact
+    exact       search until the answer is surely right, instead of with a beam
+    threshold   labels with at least this probability only: a number in [0, 1], which is exact whatever
+                `exact` says, because it costs less than a beam; or what Predictor.node_thresholds prepared
     mask        what Predictor.label_mask prepared, or None: all labels are allowed
     weights     what Predictor.node_weights prepared, or None: labels are ranked by their probability alone
     costs       whether to count what each row costs
-    stop        uint8[1] or None: once another thread sets it, the answer is what is sure until then. With a
-                threshold: labels that pass; exact: those that are surely the best; a beam: those found. Rows
-                not begun have none.
+    stop        uint8[1] or None: once another thread sets it, the answer is what was found until then, and if
+                exact and without a threshold, those labels of it that are surely the best
     """
 
     top_r: int = 5
@@ -81,7 +84,8 @@ class PredictOptions(NamedTuple):
 class _Plan(NamedTuple):
     """What options mean for a model.
 
-    search  what the kernel takes between the rows and the buffers
+    beam_width  the most nodes of a level that there must be room for
+    search      what the kernel takes between the rows and the buffers
     """
 
     kernel: Callable[..., None]
@@ -167,8 +171,9 @@ class Predictor:
 
     def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes)."""
-        log = np.empty(len(self._ensemble.parent), np.float32)
-        least_thresholds(self._ensemble, logs_of(thresholds), log)
+        n_nodes = len(self._ensemble.parent)
+        log = np.full(n_nodes + LANES, np.inf, np.float32)
+        least_thresholds(self._ensemble, logs_of(thresholds), log[:n_nodes])
         return NodeThresholds(log)
 
     def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
@@ -190,12 +195,11 @@ class Predictor:
 
     @contextmanager
     def row_search(self, options: PredictOptions, n_features: int) -> Iterator[RowSearch]:
-        """Lend the search that options with prepared thresholds mean; rows have so many features at most."""
+        """Lend the exact search for prepared thresholds; rows have so many features at most."""
         plan = self._plan(options)
         buffers = self._buffers.take(Need(0, n_features, plan.beam_width, plan.top_r))
-        counts, scores = np.empty(1, np.int64), np.empty((1, plan.top_r), np.float32)
-        labels = np.empty((1, plan.top_r), np.int32)
-        search = *plan.search, *buffers.lent, counts, labels, scores, NOT_WANTED
+        counts, labels, scores, is_exact = places_for(1, plan.top_r)
+        search = *plan.search, *buffers.lent, counts, labels, scores, is_exact, NOT_WANTED
         if self._row_searching == 0:
             rows = np.zeros(2, np.int64), labels[0], scores[0], 0, 1
             self._row_searching = address_of(plan.kernel, types.none, *self._model, *rows, *search)
@@ -217,8 +221,8 @@ class Predictor:
         for options in (
             PredictOptions(),
             PredictOptions(exact=True, weights=weights),
-            PredictOptions(threshold=1.0, mask=mask),
-            PredictOptions(threshold=thresholds),
+            PredictOptions(exact=True, threshold=1.0, mask=mask),
+            PredictOptions(exact=True, threshold=thresholds),
         ):
             self.predict(row, options)
         self.explain(row, 0, int(self._ensemble.node_label.max()))
@@ -228,11 +232,8 @@ class Predictor:
         indptr, indices, values = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         arrays = indptr, indices, values
         n_rows = len(indptr) - 1
-        counts = np.empty(n_rows, np.int64)
-        labels = np.empty((n_rows, plan.top_r), np.int32)
-        scores = np.empty((n_rows, plan.top_r), np.float32)
         costs = np.empty((n_rows, 2), np.int64) if options.costs else NOT_WANTED
-        out = counts, labels, scores, costs
+        out = *places_for(n_rows, plan.top_r), costs
         if n_rows == 1:
             self._run(plan, 1, indptr.item(1) - indptr.item(0), arrays, 0, 1, out)
         else:
@@ -246,8 +247,7 @@ class Predictor:
                 answer(0, n_rows)
             else:
                 in_parts(answer, n_rows, threads)
-        is_exact = not plan.is_beam and not (plan.stop is not None and plan.stop[0])
-        return gather(counts, labels, scores, is_exact, costs)
+        return gather(*out)
 
     def _plan_of(self, options: PredictOptions) -> _Plan:
         """Return what the options mean here; the same as for the call before if they are the same object."""
@@ -261,9 +261,10 @@ class Predictor:
         beam_width, top_r = min(options.beam_width, self._n_chunks), min(options.top_r, self.n_labels)
         mask = _ALL_ALLOWED if options.mask is None else options.mask
         weight = _ALL_EQUAL if options.weights is None else options.weights.prepared
-        kernel, own = _traversal(options)
-        search = self._link, beam_width, top_r, mask, weight, *own
-        return _Plan(kernel, kernel is beam_rows, beam_width, top_r, search, options.stop)
+        kernel, log_threshold = _traversal(options), log_thresholds(options.threshold)
+        search = self._link, beam_width, top_r, mask, weight, log_threshold
+        widest = widest_level(beam_width, self._shape.n_levels, self._n_chunks, len(log_threshold) > 0)
+        return _Plan(kernel, kernel is beam_rows, widest, top_r, search, options.stop)
 
     def _run(
         self,
@@ -295,14 +296,21 @@ class Predictor:
         return -(-n_rows // n_blocks)
 
 
-def _traversal(options: PredictOptions) -> tuple[Callable[..., None], tuple[NDArray[np.float32], ...]]:
-    """Return the kernel for the options, and what it alone takes."""
-    if options.threshold is not None:
-        thresholds = options.threshold
-        if not isinstance(thresholds, NodeThresholds):
-            thresholds = NodeThresholds(logs_of(np.array([thresholds], np.float32)))
-        return threshold_rows, (thresholds.log,)
-    return (best_first_rows if options.exact else beam_rows), ()
+def _traversal(options: PredictOptions) -> Callable[..., None]:
+    """Return the kernel for the options."""
+    if options.threshold is None:
+        return best_first_rows if options.exact else beam_rows
+    is_one_for_all = not isinstance(options.threshold, NodeThresholds)
+    return threshold_rows if options.exact or is_one_for_all else beam_rows
+
+
+def log_thresholds(threshold: float | NodeThresholds | None) -> NDArray[np.float32]:
+    """Return the logarithms of thresholds as kernels take them: none, one, or those prepared."""
+    if threshold is None:
+        return _ALL_PASS
+    if isinstance(threshold, NodeThresholds):
+        return threshold.log
+    return logs_of(np.array([threshold], np.float32))
 
 
 def logs_of(numbers: NDArray[np.float32]) -> NDArray[np.float32]:

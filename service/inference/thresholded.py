@@ -33,5 +33,5 @@ class Thresholded:
 
     def searching(self, prepared: NodeThresholds, n_features: int) -> AbstractContextManager[RowSearch]:
         """Lend the search for the labels that reach their thresholds; a row has so many features at most."""
-        options = PredictOptions(top_r=PREDICTED_MAX, threshold=prepared)
+        options = PredictOptions(top_r=PREDICTED_MAX, exact=True, threshold=prepared)
         return self._predictor.row_search(options, n_features)

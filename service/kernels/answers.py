@@ -18,12 +18,14 @@ class Answers(NamedTuple):
     counts  int64[n]             how many labels a row has
     labels  int32[n, top_r]      the labels, the best first, of equal scores the smaller id first
     scores  float32[n, top_r]    probability times weight
+    exact   uint8[n]             1 where these are surely the first top_r of all labels that are asked for
     costs   int64[n, 2] or [0, 2]  chunks scored and bytes of their weights read for a row; or not wanted
     """
 
     counts: NDArray[np.int64]
     labels: NDArray[np.int32]
     scores: NDArray[np.float32]
+    exact: NDArray[np.uint8]
     costs: NDArray[np.int64]
 
 
@@ -35,9 +37,11 @@ def write_answer(
     scores: NDArray[np.float32],
     labels: NDArray[np.int32],
     n_best: int,
+    is_exact: bool,
 ) -> None:
     """Write a row's answer from a heap of keep_best, whose scores may be logarithms; the heap is sorted."""
     sort_best(scores, labels, n_best)
+    answers.exact[row] = is_exact
     answers.counts[row] = n_best
     for i in range(n_best):
         answers.labels[row, i] = labels[i]

@@ -2,7 +2,9 @@
 
 Source: Prabhu et al. 2018 (Parabel), tree-model-size.txt section 2.3. A leaf is an answer at whatever level
 it stands; the beam holds inner nodes only. In an ensemble each tree has its own beam, and a label's
-probability is the mean over the trees, 0 in a tree whose beam missed it.
+probability is the mean over the trees, 0 in a tree whose beam missed it. With thresholds the labels that
+reach theirs are the answer (plt-fmeasure.txt, appendix B): in one tree they decide already which nodes are
+kept, in an ensemble the means of the labels that the beams reached are compared.
 
 Rows go through the trees in blocks, level by level and chunk by chunk, so that a chunk is read once a level
 for all rows that need it. A block may be one row: its answer has the same bits whatever the block, for the
@@ -21,12 +23,13 @@ from model_store.ensemble import LANES, TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from model_store.jit import borrowing_kernel as kernel
 from service.kernels.answers import Answers, charge, clear_cost, write_answer
-from service.kernels.beam_leaves import keep_best_leaves, keep_best_means, save_leaves
+from service.kernels.beam_leaves import drop_below_thresholds, keep_best_leaves, keep_best_means, save_leaves
 from service.kernels.beam_levels import (
     end_of_round,
     enter_round,
     enter_row,
     go_down,
+    nothing_is_missed,
     rank_leaves,
     reaches,
     start_levels,
@@ -43,7 +46,7 @@ from service.kernels.feature_map import (
 from service.kernels.forest import borrow_ensemble
 from service.kernels.heaps import keep_best
 from service.kernels.links import log_links
-from service.kernels.query import Rows, Search, is_allowed, key_of
+from service.kernels.query import Rows, Search, has_thresholds, is_allowed, key_of
 from service.kernels.scorer import score_in_turn, start_turns
 from service.kernels.simd import lowest_lane, vadd, vatleast, vbroadcast, vload
 from service.kernels.workspace import Workspace, borrow_workspace
@@ -64,36 +67,41 @@ def beam_rows(
     top_r: int,
     node_mask: NDArray[np.uint8],
     log_weight: NDArray[np.float32],
+    log_threshold: NDArray[np.float32],
     lent_work: NDArray[np.int64],
     lent_beam: NDArray[np.int64],
     counts_out: NDArray[np.int64],
     labels_out: NDArray[np.int32],
     scores_out: NDArray[np.float32],
+    exact_out: NDArray[np.uint8],
     costs_out: NDArray[np.int64],
 ) -> None:
     """Answer rows first .. last - 1 of compressed sparse rows.
 
     lent_ensemble         a TreeEnsemble, lent; `sparse` and `dense` are empty samples of its weights' dtypes
-    indptr .. values      the fields of Rows; link .. log_weight: those of Search
+    indptr .. values      the fields of Rows; link .. log_threshold: those of Search
     lent_work, lent_beam  a Workspace and a BeamWorkspace made for this B and R; its rows are the block
     counts_out ..         the fields of Answers
     Stopped, a row has the labels found until then; with several trees the leaves not reached count 0.
-    Cost: at most beam_width chunks a level and tree. The answer to a row does not depend on the other rows.
+    Cost: at most beam_width chunks a level and tree, with thresholds on average over the levels. The answer
+    to a row does not depend on the other rows.
     """
     ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
     work = borrow_workspace(lent_work, ())
     beam = borrow_beam(lent_beam, ())
     rows = Rows(indptr, indices, values)
-    search = Search(link, beam_width, top_r, node_mask, log_weight)
-    answers = Answers(counts_out, labels_out, scores_out, costs_out)
     n_trees = ensemble.child_ptr[0]
+    asked = Search(link, beam_width, top_r, node_mask, log_weight, log_threshold)
+    below = log_threshold if n_trees == 1 else log_threshold[:0]
+    search = Search(link, beam_width, top_r, node_mask, log_weight, below)
+    answers = Answers(counts_out, labels_out, scores_out, exact_out, costs_out)
     block_rows = len(beam.next_size) // n_trees
     for begin in range(first, last, block_rows):
         end = min(last, begin + block_rows)
         for row in range(begin, end):
             clear_cost(answers.costs, row, work)
         level = 0
-        n_level = start_levels(n_trees, (end - begin) * n_trees, beam)
+        n_level = start_levels(search, n_trees, (end - begin) * n_trees, beam)
         while n_level > 0 and not work.stop[0]:
             if end - begin == 1:
                 _score_level_of_row(ensemble, rows, search, begin, beam, answers, work)
@@ -103,7 +111,7 @@ def beam_rows(
             best_first = end - begin == 1 or beam.in_rounds[level] != 0
             n_level = go_down(search, (end - begin) * n_trees, best_first, beam)
         for row in range(begin, end):
-            _finish_row(ensemble, search, row, row - begin, beam, answers)
+            _finish_row(ensemble, search, asked, row, row - begin, beam, answers, work)
 
 
 @inlined
@@ -202,6 +210,8 @@ def _take_children(
     charge(answers.costs, beam.entry_row[k], work)
     n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
     log_links(search.link, n_children, work.margins)
+    if has_thresholds(search):
+        drop_below_thresholds(search, ensemble.child_ptr[node], score, n_children, work)
     below = beam.below[ensemble.node_chunk[node]]
     if below != ALL_INNER:
         save_leaves(node, score, n_children, lane, beam, work)
@@ -224,11 +234,12 @@ def _offer_inner_nodes(
     Whole vectors of children are passed over that are below the least key that can still enter.
     """
     next_score, next_node, n_next = beam.next_score[lane], beam.next_node[lane], beam.next_size[lane]
+    width = beam.width[lane]
     most = vbroadcast(key_of(search, node, score))
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
     for tile in range(0, n_children, LANES):
-        floor = next_score[0] if n_next == search.beam_width else np.float32(-np.inf)
+        floor = next_score[0] if n_next == width else np.float32(-np.inf)
         lanes = vatleast(vadd(most, vload(work.margins, tile)), vbroadcast(floor))
         while lanes != 0:
             position = tile + lowest_lane(lanes)
@@ -237,13 +248,20 @@ def _offer_inner_nodes(
             if position >= n_children or ensemble.node_chunk[here] < 0 or not is_allowed(search, here):
                 continue
             key = key_of(search, here, score + work.margins[position])
-            n_next = keep_best(next_score, next_node, n_next, search.beam_width, key, here)
+            n_next = keep_best(next_score, next_node, n_next, width, key, here)
     beam.next_size[lane] = n_next
 
 
 @inlined
 def _finish_row(
-    ensemble: TreeEnsemble, search: Search, row: int, place: int, beam: BeamWorkspace, answers: Answers
+    ensemble: TreeEnsemble,
+    search: Search,
+    asked: Search,
+    row: int,
+    place: int,
+    beam: BeamWorkspace,
+    answers: Answers,
+    work: Workspace,
 ) -> None:
     """Write the answer of the block's place-th row from the leaves that its lanes saved."""
     n_trees = ensemble.child_ptr[0]
@@ -251,7 +269,7 @@ def _finish_row(
     for lane in range(first_lane, first_lane + n_trees):
         keep_best_leaves(ensemble, search, lane, beam)
     if n_trees > 1:
-        keep_best_means(ensemble, search, first_lane, beam)
+        keep_best_means(ensemble, asked, first_lane, beam)
     write_answer(
         answers,
         row,
@@ -259,4 +277,5 @@ def _finish_row(
         beam.best_score[first_lane],
         beam.best_label[first_lane],
         beam.best_size[first_lane],
+        not work.stop[0] and nothing_is_missed(search, first_lane, n_trees, beam),
     )

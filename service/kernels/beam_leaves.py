@@ -13,12 +13,34 @@ from model_store.ensemble import LANES, TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from service.kernels.beam_workspace import BeamWorkspace
 from service.kernels.heaps import keep_best
-from service.kernels.query import Search, is_allowed, key_of
-from service.kernels.simd import lowest_lane, vadd, vatleast, vbroadcast, vload, vstore
+from service.kernels.query import (
+    Search,
+    has_thresholds,
+    is_allowed,
+    key_of,
+    threshold_of,
+    thresholds_of,
+)
+from service.kernels.simd import lowest_lane, vadd, vatleast, vbroadcast, vload, vselect, vstore
 from service.kernels.workspace import Workspace
 
 _SLACK = np.float32(1e-4)
 """By so much is the bound lowered, in the logarithm: more than sums and logarithms are rounded by."""
+
+
+@inlined
+def drop_below_thresholds(
+    search: Search, child: int, score: np.float32, n_children: int, work: Workspace
+) -> None:
+    """Set the log-probabilities of those children, from `child` on, to NaN that are below their thresholds.
+
+    They compare with nothing then, so that neither they nor what is below them is kept.
+    """
+    nothing = vbroadcast(np.float32(np.nan))
+    for tile in range(0, n_children, LANES):
+        log_p = vload(work.margins, tile)
+        lanes = vatleast(vadd(vbroadcast(score), log_p), thresholds_of(search, child + tile))
+        vstore(work.margins, tile, vselect(lanes, log_p, nothing))
 
 
 @inlined
@@ -78,7 +100,8 @@ def _keep_leaves_of(
 def keep_best_means(ensemble: TreeEnsemble, search: Search, first_lane: int, beam: BeamWorkspace) -> None:
     """Put the labels with the best means of a row's lanes in the heap of its first lane, with their keys.
 
-    Every lane's heap has been filled by keep_best_leaves. The trees are added in their order.
+    Every lane's heap has been filled by keep_best_leaves. The trees are added in their order. With thresholds
+    a leaf is looked at that nearly reaches its own in its tree, and passes if the mean does.
     """
     n_trees = ensemble.child_ptr[0]
     floor = _floor_of(n_trees, search.top_r, first_lane, beam)
@@ -91,7 +114,10 @@ def keep_best_means(ensemble: TreeEnsemble, search: Search, first_lane: int, bea
             most = vbroadcast(_most_of(search, lane, saved, beam))
             for tile in range(0, n_children, LANES):
                 log_p = vload(beam.saved_log_p[lane, saved], tile)
-                lanes = vatleast(vadd(most, log_p), vbroadcast(floor))
+                bounds = vbroadcast(floor)
+                if has_thresholds(search):
+                    bounds = vadd(thresholds_of(search, child + tile), vbroadcast(-_SLACK))
+                lanes = vatleast(vadd(most, log_p), bounds)
                 while lanes != 0:
                     position = tile + lowest_lane(lanes)
                     lanes &= lanes - 1
@@ -99,8 +125,13 @@ def keep_best_means(ensemble: TreeEnsemble, search: Search, first_lane: int, bea
                     if position >= n_children or ensemble.node_chunk[leaf] >= 0:
                         continue
                     label = ensemble.node_label[leaf]
-                    mean = _mean_of(ensemble, search, label, tree, floor, first_lane, beam)
+                    bound = floor
+                    if has_thresholds(search):
+                        bound = threshold_of(search.log_threshold, leaf) - _SLACK
+                    mean = _mean_of(ensemble, search, label, tree, bound, first_lane, beam)
                     if mean < np.float32(0.0) or not is_allowed(search, leaf):
+                        continue
+                    if has_thresholds(search) and np.log(mean) < threshold_of(search.log_threshold, leaf):
                         continue
                     if len(search.log_weight) > 0:
                         mean *= np.exp(search.log_weight[leaf])
@@ -120,7 +151,12 @@ def _floor_of(n_trees: int, top_r: int, first_lane: int, beam: BeamWorkspace) ->
 
 @inlined
 def _most_of(search: Search, lane: int, saved: int, beam: BeamWorkspace) -> np.float32:
-    """Return what a saved node's child adds its log-probability to for a bound on its key in this tree."""
+    """Return what a saved node's child adds its log-probability to before it is compared with its bound.
+
+    That is the least key of an answer in this tree, or with thresholds the least probability.
+    """
+    if has_thresholds(search):
+        return np.float32(beam.saved_score[lane, saved])
     return key_of(search, beam.saved_node[lane, saved], beam.saved_score[lane, saved])
 
 

@@ -1,5 +1,8 @@
 """The levels of a beam search: which of a level's nodes are scored, and in which order.
 
+With thresholds, nodes that lead to no label that passes are not kept, and the width of the beam that a level
+leaves unused is added to the next level's: no more nodes in all, and more of the labels that pass.
+
 In one tree a node cannot lead to one of the top_r labels once so many are known that are better than the node
 itself, for no label is better than a node above it. So where leaves hang, a level has two *rounds*: in the
 first its best nodes are scored, in the second those of the others that are no worse than the worst of the
@@ -16,22 +19,27 @@ from model_store.jit import borrowing_inlined as inlined
 from service.kernels.beam_leaves import keep_best_leaves
 from service.kernels.beam_workspace import BeamWorkspace
 from service.kernels.heaps import sort_best
-from service.kernels.query import Search, key_of
+from service.kernels.query import Search, has_thresholds, key_of
 
 _LABELS_A_NODE = 3
 """The first round has a node for each so many of top_r, rounded up (measured on label trees)."""
 
+_LEAST = np.finfo(np.float32).min
+"""Stands for a key of -inf that was left out."""
+
 
 @inlined
-def start_levels(n_trees: int, n_lanes: int, beam: BeamWorkspace) -> int:
+def start_levels(search: Search, n_trees: int, n_lanes: int, beam: BeamWorkspace) -> int:
     """Empty all heaps, and make each lane's root its only node; return 1, the most nodes of a lane."""
     for lane in range(n_lanes):
         beam.level_node[lane, 0] = lane % n_trees
         beam.level_score[lane, 0] = np.float32(0.0)
         beam.level_size[lane] = 1
+        beam.width[lane] = search.beam_width
         beam.next_size[lane] = 0
         beam.saved_size[lane] = 0
         beam.best_size[lane] = 0
+        beam.left_out[lane] = np.float32(-np.inf)
     return 1
 
 
@@ -44,6 +52,8 @@ def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace)
     n_level = 0
     for lane in range(n_lanes):
         n_next = beam.next_size[lane]
+        if n_next == beam.width[lane]:
+            beam.left_out[lane] = max(beam.left_out[lane], beam.next_score[lane, 0], _LEAST)
         if best_first:
             sort_best(beam.next_score[lane], beam.next_node[lane], n_next)
         for i in range(n_next):
@@ -53,6 +63,8 @@ def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace)
             if len(search.log_weight) > 0:
                 beam.level_score[lane, i] -= search.log_weight[node]
         beam.level_size[lane] = n_next
+        if has_thresholds(search):
+            beam.width[lane] += search.beam_width - n_next
         beam.next_size[lane] = 0
         n_level = max(n_level, n_next)
     return n_level
@@ -83,6 +95,21 @@ def floor_of(search: Search, lane: int, beam: BeamWorkspace) -> np.float32:
     In an ensemble that is until all levels are done: leaves are ranked then.
     """
     return beam.best_score[lane, 0] if beam.best_size[lane] == search.top_r else np.float32(-np.inf)
+
+
+@inlined
+def nothing_is_missed(search: Search, first_lane: int, n_trees: int, beam: BeamWorkspace) -> bool:
+    """Return whether the labels found for a row are surely the best of all that are asked for.
+
+    In one tree no label below a node that was left out has a better key than that node; in an ensemble such a
+    node's label lacks one of its probabilities.
+    """
+    is_known = True
+    for lane in range(first_lane, first_lane + n_trees):
+        floor = floor_of(search, lane, beam) if n_trees == 1 else np.float32(-np.inf)
+        if beam.left_out[lane] > np.float32(-np.inf) and beam.left_out[lane] >= floor:
+            is_known = False
+    return is_known
 
 
 @inlined

@@ -32,6 +32,8 @@ class BeamWorkspace(NamedTuple):
     entry_node/lane/row     int32[E]            the (node, lane) pairs being scored, and the lanes' rows
     entry_score             float32[E]          log-scores of these nodes
     next_score/node/size    float32/int32[lanes, B], int32[lanes]  each lane's heap of the next level's nodes
+    width                   int32[lanes]        how many nodes of the next level a lane may keep
+    left_out                float32[lanes]      no node that a full heap left out has a better key; -inf: none
     best_score/label/size   float32/int32[lanes, R], int32[lanes]  each lane's heap of labels
     saved_node/score        int32/float32[lanes, S]   the nodes with leaves that a lane visited
     saved_log_p             float32[lanes, S, W]      and the log-probabilities of their children
@@ -51,6 +53,8 @@ class BeamWorkspace(NamedTuple):
     next_score: NDArray[np.float32]
     next_node: NDArray[np.int32]
     next_size: NDArray[np.int32]
+    width: NDArray[np.int32]
+    left_out: NDArray[np.float32]
     best_score: NDArray[np.float32]
     best_label: NDArray[np.int32]
     best_size: NDArray[np.int32]
@@ -74,6 +78,8 @@ BEAM_KINDS: Kinds = {
     "next_score": (np.float32, 2),
     "next_node": (np.int32, 2),
     "next_size": (np.int32, 1),
+    "width": (np.int32, 1),
+    "left_out": (np.float32, 1),
     "best_score": (np.float32, 2),
     "best_label": (np.int32, 2),
     "best_size": (np.int32, 1),
@@ -86,6 +92,11 @@ BEAM_KINDS: Kinds = {
 borrow_beam = borrower(BeamWorkspace, BEAM_KINDS)
 
 
+def widest_level(beam_width: int, n_levels: int, n_chunks: int, has_thresholds: bool) -> int:
+    """Return the most nodes of a level that a beam keeps; with thresholds it may save its width for one."""
+    return min(beam_width * n_levels if has_thresholds else beam_width, n_chunks)
+
+
 class BeamShape:
     """What of an ensemble decides how large its beam workspaces are; the same for all of them."""
 
@@ -95,6 +106,11 @@ class BeamShape:
         self._width = widest_chunk(ensemble)
         self._leafy = _leafy_chunks_a_level(ensemble, self.below)
         self._in_rounds = np.array([self.n_trees == 1 and n > 0 for n in [*self._leafy, 0]], np.uint8)
+
+    @property
+    def n_levels(self) -> int:
+        """The levels of the deepest tree."""
+        return len(self._leafy)
 
     def saved_nodes(self, beam_width: int) -> int:
         """Return how many nodes with leaves a beam visits in a tree at most."""
@@ -123,6 +139,8 @@ class BeamShape:
             next_score=np.empty((n_lanes, beam_width), np.float32),
             next_node=np.empty((n_lanes, beam_width), np.int32),
             next_size=np.zeros(n_lanes, np.int32),
+            width=np.zeros(n_lanes, np.int32),
+            left_out=np.empty(n_lanes, np.float32),
             best_score=np.empty((n_lanes, top_r), np.float32),
             best_label=np.empty((n_lanes, top_r), np.int32),
             best_size=np.zeros(n_lanes, np.int32),

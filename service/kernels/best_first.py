@@ -40,17 +40,19 @@ def best_first_rows(
     top_r: int,
     node_mask: NDArray[np.uint8],
     log_weight: NDArray[np.float32],
+    log_threshold: NDArray[np.float32],
     lent_work: NDArray[np.int64],
     lent_queue: NDArray[np.int64],
     counts_out: NDArray[np.int64],
     labels_out: NDArray[np.int32],
     scores_out: NDArray[np.float32],
+    exact_out: NDArray[np.uint8],
     costs_out: NDArray[np.int64],
 ) -> None:
     """Answer rows first .. last - 1 exactly; parameters and outputs as in `beam.beam_rows`, and
 
-    beam_width  without effect
-    lent_queue  a QueueWorkspace made for this R
+    beam_width, log_threshold  without effect
+    lent_queue                 a QueueWorkspace made for this R
     Stopped, a row has the labels that are surely the first of its answer. Cost: at worst every chunk, as a
     rule few more than the answer's paths. The answer to a row does not depend on the other rows.
     """
@@ -58,15 +60,16 @@ def best_first_rows(
     work = borrow_workspace(lent_work, ())
     queue = borrow_queue(lent_queue, ())
     rows = Rows(indptr, indices, values)
-    search = Search(link, beam_width, top_r, node_mask, log_weight)
-    answers = Answers(counts_out, labels_out, scores_out, costs_out)
+    search = Search(link, beam_width, top_r, node_mask, log_weight, log_threshold)
+    answers = Answers(counts_out, labels_out, scores_out, exact_out, costs_out)
     are_logs = ensemble.child_ptr[0] == 1
     for row in range(first, last):
         clear_cost(answers.costs, row, work)
         n_best = _search(ensemble, rows, row, search, queue, work)
         charge(answers.costs, row, work)
-        write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best)
-        if queue.front_score[0] > np.float32(-np.inf):
+        is_exact = queue.front_score[0] == np.float32(-np.inf)
+        write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best, is_exact)
+        if not is_exact:
             answers.counts[row] = _n_sure(answers, row, n_best, queue.front_score[0])
 
 

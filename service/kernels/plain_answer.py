@@ -13,11 +13,12 @@ from numba import types
 from numpy.typing import NDArray
 
 from model_store.jit import inlined, kernel
+from service.kernels.beam_workspace import widest_level
 from service.kernels.calls import caller
 from service.kernels.lending import Kinds, borrower
 
 _UniTuple: Any = types.UniTuple
-READS, SEARCHES, WRITES = _UniTuple(types.int64, 4), types.none, types.boolean
+READS, SEARCHES, WRITES = _UniTuple(types.int64, 5), types.none, types.boolean
 """What the three kernels return."""
 
 _read, _search, _write = caller(READS), caller(SEARCHES), caller(WRITES)
@@ -46,6 +47,7 @@ class PlainModel(NamedTuple):
     reading, searching, writing   the addresses of the kernels
     norm                          one of NORM_CODES
     top_r, beam_width             what a body means that does not say them
+    n_levels                      of the deepest tree
     children                      trees times the most children of a node
     """
 
@@ -59,6 +61,7 @@ class PlainModel(NamedTuple):
     link: int
     n_labels: int
     n_chunks: int
+    n_levels: int
     children: int
 
 
@@ -66,12 +69,13 @@ class PlainCall(NamedTuple):
     """The arrays of a call, lent: none of them is made for it.
 
     model, limits            int64[..]  the fields of PlainModel and PlainLimits
-    asked                    int64[4]   rows, values, top_r and beam width of the request
-    room                     int64[3]   the values, beam width and top_r that the search has buffers for
+    asked                    int64[4]   rows, values, top_r and nodes of a level that the request needs
+    room                     int64[3]   the values, nodes of a level and top_r that there are buffers for
     indptr, indices, values  where the rows are read to, which bounds them
-    lent_model .. lent_beam, no_mask .. no_costs: as `beam_rows` takes them
+    lent_model .. lent_beam, no_mask .. no_costs: as `beam_rows` takes them; `none`: weights, thresholds
     starts, ends, counts     int64[most rows]
     labels, scores           int32/float32[..]  the answers, top_r places a row
+    exact                    uint8[most rows]
     offsets, utf8            the fields of a NameTable
     token, text, text_ends   as `write_predictions` takes them
     """
@@ -87,13 +91,14 @@ class PlainCall(NamedTuple):
     lent_work: NDArray[np.int64]
     lent_beam: NDArray[np.int64]
     no_mask: NDArray[np.uint8]
-    no_weights: NDArray[np.float32]
+    none: NDArray[np.float32]
     no_costs: NDArray[np.int64]
     starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     counts: NDArray[np.int64]
     labels: NDArray[np.int32]
     scores: NDArray[np.float32]
+    exact: NDArray[np.uint8]
     offsets: NDArray[np.int64]
     utf8: NDArray[np.uint8]
     token: NDArray[np.uint8]
@@ -113,13 +118,14 @@ CALL_KINDS: Kinds = {
     "lent_work": (np.int64, 1),
     "lent_beam": (np.int64, 1),
     "no_mask": (np.uint8, 1),
-    "no_weights": (np.float32, 1),
+    "none": (np.float32, 1),
     "no_costs": (np.int64, 2),
     "starts": (np.int64, 1),
     "ends": (np.int64, 1),
     "counts": (np.int64, 1),
     "labels": (np.int32, 1),
     "scores": (np.float32, 1),
+    "exact": (np.uint8, 1),
     "offsets": (np.int64, 1),
     "utf8": (np.uint8, 1),
     "token": (np.uint8, 1),
@@ -142,11 +148,12 @@ def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: 
 
 
 _is_taken = inlined(is_taken)
+_widest_level = inlined(widest_level)
 
 
 @inlined
 def _model_of(m: NDArray[np.int64]) -> PlainModel:
-    return PlainModel(m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7], m[8], m[9], m[10])
+    return PlainModel(m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7], m[8], m[9], m[10], m[11])
 
 
 @inlined
@@ -160,6 +167,7 @@ def answer_plain(
     start: int,
     lent_call: NDArray[np.int64],
     thresholds: NDArray[np.float32],
+    log_threshold: NDArray[np.float32],
     keyed: NDArray[np.uint64],
     name: int,
     version: int,
@@ -170,12 +178,15 @@ def answer_plain(
     """Answer the body data[start:], which ends as plain bodies do; return the number of its rows.
 
     0: it is not plain, or not within the limits. GROW: there is no room for what `asked` says now, or for the
-    text. Else the predictions are in `text`. thresholds .. serial: as `write_predictions` takes them.
+    text. Else the predictions are in `text`.
+
+    thresholds .. serial  as `write_predictions` takes them
+    log_threshold         the tuned ones, as `beam_rows` takes them; [0]: requests for them are not answered
     """
     call = _borrow(lent_call, ())
     model = _model_of(call.model)
     rows = call.indptr, call.indices, call.values
-    n_rows, n_values, top_r, beam_width = _read(
+    n_rows, n_values, top_r, beam_width, is_tuned = _read(
         model.reading, (data, start, model.n_features, model.norm, model.top_r, model.beam_width, *rows)
     )
     n_chunks = min(beam_width, model.n_chunks)
@@ -183,27 +194,35 @@ def answer_plain(
         n_rows, top_r, beam_width, n_chunks * model.children, _limits_of(call.limits)
     ):
         return 0
+    if is_tuned and len(log_threshold) == 0:
+        return 0
+    n_kept = _widest_level(n_chunks, model.n_levels, model.n_chunks, is_tuned != 0)
+    if is_tuned:
+        thresholds = thresholds[:0]
+    else:
+        log_threshold = log_threshold[:0]
     top_r, n_places = min(top_r, model.n_labels), n_rows * min(top_r, model.n_labels)
-    call.asked[0], call.asked[1], call.asked[2], call.asked[3] = n_rows, n_values, top_r, n_chunks
+    call.asked[0], call.asked[1], call.asked[2], call.asked[3] = n_rows, n_values, top_r, n_kept
     if (
         n_values > call.room[0]
-        or n_chunks > call.room[1]
+        or n_kept > call.room[1]
         or top_r > call.room[2]
         or n_places > len(call.labels)
     ):
         return GROW
     labels, scores = call.labels[:n_places], call.scores[:n_places]
     places = labels.reshape((n_rows, top_r)), scores.reshape((n_rows, top_r))
+    lent, also = (call.lent_work, call.lent_beam), (call.exact, call.no_costs)
     dtypes = call.no_mask, call.no_mask  # the search has been compiled for the model's
-    search = model.link, n_chunks, top_r, call.no_mask, call.no_weights, call.lent_work, call.lent_beam
+    search = model.link, n_chunks, top_r, call.no_mask, call.none, log_threshold
     _search(
         model.searching,
-        (call.lent_model, *dtypes, *rows, 0, n_rows, *search, call.counts, *places, call.no_costs),
+        (call.lent_model, *dtypes, *rows, 0, n_rows, *search, *lent, call.counts, *places, *also),
     )
     for row in range(n_rows):
         call.starts[row] = row * top_r
         call.ends[row] = row * top_r + call.counts[row]
-    spans = call.starts[:n_rows], call.ends[:n_rows], labels, scores, 0, thresholds
+    spans = call.starts[:n_rows], call.ends[:n_rows], labels, scores, call.exact, thresholds
     seal = keyed, name, version, epoch, expiry, serial
     is_written = _write(
         model.writing, (*spans, call.offsets, call.utf8, *seal, call.token, call.text, call.text_ends)

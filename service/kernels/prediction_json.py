@@ -95,7 +95,7 @@ def write_predictions(
     ends: NDArray[np.int64],
     labels: NDArray[np.int32],
     scores: NDArray[np.float32],
-    is_exact: int,
+    exact: NDArray[np.uint8],
     thresholds: NDArray[np.float32],
     offsets: NDArray[np.int64],
     utf8: NDArray[np.uint8],
@@ -112,10 +112,10 @@ def write_predictions(
     """Write `{"labels":[{"label":"a","id":3,"score":0.5},...],"prediction_id":"...","exact":false}` a row.
 
     Parameters: starts, ends int64[n]: row i has labels[starts[i] : ends[i]], int32, and their scores, finite
-    and not below 0, float32; is_exact 0 or 1; thresholds float32[K] that a label's score must reach to be
-    named by the token, or [0]: it need not; offsets, utf8 as in NameTable; keyed .. expiry: a Seal; serial:
-    the number of the first row's token; token uint8[TOKEN_ROOM + 4 * the most labels of a row], overwritten;
-    out uint8[..]; ends_out int64[n], where each row's text ends. Returns whether there was room.
+    and not below 0, float32; exact uint8[n], 0 or 1; thresholds float32[K] that a label's score must reach to
+    be named by the token, or [0]: it need not; offsets, utf8 as in NameTable; keyed .. expiry: a Seal;
+    serial: the number of the first row's token; token uint8[TOKEN_ROOM + 4 * the most labels of a row],
+    overwritten; out uint8[..]; ends_out int64[n], where each row's text ends. Returns whether there was room.
     Deterministic; some 50 nanoseconds a label, and a microsecond a row.
     """
     bits = scores.view(np.uint32)
@@ -142,6 +142,6 @@ def write_predictions(
             at += 2 if i + 1 < last else 1
         append_mac(keyed, token, named)
         at = _write_base64(token, named + MAC_BYTES, out, _copy(_TOKEN, out, at))
-        at = _copy(_EXACT if is_exact else _NOT_EXACT, out, at)
+        at = _copy(_EXACT if exact[row] else _NOT_EXACT, out, at)
         ends_out[row] = at
     return True

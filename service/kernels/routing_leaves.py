@@ -16,6 +16,7 @@ from model_store.ensemble import TreeEnsemble
 from model_store.jit import borrowing_inlined as inlined
 from model_store.tail import Tail
 from service.kernels.heaps import keep_best, sort_best
+from service.kernels.query import threshold_of
 from service.kernels.routing_tail import clear_row, nearness, share_of_trees, spread_row
 from service.kernels.routing_workspace import RoutingWorkspace
 from service.kernels.simd import prefetch
@@ -32,7 +33,7 @@ class Wanted(NamedTuple):
     """Which labels of a row to answer.
 
     top_r          at most so many, in [1, the workspace's]
-    log_threshold  float32[K], or float32[1] for all: the logarithm of the least score, -inf: all pass
+    log_threshold  float32[K], or float32[1] for all: the logarithm of the least score; or empty: all pass
     allowed        uint8[K]: 0 for labels that are not; or empty: all are
     weight         float32[K]: labels are ranked by score times weight; or empty: all weights are 1
     """
@@ -101,11 +102,11 @@ def rank_labels(
             if n_best == wanted.top_r and not is_weighted and score < routing.best_score[0]:
                 continue
             score *= nearness(tail, label, row_square, routing.dense_row)
-        log_threshold = wanted.log_threshold[label if len(wanted.log_threshold) > 1 else 0]
-        if log_threshold == -np.inf or log_of(score) >= log_threshold:
-            if is_weighted:
-                score *= wanted.weight[label]
-            n_best = keep_best(routing.best_score, routing.best_label, n_best, wanted.top_r, score, label)
+        if len(wanted.log_threshold) > 0 and log_of(score) < threshold_of(wanted.log_threshold, label):
+            continue
+        if is_weighted:
+            score *= wanted.weight[label]
+        n_best = keep_best(routing.best_score, routing.best_label, n_best, wanted.top_r, score, label)
     if is_tail:
         clear_row(indices, routing.dense_row)
     sort_best(routing.best_score, routing.best_label, n_best)

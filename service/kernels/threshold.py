@@ -18,7 +18,7 @@ from model_store.jit import borrowing_kernel as kernel
 from service.kernels.answers import Answers, charge, clear_cost, write_answer
 from service.kernels.forest import borrow_ensemble
 from service.kernels.heaps import keep_best
-from service.kernels.query import Rows, Search, is_allowed, key_of
+from service.kernels.query import Rows, Search, is_allowed, key_of, threshold_of
 from service.kernels.queue_workspace import QueueWorkspace, borrow_queue
 from service.kernels.scorer import score_in_turn, start_turns
 from service.kernels.scores import label_probability, record_children, start_row
@@ -46,13 +46,12 @@ def threshold_rows(
     counts_out: NDArray[np.int64],
     labels_out: NDArray[np.int32],
     scores_out: NDArray[np.float32],
+    exact_out: NDArray[np.uint8],
     costs_out: NDArray[np.int64],
 ) -> None:
     """Answer rows first .. last - 1 exactly; parameters and outputs as in `best_first.best_first_rows`, and
 
-    log_threshold  float32[N]: the logarithm of each node's threshold, at a leaf its label's, elsewhere the
-                   least of the children's; or float32[1]: one for all. Probability >= threshold passes,
-                   whatever the label's weight.
+    log_threshold  not empty
     Stopped, a row has the labels found until then, all of which pass.
     Cost: the chunks of the nodes that pass. The answer to a row does not depend on the other rows.
     """
@@ -60,16 +59,17 @@ def threshold_rows(
     work = borrow_workspace(lent_work, ())
     queue = borrow_queue(lent_queue, ())
     rows = Rows(indptr, indices, values)
-    search = Search(link, beam_width, top_r, node_mask, log_weight)
-    answers = Answers(counts_out, labels_out, scores_out, costs_out)
+    search = Search(link, beam_width, top_r, node_mask, log_weight, log_threshold)
+    answers = Answers(counts_out, labels_out, scores_out, exact_out, costs_out)
     are_logs = ensemble.child_ptr[0] == 1
     for row in range(first, last):
         clear_cost(answers.costs, row, work)
         queue.row[0] = row
-        n_best, n_seen = _search(ensemble, rows, search, log_threshold, queue, work)
-        n_best = _keep_means(ensemble, rows, row, search, log_threshold, n_best, n_seen, queue, work)
+        n_best, n_seen = _search(ensemble, rows, search, queue, work)
+        n_best = _keep_means(ensemble, rows, row, search, n_best, n_seen, queue, work)
         charge(answers.costs, row, work)
-        write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best)
+        is_exact = not work.stop[0]
+        write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best, is_exact)
 
 
 @inlined
@@ -77,7 +77,6 @@ def _search(
     ensemble: TreeEnsemble,
     rows: Rows,
     search: Search,
-    log_threshold: NDArray[np.float32],
     queue: QueueWorkspace,
     work: Workspace,
 ) -> tuple[int, int]:
@@ -102,7 +101,7 @@ def _search(
         k += 1
         for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):
             score = queue.node_score[child]
-            if score < _threshold_of(child, log_threshold) or not is_allowed(search, child):
+            if score < threshold_of(search.log_threshold, child) or not is_allowed(search, child):
                 continue
             if ensemble.node_chunk[child] >= 0:
                 queue.front_node[n_front] = child
@@ -125,7 +124,6 @@ def _keep_means(
     rows: Rows,
     row: int,
     search: Search,
-    log_threshold: NDArray[np.float32],
     n_best: int,
     n_seen: int,
     queue: QueueWorkspace,
@@ -140,15 +138,9 @@ def _keep_means(
         leaf = queue.leaf_seen[i]
         label = ensemble.node_label[leaf]
         key = label_probability(ensemble, search.link, label, indices, values, queue, work)
-        if np.log(key) < _threshold_of(leaf, log_threshold):
+        if np.log(key) < threshold_of(search.log_threshold, leaf):
             continue
         if len(search.log_weight) > 0:
             key *= np.exp(search.log_weight[leaf])
         n_best = keep_best(queue.best_score, queue.best_label, n_best, search.top_r, key, label)
     return n_best
-
-
-@inlined
-def _threshold_of(node: int, log_threshold: NDArray[np.float32]) -> np.float32:
-    """Return the logarithm of the node's threshold."""
-    return np.float32(log_threshold[node if len(log_threshold) > 1 else 0])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from service.thresholds.codec import Scored, encode_deltas, encode_scored
+from service.thresholds.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
 from service.thresholds.events import Events
 from service.thresholds.live import LiveThresholds
 from service.thresholds.moving import Moving
 from service.thresholds.state import FEEDBACK, HALVED, SCORED, Head, append
+
+EVENTS_LOGGED_MAX = DELTA_MAX // 2
+"""Events of one entry of the log, at most: each adds up to 2 to a label's marks."""
 
 
 class Counting:
@@ -37,17 +42,23 @@ class Counting:
         self._logged: list[Scored] = []
 
     def count(self, events: Events, chosen: NDArray[np.int64]) -> None:
-        """Count the events chosen, in their order, halving where it is due."""
-        if not self._halve_events:
-            self._count(events, chosen)
-            return
+        """Count the events chosen, in their order, halving where it is due, logging when an entry is full."""
         while len(chosen):
-            n_left = self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
-            self._count(events, chosen[:n_left])
-            if n_left <= len(chosen):
+            until_full = EVENTS_LOGGED_MAX - self._n_events
+            until_halved = self._until_halved()
+            n_next = min(until_full, until_halved, len(chosen))
+            self._count(events, chosen[:n_next])
+            if n_next in (until_full, until_halved):
                 self.log()
+            if n_next == until_halved:
                 self._halve()
-            chosen = chosen[n_left:]
+            chosen = chosen[n_next:]
+
+    def _until_halved(self) -> float:
+        """Return after how many further events the counters are to be halved."""
+        if not self._halve_events:
+            return math.inf
+        return self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
 
     def _count(self, events: Events, chosen: NDArray[np.int64]) -> None:
         """Count the events chosen, for the thresholds that are served and for the candidate."""

@@ -9,12 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.db.tables import EVENT_KEY_BYTES
 from service.rows import LabelRows, SparseRows
 
 NO_EPOCH = -1
 """The epoch of an event whose instance is predicted when it is counted."""
 
-_NO_LABELS = np.empty(0, np.int32)
+NO_LABELS = np.empty(0, np.int32)
+"""The labels of an event that has none."""
 
 
 class Event(NamedTuple):
@@ -37,7 +39,7 @@ class Event(NamedTuple):
 class Events(NamedTuple):
     """Events of one version in their order; the i-th row of each column is of the i-th event.
 
-    keys       16 bytes each; none where nobody asks whether an event is new
+    keys       EVENT_KEY_BYTES each; none where nobody asks whether an event is new
     rows       the instances; empty where there is none
     labels     the true labels
     predicted  the labels that were predicted; empty where there is an instance
@@ -52,8 +54,8 @@ class Events(NamedTuple):
 
 
 def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:
-    """Return the 16 bytes by which each event of a model is remembered."""
-    of_model = hashlib.blake2b(model.encode() + b"\0", digest_size=16, person=b"xylem-event")
+    """Return the EVENT_KEY_BYTES by which each event of a model is remembered."""
+    of_model = hashlib.blake2b(model.encode() + b"\0", digest_size=EVENT_KEY_BYTES, person=b"xylem-event")
     keys = []
     for event_id in event_ids:
         hashed = of_model.copy()
@@ -64,7 +66,7 @@ def event_keys(model: str, event_ids: Sequence[str]) -> list[bytes]:
 
 def instances_of(rows: SparseRows, labels: LabelRows, keys: Sequence[bytes] = ()) -> Events:
     """Return rows with their true labels as events, to be predicted when they are counted."""
-    predicted = LabelRows(np.zeros_like(labels.indptr), _NO_LABELS, labels.n_labels)
+    predicted = LabelRows(np.zeros(rows.n_rows + 1, np.int64), NO_LABELS, labels.n_labels)
     return Events(keys, rows, labels, predicted, np.full(rows.n_rows, NO_EPOCH))
 
 
@@ -76,7 +78,7 @@ def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> Event
         [event.key for event in events],
         _join_rows([no_row if row is None else row for row in rows], n_features),
         label_rows([event.labels for event in events], n_labels),
-        label_rows([_NO_LABELS if e.predicted is None else e.predicted for e in events], n_labels),
+        label_rows([NO_LABELS if e.predicted is None else e.predicted for e in events], n_labels),
         np.array([NO_EPOCH if event.epoch is None else event.epoch for event in events], np.int64),
     )
 
@@ -98,7 +100,7 @@ def label_rows(labels: Sequence[NDArray[np.int32]], n_labels: int) -> LabelRows:
     """Return the labels of each event as rows."""
     indptr = np.zeros(len(labels) + 1, np.int64)
     np.cumsum([len(some) for some in labels], out=indptr[1:])
-    return LabelRows(indptr, np.concatenate([_NO_LABELS, *labels]), n_labels)
+    return LabelRows(indptr, np.concatenate([NO_LABELS, *labels]), n_labels)
 
 
 def _join_rows(rows: Sequence[SparseRows], n_features: int) -> SparseRows:

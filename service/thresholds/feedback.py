@@ -15,18 +15,17 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from service.db.engine import Database
-from service.errors import DatabaseUnavailable, Overloaded, XylemError
+from service.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
 from service.logs import log
 from service.thresholds.counting import Counting
 from service.thresholds.events import Events, join
+from service.thresholds.known_events import add_events, forget_events
 from service.thresholds.live import LiveThresholds
 from service.thresholds.shadow import keep_shadow
 from service.thresholds.state import (
     KEPT,
     STARTED,
     Head,
-    add_events,
-    forget_events,
     keep_state,
     lock_head,
     newest_checkpoint_epoch,
@@ -46,6 +45,9 @@ FORGET_EVENTS = 512
 
 FORGET_SECONDS = 1.0
 """Where few events come, a portion is looked at this often."""
+
+CLOSE_SECONDS = 10.0
+"""For what waits when the service stops; nobody has been told that it was counted."""
 
 
 class Outcome(NamedTuple):
@@ -96,14 +98,17 @@ class FeedbackWriter:
         may_wait   whether the caller hands over one block after the other, so that a full queue is no reason
                    to refuse it
 
-        Raises Overloaded when too many events wait.
+        Raises Overloaded when too many events wait; a block of more than may wait is taken when none does.
         """
         block = _Block(live, events, Future())
         with self._changed:
+            if self._closed:
+                raise Unavailable("expected a writer of feedback, found it closed: the service stops")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="xylem-feedback", daemon=True)
                 self._thread.start()
-            if self._n_waiting + len(events.keys) > self._queue_max and not may_wait:
+            is_full = self._n_waiting > 0 and self._n_waiting + len(events.keys) > self._queue_max
+            if is_full and not may_wait:
                 raise Overloaded(f"expected at most {self._queue_max} events of feedback to wait, found more")
             self._n_waiting += len(events.keys)
             self._blocks.append(block)
@@ -111,12 +116,12 @@ class FeedbackWriter:
         return block.done
 
     def close(self) -> None:
-        """Count what waits, then end."""
+        """Count what waits, then end; give up what a database that hangs does not take."""
         with self._changed:
             self._closed = True
             self._changed.notify()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
         while blocks := self._take():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import weakref
@@ -13,6 +14,10 @@ from service.errors import DatabaseUnavailable, XylemError
 from service.logs import log
 from service.thresholds.live import LiveThresholds
 from service.thresholds.state import Head, all_heads
+
+HANG_SECONDS = 10.0
+"""Thresholds are stale so long after they should have been looked at, when the database neither answers nor
+refuses to."""
 
 
 class Follower:
@@ -51,7 +56,8 @@ class Follower:
         """Follow a version, from its present thresholds on if the database answers. Blocking."""
         with self._adding:
             self._followed.add(live)
-        if self.fault is None:
+        hangs = self._thread.is_alive() and self.lag_seconds > self._refresh_seconds + HANG_SECONDS
+        if self.fault is None and not hangs:
             self._look([live])
 
     def start(self) -> None:
@@ -59,10 +65,10 @@ class Follower:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop, and wait for it."""
+        """Stop, and wait for it, unless the database hangs."""
         self._stopped.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(HANG_SECONDS)
 
     def look(self) -> None:
         """Bring all thresholds up to date. Blocking. Never raises: see `fault`."""
@@ -82,12 +88,17 @@ class Follower:
         except DatabaseUnavailable as error:
             fault, heads = error, {}
         for live in followed:
-            live.is_stale = fault is not None or not self._refreshed(live, heads)
+            is_fresh = fault is None and self._refreshed(live, heads)
+            live.fresh_until = self._next_look() if is_fresh else -math.inf
         if fault is None and self.fault is not None:
             log(logging.INFO, "database_answers")
         if fault is not None and self.fault is None:
             log(logging.ERROR, "database_failed", detail=str(fault))
         self.fault = None if fault is None else str(fault)
+
+    def _next_look(self) -> float:
+        """Return when the next look should be over, by the monotonic clock."""
+        return time.monotonic() + self._refresh_seconds + HANG_SECONDS
 
     def _refreshed(self, live: LiveThresholds, heads: dict[tuple[str, int], Head]) -> bool:
         """Bring one version's thresholds up to its head; return whether they are."""
@@ -98,14 +109,16 @@ class Follower:
         try:
             with live.lock, self._database.read() as connection:
                 live.catch_up(connection)
-        except XylemError as error:  # also thresholds there that cannot be read: others go on
+        except Exception as error:  # whatever is there that cannot be read: others go on
             if not live.is_stale:
+                is_said = isinstance(error, XylemError)
                 log(
                     logging.ERROR,
                     "thresholds_failed",
+                    error=None if is_said else error,
                     model=live.model,
                     version=live.version,
-                    detail=str(error),
+                    detail=str(error) if is_said else "the log of changes cannot be read",
                 )
             return False
         return True

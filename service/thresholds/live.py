@@ -14,7 +14,9 @@ Readers are traversals that read the prepared array (a float32 for each node) wi
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -73,8 +75,8 @@ class LiveThresholds:
         self.prepared: Any = None
         self.epoch = 0
         self.base_epoch = 0
-        self.is_stale = False
-        """Whether the database does not answer, so that the thresholds are those that were last read."""
+        self.fresh_until = math.inf
+        """When it begins to be doubtful, by the monotonic clock, that these are the newest thresholds."""
         self.is_known = False
         """Whether the database has answered since, so that no thresholds means that there are none."""
         self.start = start
@@ -90,6 +92,11 @@ class LiveThresholds:
         """Return the thresholds in force, float32[K], which go on moving; before any, the first ones."""
         served = self._served
         return self._first if served is None else served.thresholds
+
+    @property
+    def is_stale(self) -> bool:
+        """Return whether the database does not answer: the thresholds are those that were last read."""
+        return time.monotonic() > self.fresh_until
 
     @property
     def served(self) -> Moving:

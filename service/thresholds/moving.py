@@ -104,6 +104,9 @@ class Moving:
 
     def deltas(self, begin: int = 0) -> Deltas:
         """Return what the journal has from `begin` on, and the present thresholds of its labels."""
+        labels, hits, marks = self._counts[:, begin : self.journal_end].copy()
+        if (labels[1:] > labels[:-1]).all():  # as those of one event are
+            return Deltas(labels, hits, marks, self.thresholds[labels])
         return self.deltas_of(np.arange(begin, self.journal_end))
 
     def deltas_of(self, entries: NDArray[np.int64]) -> Deltas:

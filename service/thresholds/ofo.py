@@ -6,6 +6,8 @@ Source: plt-fmeasure.txt section 4.3, algorithm 2, and equation (5) for the lowe
 * a / b = F / 2 is a threshold of *probabilities*. What a model calls its score need not be one: the scores of
   hinge3 are about the probability's square. So a score s is read as the probability s ** power, and
   thresholds are kept as scores, (a / b) ** (1 / power). Without that OFO's thresholds are much too high.
+* The lower bound is one of probabilities too, which scores of re-ranked decision trees are not, however they
+  are read (docs/thresholds.md): labels of such a version have LEAST as bound.
 * No probability below LEAST is a threshold, however rare the label: such a one has the traversal visit most
   of the tree, for a label whose best F is below 2 LEAST.
 * A label is predicted when its probability reaches its threshold (>=, as in the paper's definition (2)), not
@@ -14,13 +16,16 @@ Source: plt-fmeasure.txt section 4.3, algorithm 2, and equation (5) for the lowe
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.checks import LABEL_COUNTS
 from model_store.ensemble import Link
 from model_store.jit import inlined, kernel
+from model_store.tail import has_tail
 from service.errors import BadParameter
 
 POWER_MIN, POWER_MAX = 0.1, 10.0
@@ -93,11 +98,18 @@ def no_counts(n_labels: int) -> Counters:
     return Counters(np.zeros(n_labels, np.int64), np.zeros(n_labels, np.int64))
 
 
+def counts_that_bound(arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int64] | None:
+    """Return the training rows of each label of a version as `lower_bounds` takes them.
+
+    None where nobody counted them (models of other libraries), and where scores are re-ranked: see above.
+    """
+    return None if has_tail(arrays) else arrays.get(LABEL_COUNTS)
+
+
 def lower_bounds(label_counts: NDArray[np.int64] | None, n_rows: int, n_labels: int) -> NDArray[np.float32]:
     """Return max(LEAST, nu_j), float32[K] in (0, 0.5]; nu_j = pi_j / (pi_j + 1) is equation (5).
 
-    label_counts  int64[K], training rows of each label, none above n_rows; None where nobody counted them
-                  (models of other libraries): then LEAST for all
+    label_counts  int64[K], training rows of each label, none above n_rows; None: then LEAST for all
     n_rows        training rows
     """
     if label_counts is None or n_rows == 0:

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import os
 import time
-from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Insert, Row, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Insert, Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.sql.dml import ReturningInsert
 
+from service.db.compiled import Compiled
 from service.db.engine import Database
-from service.db.tables import CHECKPOINTS, EVENTS, LOG, SECRETS, SHADOWS, VERSIONS
-from service.errors import BadParameter, DatabaseUnavailable
+from service.db.tables import CHECKPOINTS, LOG, SECRETS, SHADOWS, VERSIONS
+from service.errors import BadParameter, DatabaseUnavailable, NotTuned
 from service.thresholds.codec import Deltas, decode_deltas, decode_scored, decode_state, encode_state
 from service.thresholds.tuned import Tuned
 
@@ -41,31 +40,16 @@ LOGGED_CHECKPOINTS = 3
 """The log reaches back to this regular checkpoint (KEPT), counted from the newest, or to the oldest of all:
 one can restore every epoch since."""
 
-_FIND_HEAD = select(VERSIONS).where(
+_OF_VERSION = select(VERSIONS).where(
     VERSIONS.c.model == bindparam("model"), VERSIONS.c.version == bindparam("version")
 )
-_LOCK_HEAD = _FIND_HEAD.with_for_update()
-_ALL_HEADS = select(VERSIONS)
-_LOG_CHANGE = insert(LOG)
-_MOVE_HEAD = update(VERSIONS).where(VERSIONS.c.id == bindparam("key"))
-_REMEMBER = """
-INSERT INTO feedback_events (event_key, day)
-WITH RECURSIVE place(i) AS (VALUES (1) UNION ALL SELECT i + 16 FROM place WHERE i + 16 < length(?1))
-SELECT substr(?1, i, 16), ?2 FROM place WHERE true
-ON CONFLICT DO NOTHING
-"""
-_LAST_OF_NEXT = (
-    select(EVENTS.c.event_key)
-    .where(EVENTS.c.event_key > bindparam("after"))
-    .order_by(EVENTS.c.event_key)
-    .limit(1)
-    .offset(bindparam("n_before"))
+_FIND_HEAD, _LOCK_HEAD = Compiled(_OF_VERSION), Compiled(_OF_VERSION.with_for_update())
+_ALL_HEADS = Compiled(select(VERSIONS))
+_LOG_CHANGE = Compiled(insert(LOG))
+_MOVE_HEAD = Compiled(
+    update(VERSIONS).where(VERSIONS.c.id == bindparam("key")), ("epoch", "base_epoch", "n_events")
 )
-_FORGET = delete(EVENTS).where(
-    EVENTS.c.event_key > bindparam("after"), EVENTS.c.day < bindparam("before_day")
-)
-_FORGET_TO = _FORGET.where(EVENTS.c.event_key <= bindparam("last"))
-"""The statements of every block of feedback: to build them costs more than to run them."""
+"""What runs for every block of feedback, and each time that the database is looked at."""
 
 
 class Head(NamedTuple):
@@ -108,14 +92,13 @@ def lock_head(connection: Connection, model: str, version: int) -> Head:
 
 def find_head(connection: Connection, model: str, version: int, *, lock: bool = False) -> Head | None:
     """Return a version's head, None when it has no thresholds."""
-    found = connection.execute(_LOCK_HEAD if lock else _FIND_HEAD, {"model": model, "version": version})
-    row = found.one_or_none()
-    return None if row is None else _head(row)
+    found = (_LOCK_HEAD if lock else _FIND_HEAD).run(connection, model=model, version=version).fetchone()
+    return None if found is None else Head._make(found)
 
 
 def all_heads(connection: Connection) -> list[Head]:
     """Return the heads of all versions that have thresholds."""
-    return [_head(row) for row in connection.execute(_ALL_HEADS)]
+    return [Head._make(row) for row in _ALL_HEADS.run(connection)]
 
 
 def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change] | None:
@@ -223,41 +206,6 @@ def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> N
     connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
 
 
-def add_events(connection: Connection, keys: list[bytes], day: int) -> set[bytes]:
-    """Remember events, 16 bytes each without repeats; return those that were not known before.
-
-    On SQLite, where nobody else writes meanwhile, one statement puts all in, and only if some were known
-    it is found out which: to have each row returned takes half as long again, and a statement for each row
-    takes the interpreter's lock each time.
-    """
-    if not keys:
-        return set()
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("SAVEPOINT events")
-        if connection.exec_driver_sql(_REMEMBER, (b"".join(keys), day)).rowcount == len(keys):
-            return set(keys)
-        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT events")
-    rows = [{"event_key": key, "day": day} for key in keys]
-    new = connection.execute(_remember_new(connection.dialect.name), rows)
-    return {bytes(key) for key in new.scalars()}
-
-
-def forget_events(connection: Connection, before_day: int, after: bytes, n_most: int) -> tuple[int, bytes]:
-    """Forget events of days before `before_day` among the next ones, n_most at most, by their keys.
-
-    An index by day would double what every event writes: so they are gone through round and round instead.
-
-    after   the last key of the call before; b"" at first
-
-    Returns how many were forgotten, and the last key; b"" at the end of all.
-    """
-    last = connection.execute(_LAST_OF_NEXT, {"after": after, "n_before": n_most - 1}).scalar()
-    old = {"after": after, "before_day": before_day}
-    if last is None:
-        return connection.execute(_FORGET, old).rowcount, b""
-    return connection.execute(_FORGET_TO, {**old, "last": last}).rowcount, bytes(last)
-
-
 def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
     """Return the secret of a name, the same for all replicas: made by the first who asks."""
     value = os.urandom(n_bytes)
@@ -298,45 +246,45 @@ class ThresholdDatabase:
         """Put the state of an epoch in place again, as a new epoch, and return that.
 
         What feedback did since does not count any more; its events are still known, and will not count again.
-        Raises BadParameter for an epoch that is not kept, DatabaseUnavailable.
+        Raises BadParameter for an epoch that is not kept, NotTuned where there is none, DatabaseUnavailable.
         """
+        place = f"model {model} version {version}"
         with self._database.write() as connection:
             head = lock_head(connection, model, version)
+            if not head.epoch:
+                raise NotTuned(f"{place}: expected thresholds, found none")
             if not 1 <= epoch <= head.epoch:
-                place = f"model {model} version {version}"
                 raise BadParameter(f"{place}: expected an epoch from 1 to {head.epoch}, found {epoch}")
             return replace_state(connection, head, RESTORED, read_state(connection, head, epoch)).epoch
+
+    def delete(self, model: str, version: int) -> bool:
+        """Remove all that the database has of a version; return whether it had anything.
+
+        For a version that is gone: a process that still has it open begins its thresholds anew. Which events
+        were counted stays known. Raises DatabaseUnavailable.
+        """
+        with self._database.write() as connection:
+            head = find_head(connection, model, version, lock=True)
+            if head is None:
+                return False
+            for table in (LOG, CHECKPOINTS, SHADOWS):
+                connection.execute(delete(table).where(table.c.version_id == head.id))
+            connection.execute(delete(VERSIONS).where(VERSIONS.c.id == head.id))
+        return True
 
 
 def append(connection: Connection, head: Head, kind: str, payload: bytes = b"", n_events: int = 0) -> Head:
     """Log a change; return the version's new head, which is still locked."""
     epoch = head.epoch + 1
     base_epoch = epoch if kind in (TUNED, RESTORED, SWITCHED) else head.base_epoch
-    values = {"version_id": head.id, "epoch": epoch, "kind": kind}
-    connection.execute(_LOG_CHANGE, {**values, "payload": payload, "created_at": time.time()})
+    now = time.time()
+    _LOG_CHANGE.run(connection, version_id=head.id, epoch=epoch, kind=kind, created_at=now, payload=payload)
     new = head._replace(epoch=epoch, base_epoch=base_epoch, n_events=head.n_events + n_events)
-    connection.execute(
-        _MOVE_HEAD,
-        {"key": head.id, "epoch": new.epoch, "base_epoch": new.base_epoch, "n_events": new.n_events},
-    )
+    _MOVE_HEAD.run(connection, key=head.id, epoch=epoch, base_epoch=base_epoch, n_events=new.n_events)
     return new
-
-
-@cache
-def _remember_new(dialect: str) -> ReturningInsert[Any]:
-    """Return an insert of events that returns those that are new."""
-    return _insert_into(dialect, EVENTS).returning(EVENTS.c.event_key)
 
 
 def _insert_new(connection: Connection, table: Table) -> Insert:
     """Return an insert that leaves rows alone whose key is there already."""
-    return _insert_into(connection.dialect.name, table)
-
-
-def _insert_into(dialect: str, table: Table) -> Insert:
-    statement: Insert = (postgresql_insert if dialect == "postgresql" else sqlite_insert)(table)
-    return statement.on_conflict_do_nothing()  # type: ignore[attr-defined, no-any-return]
-
-
-def _head(row: Row[Any]) -> Head:
-    return Head._make(row)
+    insert = postgresql_insert if connection.dialect.name == "postgresql" else sqlite_insert
+    return insert(table).on_conflict_do_nothing()

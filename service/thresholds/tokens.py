@@ -26,7 +26,7 @@ from service.kernels.prediction_json import Seal
 _HEAD = struct.Struct("<B4sIQIQ")
 _FORMAT = 1
 _KEY_BYTES = 32
-_FROM_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+_FROM_URL_SAFE = bytes.maketrans(b"-_+/", b"+/!!")
 
 SKEW_SECONDS = 300
 """The clocks of two replicas may differ by this much."""
@@ -107,6 +107,8 @@ class Tokens:
             raw = binascii.a2b_base64(data + b"=" * (-len(data) % 4), strict_mode=True)
         except (UnicodeEncodeError, binascii.Error):
             raise fault from None
+        if binascii.b2a_base64(raw, newline=False).rstrip(b"=") != data:  # bits that say nothing are 0
+            raise fault
         body, mac = raw[:-MAC_BYTES], raw[-MAC_BYTES:]
         if len(body) < _HEAD.size or (len(body) - _HEAD.size) % 4:
             raise fault

@@ -108,9 +108,11 @@ class OnlineLomtree:
         """Make a tree that is one leaf. Nothing is random in it; passes and order are the caller's affair."""
         self._parameters = parameters
         self._leaves = parameters.leaves or STREAM_LEAVES_MAX
+        # two at least: arrays of one are of another type, for which all kernels would be compiled once more
+        self._n_nodes = max(2 * self._leaves - 1, 2)
         n_bytes = parameters.memory_mb << 20
         self._tree = make_tree(
-            2 * self._leaves - 1,
+            self._n_nodes,
             2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES,
             n_bytes // 3 // _CLASS_SLOT_BYTES,
         )
@@ -121,7 +123,7 @@ class OnlineLomtree:
     @property
     def bytes_max(self) -> int:
         """Return what learning takes at most, besides the rows at hand."""
-        return (self._parameters.memory_mb << 20) + NODE_BYTES * (2 * self._leaves - 1)
+        return (self._parameters.memory_mb << 20) + NODE_BYTES * self._n_nodes
 
     @property
     def n_rows(self) -> int:

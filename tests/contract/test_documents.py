@@ -85,3 +85,16 @@ def test_every_error_code_is_documented() -> None:
     missing = sorted(code for code in codes if f"`{code}`" not in page)
     assert not missing
     assert len(codes) > 20
+
+
+def test_the_tutorial_says_of_feedback_what_its_plot_shows() -> None:
+    plot = (ROOT / "docs" / "feedback.svg").read_text()
+    drawn = {int(n): value for n, value in re.findall(r"<title>(\d+) events: ([\d.]+)</title>", plot)}
+    first, *_, last = drawn.values()
+    assert float(first) < float(last), "the plot shows no rise"
+    page = (ROOT / "docs" / "tutorial.md").read_text().split("feedback_demo.py", 1)[1]
+    told = re.findall(r"([\d.]+) after (?:all )?(\d+)", page)
+    assert len(told) == 4
+    assert all(drawn[int(n)] == value for value, n in told)
+    for fixed in re.findall(r">(?:threshold 0.5|the best 5|tuned): ([\d.]+)</text>", plot):
+        assert fixed in page

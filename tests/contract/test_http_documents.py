@@ -13,7 +13,7 @@ import model_store.errors
 import service.api.problems as problems
 import service.errors
 from service.api.openapi import openapi_document
-from service.api.parse import _PREDICT_KEYS, Options
+from service.api.parse import _PREDICT_KEYS, Options, parse_options
 from service.api.wire import (
     ExplainedLeaf,
     ExplainedNode,
@@ -128,6 +128,26 @@ def test_schemas_have_the_fields_of_the_code() -> None:
         assert set(schema["required"]) == shape.__required_keys__
     for name, value in Options()._asdict().items():
         assert schemas[name]["default"] == value
+
+
+def test_a_batch_takes_the_options_that_the_document_gives_it_and_refuses_the_others() -> None:
+    paths = openapi_document(Limits())["paths"]
+    given = {"top_r": "3", "threshold": "0.5", "beam_width": "4", "exact": "true", "allow_labels": "a"}
+    given |= {"deny_labels": "b", "label_weights": "propensity", "explain": "true", "deadline_ms": "5"}
+    given |= {"statistics": "true"}
+    assert given.keys() == set(Options._fields)
+    documented = {
+        parameter["name"]
+        for parameter in paths["/v1/models/{model}/batch"]["post"]["parameters"]
+        if parameter["in"] == "query"
+    }
+    for name, value in given.items():
+        query = f"{name}={value}".encode()
+        if name in documented:
+            parse_options(query, Limits())
+        else:
+            with pytest.raises(service.errors.UnsupportedOption):
+                parse_options(query, Limits())
 
 
 def test_references_lead_somewhere() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from service.db.compiled import Compiled
 from service.errors import DatabaseUnavailable
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import Replica, token_event
@@ -19,7 +20,7 @@ from tests.feedback_helpers import Replica, token_event
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.mark.parametrize("rounds", [25, pytest.param(1000, marks=pytest.mark.soak)], ids=["quick", "soak"])
+@pytest.mark.parametrize("rounds", [50, pytest.param(1000, marks=pytest.mark.soak)], ids=["quick", "soak"])
 def test_killed_feeders(rounds: int, database_url: str) -> None:  # noqa: F811
     seed = int.from_bytes(os.urandom(4), "little")
     command = [sys.executable, "-W", "ignore", "-m", "tests.feeders", database_url, str(rounds), str(seed)]
@@ -30,7 +31,11 @@ def test_killed_feeders(rounds: int, database_url: str) -> None:  # noqa: F811
     assert found["acknowledged"] > 3 * rounds, found  # or nothing was under way when it was killed
 
 
-def test_a_write_that_fails_leaves_nothing_counted(database_url: str) -> None:  # noqa: F811
+def test_a_write_that_fails_leaves_nothing_counted(
+    database_url: str,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Compiled.run
     replica = Replica(database_url)
     replica.writer._forget_at = float("inf")  # no housekeeping in between
     replica.send(token_event("first", [1], [1, 2]))
@@ -48,7 +53,12 @@ def test_a_write_that_fails_leaves_nothing_counted(database_url: str) -> None:  
             if count == at:
                 raise DatabaseUnavailable("database or disk is full")
 
-        event.listen(engine, "before_cursor_execute", strike)
+        def run_or_strike(statement: Compiled, *arguments: Any, strike: Any = strike, **values: Any) -> Any:
+            strike()
+            return run(statement, *arguments, **values)
+
+        monkeypatch.setattr(Compiled, "run", run_or_strike)
+        event.listen(engine, "begin", strike)
         event.listen(engine, "commit", strike)
         try:
             replica.send(token_event("second", [3], [2, 3]))
@@ -57,9 +67,10 @@ def test_a_write_that_fails_leaves_nothing_counted(database_url: str) -> None:  
             failed += 1
             assert replica.bits() == before
         finally:
-            event.remove(engine, "before_cursor_execute", strike)
+            monkeypatch.undo()
+            event.remove(engine, "begin", strike)
             event.remove(engine, "commit", strike)
-    assert failed >= 5  # lock, events, log, head, commit
+    assert failed == 6  # begin, head, events, log, head, commit
     assert replica.bits() != before
     assert replica.send(token_event("second", [3], [2, 3])).results == ["duplicate"]
     replica.close()

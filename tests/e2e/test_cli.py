@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,10 @@ import pytest
 from model_store import staging
 from model_store.fs import FileSystem
 from model_store.store import Store
-from service import cli
 from tests import foreign_models as foreign
+from tests.conftest import Run
 
 XYLEM = Path(sys.executable).with_name("xylem")
-Run = Callable[..., subprocess.CompletedProcess[str]]
 TOPICS = ("graphics", "network", "music", "science", "games", "mail", "text", "web")
 EVALUATION_KEYS = {
     "rows",
@@ -132,15 +131,17 @@ def test_estimate_bounds_the_size_of_what_is_trained(data: Path, store: Path) ->
     assert size["alpha_per_depth"]
 
 
-def test_people_get_tables_and_no_progress_bars_without_a_terminal(data: Path, store: Path) -> None:
+def test_people_get_tables_and_no_progress_bars_without_a_terminal(
+    run_here: Run, data: Path, store: Path
+) -> None:
     done = xylem("evaluate", "topics", "--data", data / "test.jsonl", "--store", store)
     assert (done.returncode, done.stderr) == (0, "")
     assert "PSnDCG" in done.stdout
-    done = xylem("models", "list", env={**os.environ, "XYLEM_STORE": str(store)})
+    done = run_here("models", "list", store=store)
     assert "latest -> 1" in done.stdout
 
 
-def test_predict_reads_lines_and_writes_a_line_for_each(store: Path) -> None:
+def test_predict_reads_lines_and_writes_a_line_for_each(run_here: Run, store: Path) -> None:
     lines = [
         {"text": "about music"},
         {"id": "b", "text": "about mail", "labels": ["ignored"]},
@@ -153,15 +154,15 @@ def test_predict_reads_lines_and_writes_a_line_for_each(store: Path) -> None:
     assert [len(line["labels"]) for line in found] == [2, 2, 2]
     assert found[0]["labels"][0]["label"] == "topic::music"
     assert (found[1]["id"], found[1]["labels"][0]["label"]) == ("b", "topic::mail")
-    done = xylem("predict", "topics", "--store", store, "--threshold", "1", "--exact", input=text)
+    done = run_here("predict", "topics", "--threshold", "1", "--exact", store=store, input=text)
     assert all(
         label["score"] == 1 for line in done.stdout.splitlines() for label in json.loads(line)["labels"]
     )
 
 
-def test_predict_explains_a_label_by_the_words_that_counted(store: Path) -> None:
+def test_predict_explains_a_label_by_the_words_that_counted(run_here: Run, store: Path) -> None:
     text = '{"text": "about music"}\nnot json\n{"text": "about mail"}\n'
-    done = xylem("predict", "topics", "--store", store, "--top-r", 1, "--explain", input=text)
+    done = run_here("predict", "topics", "--top-r", 1, "--explain", store=store, input=text)
     music, bad, mail = [json.loads(line) for line in done.stdout.splitlines()]
     assert "error" in bad
     for found, word in ((music, "music"), (mail, "mail")):
@@ -209,27 +210,14 @@ def test_predict_answers_as_lines_come(store: Path) -> None:
         assert process.wait(10) == 0
 
 
-def test_predict_of_a_file_equals_predict_of_its_lines(data: Path, store: Path) -> None:
-    whole = xylem("predict", "topics", "--data", data / "test.jsonl", "--store", store, "--threads", 2)
+def test_predict_of_a_file_equals_predict_of_its_lines(run_here: Run, data: Path, store: Path) -> None:
+    whole = run_here("predict", "topics", "--data", data / "test.jsonl", "--threads", 2, store=store)
     lines = xylem("predict", "topics", "--store", store, input=(data / "test.jsonl").read_text())
     with_ids = [[json.loads(line) for line in done.stdout.splitlines()] for done in (whole, lines)]
     assert len(with_ids[0]) == 60
     for found in (*with_ids[0], *with_ids[1]):
         del found["prediction_id"]
     assert with_ids[0] == with_ids[1]
-
-
-@pytest.fixture
-def run_here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run the command in this process, which saves its start: for faults that end it before long."""
-
-    def run(*arguments: object, store: Path) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setenv("XYLEM_STORE", str(store))
-        monkeypatch.setattr(sys, "argv", ["xylem", *map(str, arguments)])
-        status = cli.run()
-        return subprocess.CompletedProcess(sys.argv, status, *capfd.readouterr())
-
-    return run
 
 
 def test_models_commands_change_the_store_and_say_so(run_here: Run, store: Path, tmp_path: Path) -> None:
@@ -368,18 +356,18 @@ def test_what_is_not_there_or_not_right_is_refused(
     assert Store(store).models()[0].versions == (1,)
 
 
-def test_a_damaged_version_is_refused(store: Path) -> None:
+def test_a_damaged_version_is_refused(run_here: Run, store: Path) -> None:
     array = max((store / "models/topics/versions/1/arrays").iterdir(), key=lambda file: file.stat().st_size)
     whole = array.read_bytes()
     array.chmod(0o644)
     array.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
-    assert_refused(xylem("models", "verify", "topics", "--store", store), "topics@1", "expected", "found")
-    done = xylem("predict", "topics", "--store", store, input='{"text": "x"}\n')
+    assert_refused(run_here("models", "verify", "topics", store=store), "topics@1", "expected", "found")
+    done = run_here("predict", "topics", store=store, input='{"text": "x"}\n')
     assert_refused(done, "topics@1", "expected", "found")
     array.write_bytes(whole)
-    assert xylem("models", "verify", "topics", "--store", store).returncode == 0
+    assert run_here("models", "verify", "topics", store=store).returncode == 0
     array.unlink()
-    assert_refused(xylem("models", "verify", "topics", "--store", store), "topics@1", "none")
+    assert_refused(run_here("models", "verify", "topics", store=store), "topics@1", "none")
 
 
 def limit_files() -> None:
@@ -390,9 +378,18 @@ def test_a_disk_that_is_full_while_publishing_leaves_the_store_as_it_was(data: P
     files = ("--data", data / "train.jsonl", "--model", "topics", "--store", store)
     train = ("train", "label-tree", *files, "--json")
     done = xylem(*train, preexec_fn=limit_files)
-    assert_refused(done, str(store), "expected", "bytes", status=1)
+    assert_refused(done, str(store), "expected", "bytes free and 'File too large'", status=1)
     assert Store(store).models()[0].aliases == {"latest": 1}
     assert answer(xylem(*train))["version"] == 2
+
+
+def test_a_disk_that_is_full_while_exporting_leaves_no_file_and_is_told_by_name(
+    store: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "topics.tar"
+    given = ("models", "export", "topics", "--store", store, "--file", file)
+    assert_refused(xylem(*given, preexec_fn=limit_files), str(file), "expected to read or write", status=1)
+    assert list(tmp_path.glob("topics.tar*")) == []
 
 
 @pytest.fixture

@@ -1,13 +1,17 @@
-"""`xylem feedback`: to a database and to a server, twice the same file."""
+"""`xylem feedback`: to a database and to a server, twice the same file; files and addresses at fault."""
 
 from __future__ import annotations
 
+import codecs
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from model_store.store import Store
+from service import cli
 from tests.servers import ServerProcess
 
 _RUN = "from service.cli import main; main()"
@@ -34,3 +38,113 @@ def test_a_file_is_sent_twice_and_counts_once(own_store: Store, tmp_path: Path) 
         status, thresholds = server.ask("GET", "/v1/models/raw/thresholds")
         assert (status, thresholds["n_events"]) == (200, 100)
         assert server.terminate() == 0
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    """Run a command in this process; return its exit status."""
+    monkeypatch.setattr(sys, "argv", ["xylem", *map(str, arguments)])
+    return cli.run()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://x", "127.0.0.1:8080", "http://", "http://x:99999", "http://x:abc", "http://[::1", "ftp://x"],
+)
+def test_an_address_that_is_none_is_refused_by_name(
+    url: str,
+    own_store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "events.jsonl").touch()
+    given = ("raw", "--data", tmp_path / "events.jsonl", "--url", url, "--store", own_store.root)
+    assert run(monkeypatch, "feedback", *given) == 2
+    assert capsys.readouterr().err == f"xylem: --url: expected http://HOST:PORT, found {url!r}\n"
+
+
+def test_a_line_that_is_no_event_is_told_by_its_fault(
+    own_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = json.dumps({"event_id": "e", "instance": RAW, "labels": []})
+    marked = codecs.BOM_UTF8.decode() + event  # a byte order mark is no fault
+    monkeypatch.setenv("XYLEM_LINE_BYTES_MAX", "200")
+    for line, fault in (
+        ("{", "expected JSON, found bytes that are not"),
+        ("", "expected JSON, found bytes that are not"),
+        ('"' + 200 * "a" + '"', "expected a line of at most 200 bytes"),
+        ("[]", "expected an object"),
+    ):
+        file = tmp_path / "events.jsonl"
+        file.write_text(f"{marked}\n{line}\n{event}\n")
+        assert run(monkeypatch, "feedback", "raw", "--data", file, "--json", "--store", own_store.root) == 2
+        said = capsys.readouterr()
+        assert json.loads(said.out)["rejected"] == 1
+        assert f"found 1 others, at first line 2: {fault}" in said.err
+
+
+def test_an_id_that_the_command_gave_is_taken_by_a_server(
+    own_store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    store = ("--store", own_store.root)
+    row, events = tmp_path / "rows.jsonl", tmp_path / "events.jsonl"
+    row.write_text(json.dumps(RAW) + "\n")
+
+    def predicted() -> str:
+        assert run(monkeypatch, "predict", "raw", "--data", row, *store) == 0
+        found: str = json.loads(capsysbinary.readouterr().out)["prediction_id"]
+        return found
+
+    with ServerProcess(own_store.root) as server:
+        event = {"event_id": "a", "prediction_id": predicted(), "labels": ["label::1"]}
+        status, answer = server.ask("POST", "/v1/models/raw/feedback", event)
+        assert (status, answer["results"]) == (200, [{"event_id": "a", "result": "applied"}])
+        _, answer = server.ask("POST", "/v1/models/raw/predict", {"instances": [RAW]})
+        served = answer["predictions"][0]["prediction_id"]
+        assert server.terminate() == 0
+    events.write_text(
+        "".join(
+            json.dumps({"event_id": f"e{i}", "prediction_id": one, "labels": []}) + "\n"
+            for i, one in enumerate((served, predicted()))
+        )
+    )
+    assert run(monkeypatch, "feedback", "raw", "--data", events, "--json", *store) == 0
+    assert json.loads(capsysbinary.readouterr().out)["applied"] == 2
+
+
+def test_predictions_do_not_wait_for_a_database_and_say_what_their_ids_are_worth(
+    own_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = tmp_path / "rows.jsonl"
+    row.write_text(json.dumps(RAW) + "\n")
+    given = ("raw", "--data", row, "--store", own_store.root)
+    assert run(monkeypatch, "predict", *given) == 0
+    assert not (own_store.root / "xylem.db").exists(), "a prediction made a database"
+    capsys.readouterr()
+    monkeypatch.setenv("XYLEM_DATABASE_URL", "sqlite:////nowhere/at/all.db")
+    assert run(monkeypatch, "predict", *given) == 0
+    assert "feedback to these predictions will not be taken" in capsys.readouterr().err
+    assert run(monkeypatch, "predict", *given, "--threshold", "tuned") == 1
+    row.write_text(json.dumps({"event_id": "e", "instance": RAW, "labels": []}) + "\n")
+    assert run(monkeypatch, "feedback", *given) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2, said
+    assert all("expected a database that answers" in line for line in said)
+
+
+def test_events_are_sent_in_requests_that_a_server_takes(
+    own_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = {"indices": list(range(40)), "values": [1.0 + i / 3 for i in range(40)]}
+    file = tmp_path / "events.jsonl"
+    event = {"instance": many, "labels": []}
+    file.write_text("".join(json.dumps({"event_id": f"e{i}", **event}) + "\n" for i in range(64)))
+    monkeypatch.setattr("service.cli.feedback.REQUEST_BYTES", 4096)
+    with ServerProcess(own_store.root, body_bytes_max=8192) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        assert run(monkeypatch, "feedback", "raw", "--data", file, "--json", "--url", url) == 0
+        assert server.terminate() == 0
+    assert json.loads(capsys.readouterr().out)["applied"] == 64

@@ -5,17 +5,21 @@ from __future__ import annotations
 import array
 import fcntl
 import json
+import os
+import resource
 import signal
 import subprocess
 import sys
 import termios
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from model_store.store import Store
+from tests.conftest import Run
 
 XYLEM = Path(sys.executable).with_name("xylem")
 TOPICS = ("graphics", "network", "music", "science", "games")
@@ -47,7 +51,7 @@ def learn(store: Path, text: str, *arguments: str) -> subprocess.CompletedProces
 
 
 @pytest.mark.parametrize("kind", ["text", "named", "raw"])
-def test_a_stream_becomes_a_version(kind: str, tmp_path: Path) -> None:
+def test_a_stream_becomes_a_version(kind: str, run_here: Run, tmp_path: Path) -> None:
     raw = ("-p", "features.kind=raw") if kind == "raw" else ()
     # the last line has no end, one has no label, and one label is seen once
     text = "".join(lines(400, kind)).rstrip("\n")
@@ -64,8 +68,7 @@ def test_a_stream_becomes_a_version(kind: str, tmp_path: Path) -> None:
     assert manifest.features["kind"] == ("raw" if kind == "raw" else "hashing")
     assert manifest.n_labels == (6 if kind == "text" else 5)
     asked = "".join(lines(50, kind)) if kind != "raw" else "".join(_indices(line) for line in lines(50, kind))
-    predict = [str(XYLEM), "predict", "m", "--store", str(tmp_path), "--top-r", "1"]
-    answered = subprocess.run(predict, input=asked, capture_output=True, text=True, check=True, timeout=110)
+    answered = run_here("predict", "m", "--top-r", "1", store=tmp_path, input=asked)
     names = [json.loads(line)["labels"][0]["label"] for line in answered.stdout.splitlines()]
     assert sum(name == f"topic::{TOPICS[i % 5]}" for i, name in enumerate(names)) >= 45
 
@@ -101,9 +104,10 @@ def test_the_same_stream_gives_the_same_model(tmp_path: Path) -> None:
     ids=["json", "labels", "nan", "infinite", "mixed", "raw", "unlabelled", "empty", "tfidf", "stream"],
 )
 def test_a_stream_that_cannot_be_used_is_refused_by_its_line(
-    text: str, arguments: tuple[str, ...], words: tuple[str, ...], tmp_path: Path
+    text: str, arguments: tuple[str, ...], words: tuple[str, ...], run_here: Run, tmp_path: Path
 ) -> None:
-    done = learn(tmp_path, text, *arguments)
+    fixed = ("train", "lomtree", "--data", "-", "--model", "m")
+    done = run_here(*fixed, *arguments, store=tmp_path, input=text)
     assert done.returncode == 2
     fault = done.stderr.splitlines()[-1]
     for word in ("expected", "found", *words):
@@ -112,9 +116,25 @@ def test_a_stream_that_cannot_be_used_is_refused_by_its_line(
     assert Store(tmp_path).models() == []
 
 
-def test_other_trainers_do_not_learn_from_standard_input(tmp_path: Path) -> None:
-    fixed = ["train", "label-tree", "--data", "-", "--model", "m", "--store", str(tmp_path)]
-    done = subprocess.run([XYLEM, *fixed], input="", capture_output=True, text=True, check=False, timeout=110)
+def test_standard_input_may_be_any_descriptor(run_here: Run, tmp_path: Path) -> None:
+    """A process with many open files has descriptors that `select` does not take."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] < 2048:
+        pytest.skip("so many open files are not allowed here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
+    with ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        while files.enter_context(Path(os.devnull).open()).fileno() < 1024:
+            pass
+        text = "".join(lines(50, "text"))
+        done = run_here("train", "lomtree", "--data", "-", "--model", "m", store=tmp_path, input=text)
+        assert (done.returncode, Store(tmp_path).models()[0].versions) == (0, (1,))
+        done = run_here("predict", "m", store=tmp_path, input=text)
+        assert (done.returncode, len(done.stdout.splitlines())) == (0, 50)
+
+
+def test_other_trainers_do_not_learn_from_standard_input(run_here: Run, tmp_path: Path) -> None:
+    done = run_here("train", "label-tree", "--data", "-", "--model", "m", store=tmp_path)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert "lomtree" in done.stderr
     assert "label-tree" in done.stderr

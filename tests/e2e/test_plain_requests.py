@@ -122,6 +122,27 @@ def test_the_same_answers_figures_and_log_lines(server: ServerProcess, connect: 
     }
 
 
+def test_tuned_thresholds_and_what_feedback_does_to_them(tmp_path: Path) -> None:
+    publish_model(Store(tmp_path), "raw", "raw")
+    asked = json.dumps({"instances": [RAW, RAW], "threshold": "tuned", "top_r": 10}).encode()
+    with ServerProcess(tmp_path) as server:
+        connection = Connection(server.port)
+        status, _, problem = connection.ask(request(asked))
+        assert (status, problem["code"]) == (409, "thresholds-not-tuned")
+        epochs = []
+        for number in range(3):
+            event = {"event_id": str(number), "instance": RAW, "labels": ["label::3"]}
+            status, _ = server.ask("POST", "/v1/models/raw/feedback", json.dumps(event).encode())
+            assert status == 200
+            plain, again = connection.ask(request(asked)), connection.ask(request(asked))
+            general = connection.ask(request(asked[:-1] + b',"explain":false}'))
+            assert content(plain) == content(again) == content(general)
+            assert plain[0] == 200
+            epochs.append(plain[2]["threshold_epoch"])
+        connection.close()
+        assert epochs == sorted(set(epochs))
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -90,3 +90,23 @@ def test_no_request_compiles_anything(shared_store: Path) -> None:
     assert answer["compilations"] == []
     assert answer["requests"] > 50
     assert answer["seen"]
+
+
+_TUNED = """
+import sys, tempfile
+from pathlib import Path
+from service.thresholds import estimates, fta, starts, sto
+from service.warm import jobs, warm
+
+with tempfile.TemporaryDirectory() as directory:
+    warm(next(job for job in jobs(Path(directory)) if job.trainer == "label-tree"))
+kernels = estimates._mark_hits, fta._count_last, starts._replay, sto._best_cuts
+print(sum(not kernel.signatures for kernel in kernels))
+"""
+
+
+def test_warming_for_an_image_compiles_what_tuning_needs() -> None:
+    """A container cannot keep kernels, and would compile these at each call."""
+    command = [sys.executable, "-c", _TUNED]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr

@@ -108,21 +108,55 @@ def label_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_l
 
 def beam_probabilities(
     trees: list[Tree], link: str, row: dict[int, float], n_labels: int, beam_width: int
-) -> np.ndarray:
-    """Return label_probabilities as a beam sees them: 0 for leaves that no beam reached."""
-    total = np.zeros(n_labels)
+) -> tuple[np.ndarray, bool]:
+    """Return label_probabilities as a beam sees them: 0 for leaves that no beam reached.
+
+    And whether float32 can tell the nodes that were kept from those that were not.
+    """
+    total, is_clear = np.zeros(n_labels), True
     for tree in trees:
-        probability = LINKS[link](node_margins(tree, row))
-        probability[0] = 1.0
-        beam = [0]
-        while beam:
-            inner = []
-            for node in beam:
-                for child in range(tree.child_ptr[node], tree.child_ptr[node + 1]):
-                    probability[child] *= probability[node]
-                    if tree.node_label[child] >= 0:
-                        total[tree.node_label[child]] += probability[child]
-                    else:
-                        inner.append(child)
-            beam = sorted(inner, key=lambda n: (-probability[n], n))[:beam_width]
-    return total / len(trees)
+        found, found_clearly = _beam(tree, link, row, n_labels, beam_width, np.zeros(n_labels))
+        total += found
+        is_clear &= found_clearly
+    return total / len(trees), is_clear
+
+
+def beam_passing(
+    tree: Tree, link: str, row: dict[int, float], beam_width: int, thresholds: np.ndarray
+) -> tuple[np.ndarray, bool]:
+    """Return what a beam with thresholds finds in one tree: probabilities, 0 for what it does not reach.
+
+    Nodes below the least threshold under them are not kept, and unused width goes to the next level.
+    """
+    return _beam(tree, link, row, len(thresholds), beam_width, thresholds)
+
+
+def _beam(
+    tree: Tree, link: str, row: dict[int, float], n_labels: int, beam_width: int, thresholds: np.ndarray
+) -> tuple[np.ndarray, bool]:
+    probability = LINKS[link](node_margins(tree, row))
+    probability[0] = 1.0
+    found, is_clear = np.zeros(n_labels), True
+    least = [thresholds[label] if label >= 0 else np.inf for label in tree.node_label.tolist()]
+    for node in range(len(least) - 1, -1, -1):
+        children = least[tree.child_ptr[node] : tree.child_ptr[node + 1]]
+        least[node] = min([least[node], *children])
+    beam, width = [0], beam_width
+    while beam:
+        inner = []
+        for node in beam:
+            for child in range(tree.child_ptr[node], tree.child_ptr[node + 1]):
+                probability[child] *= probability[node]
+                is_clear &= abs(probability[child] - least[child]) > 1e-4 * least[child] or least[child] == 0
+                if probability[child] < least[child]:
+                    continue
+                if tree.node_label[child] >= 0:
+                    found[tree.node_label[child]] = probability[child]
+                else:
+                    inner.append(child)
+        ranked = sorted(inner, key=lambda n: (-probability[n], n))
+        beam, rest = ranked[:width], ranked[width:]
+        is_clear &= not rest or probability[beam[-1]] > (1 + 1e-4) * probability[rest[0]]
+        if thresholds.any():
+            width += beam_width - len(beam)
+    return found, bool(is_clear)

@@ -22,7 +22,7 @@ from tests.oracles.routing import random_decision_forest, reranked_scores, route
 from tests.small_models import random_tail
 
 N_ROWS = 7
-ALL_PASS = np.full(1, -np.inf, np.float32)
+ALL_PASS = np.empty(0, np.float32)
 ALL = np.empty(0, np.uint8)
 EQUAL = np.empty(0, np.float32)
 

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model_store.build import build_ensemble
-from model_store.ensemble import LINK_CODES, LINKS, Chunk, Tree
+from model_store.ensemble import LANES, LINK_CODES, LINKS, Chunk, Tree
 from service.kernels.beam import beam_rows
 from service.kernels.beam_workspace import BEAM_KINDS, BeamShape
 from service.kernels.best_first import best_first_rows
@@ -20,11 +20,19 @@ from service.kernels.queue_workspace import QUEUE_KINDS, make_queue
 from service.kernels.subtrees import greatest_weights, mark_allowed
 from service.kernels.threshold import threshold_rows
 from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
-from tests.oracles.trees import beam_probabilities, label_probabilities, random_forest, random_rows
+from tests.oracles.trees import (
+    beam_passing,
+    beam_probabilities,
+    label_probabilities,
+    random_forest,
+    random_rows,
+)
 
 N_ROWS = 4
 ALL = np.empty(0, np.uint8)
 EQUAL = np.empty(0, np.float32)
+NONE = np.empty(0, np.float32)
+EVERYTHING = np.full(1, -np.inf, np.float32)
 
 forests = st.fixed_dictionaries(
     {
@@ -35,6 +43,8 @@ forests = st.fixed_dictionaries(
         "arity": st.sampled_from([2, 5, 17, 40]),
     }
 )
+beams = forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 12), st.integers(1, 12), st.booleans()
+"""A forest, its link, top_r, the width, and whether labels have weights."""
 
 
 def run(
@@ -45,23 +55,27 @@ def run(
     top_r,
     *,
     beam_width=10,
-    log_threshold=None,
+    log_threshold=NONE,
     mask=ALL,
     log_weight=EQUAL,
     block_rows=1,
     costs=None,
+    exact=None,
     stop=None,
 ):
     """Return one {label: score} a row, in the order answered.
 
     costs  int64[n, 2], filled in
+    exact  uint8[n], filled in
     stop   chooses from the workspaces the array whose first byte is looked at as the flag: one that the
            traversal itself writes to stops it at a known point.
     """
     indptr, indices, _ = rows
     work = make_workspace(ensemble, n_features=max(1, len(indices)), maps_features=block_rows > 1)
     if kernel is beam_rows:
-        own = BeamShape(ensemble).make(n_rows=block_rows, beam_width=beam_width, top_r=top_r)
+        shape = BeamShape(ensemble)
+        kept = beam_width if len(log_threshold) == 0 else beam_width * shape.n_levels
+        own = shape.make(n_rows=block_rows, beam_width=kept, top_r=top_r)
         lent_own = lend(own, BEAM_KINDS)
     else:
         own = make_queue(ensemble, top_r=top_r)
@@ -85,12 +99,13 @@ def run(
         top_r,
         mask,
         log_weight,
-        *(() if log_threshold is None else (log_threshold,)),
+        log_threshold,
         lent_work,
         lent_own,
         counts,
         labels,
         scores,
+        np.full(n_rows, 7, np.uint8) if exact is None else exact,
         np.empty((0, 2), np.int64) if costs is None else costs,
     )
     return [
@@ -147,42 +162,151 @@ def test_a_beam_wider_than_the_tree_is_exact(forest, link, top_r):
 
 @settings(max_examples=60, deadline=None)
 @given(forests, st.sampled_from(LINKS["label-tree"]), st.integers(1, 4))
+@example({"seed": 2487740, "n_trees": 1, "n_labels": 9, "n_features": 1500, "arity": 40}, "logistic", 1)
 def test_beam_search_equals_the_oracle(forest, link, beam_width):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
     top_r = forest["n_labels"]
     answers = run(beam_rows, ensemble, link, rows, top_r, beam_width=beam_width)
     for answer, row in zip(answers, row_dicts(rows), strict=True):
-        expected = beam_probabilities(trees, link, row, forest["n_labels"], beam_width)
+        expected, is_clear = beam_probabilities(trees, link, row, forest["n_labels"], beam_width)
+        if not is_clear:
+            continue
         found = np.zeros(forest["n_labels"])
         found[list(answer)] = list(answer.values())
         np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-6)
 
 
+def thresholds_for(forest, ensemble, threshold, per_label):
+    """Thresholds of labels, around `threshold` or all equal to it, and their logarithms for kernels."""
+    if not per_label:
+        return np.full(forest["n_labels"], threshold), np.log(np.full(1, threshold, np.float32))
+    spread = np.random.default_rng(forest["seed"]).uniform(0.1, 2, forest["n_labels"])
+    thresholds = np.minimum(threshold * spread, 1)
+    n_nodes = len(ensemble.parent)
+    log_threshold = np.full(n_nodes + LANES, np.inf, np.float32)
+    for node in range(n_nodes - 1, -1, -1):
+        if ensemble.node_label[node] >= 0:
+            log_threshold[node] = np.log(thresholds[ensemble.node_label[node]])
+        if ensemble.parent[node] >= 0:
+            above = ensemble.parent[node]
+            log_threshold[above] = min(log_threshold[above], log_threshold[node])
+    return thresholds, log_threshold
+
+
 @settings(max_examples=60, deadline=None)
-@given(forests, st.sampled_from(LINKS["label-tree"]), st.floats(0.01, 0.9), st.booleans())
-def test_threshold_gives_every_label_that_reaches_it(forest, link, threshold, per_label):
+@given(
+    forests,
+    st.sampled_from(LINKS["label-tree"]),
+    st.floats(0.01, 0.9),
+    st.booleans(),
+    st.sampled_from([beam_rows, threshold_rows]),
+)
+def test_threshold_gives_every_label_that_reaches_it(forest, link, threshold, per_label, kernel):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
     n_labels = forest["n_labels"]
-    thresholds = np.full(n_labels, threshold)
-    log_threshold = np.log(np.full(1, threshold, np.float32))
-    if per_label:
-        thresholds = np.random.default_rng(forest["seed"]).uniform(0.01, 0.9, n_labels)
-        log_threshold = np.full(len(ensemble.parent), np.inf, np.float32)
-        for node in range(len(log_threshold) - 1, -1, -1):
-            if ensemble.node_label[node] >= 0:
-                log_threshold[node] = np.log(thresholds[ensemble.node_label[node]])
-            if ensemble.parent[node] >= 0:
-                above = ensemble.parent[node]
-                log_threshold[above] = min(log_threshold[above], log_threshold[node])
-    answers = run(threshold_rows, ensemble, link, rows, n_labels, log_threshold=log_threshold)
+    thresholds, log_threshold = thresholds_for(forest, ensemble, threshold, per_label)
+    exact = np.full(N_ROWS, 7, np.uint8)
+    options = {"beam_width": 500, "log_threshold": log_threshold, "exact": exact}
+    answers = run(kernel, ensemble, link, rows, n_labels, **options)
+    assert exact.tolist() == [1] * N_ROWS
     for answer, row in zip(answers, row_dicts(rows), strict=True):
         expected = label_probabilities(trees, link, row, n_labels)
         clear = np.abs(expected - thresholds) > 2e-3 * thresholds
         passed = np.isin(np.arange(n_labels), list(answer))
         np.testing.assert_array_equal(passed[clear], (expected >= thresholds)[clear])
         np.testing.assert_allclose(list(answer.values()), expected[list(answer)], rtol=2e-3, atol=1e-6)
+
+
+def check_same(found, expected, are_weighted):
+    """Two searches gave the same answer.
+
+    With weights a beam's scores are rounded otherwise. Scores that underflow are equal: which labels have
+    them first is open in an ensemble.
+    """
+    if are_weighted:
+        assert list(found.values()) == pytest.approx(list(expected.values()), rel=1e-4)
+        return
+    assert list(found.values()) == list(expected.values())
+    tiny = np.finfo(np.float32).tiny
+    apart = [[item for item in answer.items() if item[1] >= tiny] for answer in (found, expected)]
+    assert apart[0] == apart[1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    forests,
+    st.sampled_from(LINKS["label-tree"]),
+    st.floats(0.001, 0.5),
+    st.booleans(),
+    st.integers(1, 60),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_a_beam_with_thresholds_keeps_to_nodes_that_lead_to_labels_that_pass(
+    forest, link, threshold, per_label, top_r, beam_width, are_weighted
+):
+    """In one tree it finds what the oracle finds; in an ensemble the means that pass of what beams reach.
+
+    Where it says so, its answer is that of the exact search.
+    """
+    trees, ensemble = random_forest(**forest)
+    rows, n_labels = random_rows(forest["seed"], N_ROWS, forest["n_features"]), forest["n_labels"]
+    thresholds, log_threshold = thresholds_for(forest, ensemble, threshold, per_label)
+    weights, log_weight = weighted(forest, ensemble) if are_weighted else (np.ones(n_labels), EQUAL)
+    passing = {"log_weight": log_weight, "log_threshold": log_threshold}
+    exact = np.full(N_ROWS, 7, np.uint8)
+    beam = {"beam_width": beam_width}
+    found = run(beam_rows, ensemble, link, rows, top_r, **passing, **beam, exact=exact)
+    every = run(beam_rows, ensemble, link, rows, n_labels, **passing, **beam)
+    whole = run(threshold_rows, ensemble, link, rows, n_labels, **passing)
+    for row, features in enumerate(row_dicts(rows)):
+        assert list(found[row].items()) == list(every[row].items())[:top_r]
+        if forest["n_trees"] == 1:
+            expected, is_clear = beam_passing(trees[0], link, features, beam_width, thresholds)
+        else:
+            expected, is_clear = beam_probabilities(trees, link, features, n_labels, beam_width)
+            is_clear &= bool((np.abs(expected - thresholds) > 1e-3 * thresholds).all())
+            expected[expected < thresholds] = 0
+        if is_clear and not are_weighted:
+            reached = np.zeros(n_labels)
+            reached[list(every[row])] = list(every[row].values())
+            np.testing.assert_allclose(reached, expected, rtol=2e-3, atol=1e-6)
+        for label, key in every[row].items():
+            assert key / weights[label] >= (1 - 1e-3) * thresholds[label]
+        if exact[row]:
+            check_same(found[row], dict(list(whole[row].items())[:top_r]), are_weighted)
+
+
+@settings(max_examples=60, deadline=None)
+@given(*beams)
+def test_a_beam_that_says_so_is_exact(forest, link, top_r, beam_width, are_weighted):
+    _, ensemble = random_forest(**forest)
+    rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
+    options = {"log_weight": weighted(forest, ensemble)[1] if are_weighted else EQUAL}
+    exact, exact_of_block = np.full((2, N_ROWS), 7, np.uint8)
+    beam = {"beam_width": beam_width}
+    found = run(beam_rows, ensemble, link, rows, top_r, **options, **beam, exact=exact)
+    run(beam_rows, ensemble, link, rows, top_r, **options, **beam, block_rows=3, exact=exact_of_block)
+    assert exact.tolist() == exact_of_block.tolist()
+    whole = run(best_first_rows, ensemble, link, rows, top_r, **options)
+    for row in np.flatnonzero(exact):
+        check_same(found[row], whole[row], are_weighted)
+
+
+def test_a_beam_is_not_always_exact_and_knows_it():
+    """Of 60 labels each beam of one node finds some: whether these are the best is known of some rows."""
+    said = []
+    for seed in range(20):
+        _, ensemble = random_forest(seed=seed, n_trees=1, n_labels=60, n_features=30, arity=6)
+        exact = np.full(20, 7, np.uint8)
+        rows = random_rows(seed, 20, 30)
+        found = run(beam_rows, ensemble, "hinge3", rows, 2, beam_width=1, exact=exact)
+        whole = run(best_first_rows, ensemble, "hinge3", rows, 2)
+        said.extend((bool(exact[row]), found[row] == whole[row]) for row in range(20))
+    assert (True, False) not in said
+    assert {(True, True), (False, False)} <= set(said)
 
 
 @settings(max_examples=40, deadline=None)
@@ -199,9 +323,9 @@ def test_a_mask_hides_labels_and_nothing_else(forest, top_r, mode):
         if mask[node] and ensemble.parent[node] >= 0:
             mask[ensemble.parent[node]] = 1
     kernel, log_threshold = {
-        "beam": (beam_rows, None),
-        "exact": (best_first_rows, None),
-        "threshold": (threshold_rows, np.array([-np.inf], np.float32)),
+        "beam": (beam_rows, NONE),
+        "exact": (best_first_rows, NONE),
+        "threshold": (threshold_rows, EVERYTHING),
     }[mode]
     options = {"beam_width": 500, "log_threshold": log_threshold, "mask": mask}
     answers = run(kernel, ensemble, "hinge2", rows, top_r, **options)
@@ -248,8 +372,9 @@ def test_small_weights_are_float32_rounded(weights, rounded, n_trees):
     st.integers(1, 8),
     st.integers(1, 6),
     st.booleans(),
+    st.booleans(),
 )
-def test_a_block_gives_the_bits_of_single_rows(forest, link, weights, top_r, beam_width, masked):
+def test_a_block_gives_the_bits_of_single_rows(forest, link, weights, top_r, beam_width, masked, passing):
     _, ensemble = random_forest(**forest, weights=weights)
     rows = random_rows(forest["seed"], 40, forest["n_features"])
     mask = ALL
@@ -258,7 +383,8 @@ def test_a_block_gives_the_bits_of_single_rows(forest, link, weights, top_r, bea
         mask = np.empty(len(ensemble.parent), np.uint8)
         mark_allowed(ensemble, allowed.astype(np.uint8), mask)
     costs, costs_together = np.full((2, 40, 2), -1, np.int64)
-    options = {"beam_width": beam_width, "mask": mask}
+    log_threshold = thresholds_for(forest, ensemble, 0.1, per_label=True)[1] if passing else NONE
+    options = {"beam_width": beam_width, "mask": mask, "log_threshold": log_threshold}
     alone = run(beam_rows, ensemble, link, rows, top_r, **options, costs=costs)
     together = run(beam_rows, ensemble, link, rows, top_r, **options, block_rows=33, costs=costs_together)
     assert [list(answer.items()) for answer in alone] == [list(answer.items()) for answer in together]
@@ -291,14 +417,19 @@ def test_weights_rank_labels_by_probability_times_weight(forest, link, top_r, ke
 
 
 @settings(max_examples=40, deadline=None)
-@given(forests, st.sampled_from(LINKS["label-tree"]), st.floats(0.01, 0.9))
-def test_weights_do_not_change_what_passes_a_threshold(forest, link, threshold):
+@given(
+    forests,
+    st.sampled_from(LINKS["label-tree"]),
+    st.floats(0.01, 0.9),
+    st.sampled_from([beam_rows, threshold_rows]),
+)
+def test_weights_do_not_change_what_passes_a_threshold(forest, link, threshold, kernel):
     _, ensemble = random_forest(**forest)
     rows, n_labels = random_rows(forest["seed"], N_ROWS, forest["n_features"]), forest["n_labels"]
     weights, log_weight = weighted(forest, ensemble)
-    options = {"log_threshold": np.log(np.full(1, threshold, np.float32))}
-    plain = run(threshold_rows, ensemble, link, rows, n_labels, **options)
-    ranked = run(threshold_rows, ensemble, link, rows, n_labels, **options, log_weight=log_weight)
+    options = {"log_threshold": np.log(np.full(1, threshold, np.float32)), "beam_width": 500}
+    plain = run(kernel, ensemble, link, rows, n_labels, **options)
+    ranked = run(kernel, ensemble, link, rows, n_labels, **options, log_weight=log_weight)
     for one, other in zip(plain, ranked, strict=True):
         assert one.keys() == other.keys()
         assert list(other.values()) == sorted(other.values(), reverse=True)
@@ -311,15 +442,20 @@ def test_weights_do_not_change_what_passes_a_threshold(forest, link, threshold):
 def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(forest, top_r, beam_width):
     trees, ensemble = random_forest(**forest)
     rows = random_rows(forest["seed"], N_ROWS, forest["n_features"])
-    costs = np.full((N_ROWS, 2), -1, np.int64)
-    run(beam_rows, ensemble, "hinge2", rows, top_r, beam_width=beam_width, costs=costs)
-    bound = 0
+    costs, costs_passing = np.full((2, N_ROWS, 2), -1, np.int64)
+    options = {"beam_width": beam_width}
+    run(beam_rows, ensemble, "hinge2", rows, top_r, **options, costs=costs)
+    passing = {**options, "log_threshold": thresholds_for(forest, ensemble, 0.01, per_label=True)[1]}
+    run(beam_rows, ensemble, "hinge2", rows, top_r, **passing, costs=costs_passing)
+    bound, n_levels = 0, 0
     for tree in trees:
         ends = [0, 1]
         while ends[-1] > ends[-2]:
             inner = sum(chunk is not None for chunk in tree.chunks[ends[-2] : ends[-1]])
             bound += min(inner, beam_width)
+            n_levels += inner > 0
             ends.append(int(tree.child_ptr[ends[-1]]))
+    assert (costs_passing[:, 0] <= beam_width * n_levels).all()
     assert (costs[:, 0] >= forest["n_trees"]).all()
     assert (costs[:, 0] <= bound).all()
     assert (costs[:, 1] >= 4 * costs[:, 0]).all()
@@ -327,13 +463,7 @@ def test_a_beam_costs_no_more_than_its_width_a_level_and_tree(forest, top_r, bea
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    forests,
-    st.sampled_from(LINKS["label-tree"]),
-    st.integers(1, 12),
-    st.integers(1, 12),
-    st.booleans(),
-)
+@given(*beams)
 @example({"seed": 0, "n_trees": 2, "n_labels": 5, "n_features": 1500, "arity": 2}, "hinge2", 3, 1, False)
 def test_fewer_labels_are_the_first_of_all(forest, link, top_r, beam_width, are_weighted):
     """The nodes that a beam does not score for fewer labels would have changed nothing.
@@ -436,8 +566,8 @@ def test_searches_that_stop_half_way_have_part_of_their_answer():
         _, ensemble = random_forest(**forest)
         whole = len(run(best_first_rows, ensemble, "hinge2", first_row(forest), 60)[0])
         ways = {
-            "exact": (best_first_rows, None),
-            "threshold": (threshold_rows, np.full(1, -np.inf, np.float32)),
+            "exact": (best_first_rows, NONE),
+            "threshold": (threshold_rows, EVERYTHING),
         }
         for way, (kernel, log_threshold) in ways.items():
             options = {"log_threshold": log_threshold, "stop": stopped_at(len(ensemble.parent) // 2)}
@@ -471,10 +601,10 @@ def test_a_search_stopped_before_it_begins_finds_nothing(way):
     _, ensemble = random_forest(**forest)
     rows = random_rows(1, N_ROWS, 20)
     kernel, log_threshold, block_rows = {
-        "beam": (beam_rows, None, 1),
-        "block": (beam_rows, None, N_ROWS),
-        "exact": (best_first_rows, None, 1),
-        "threshold": (threshold_rows, np.full(1, -np.inf, np.float32), 1),
+        "beam": (beam_rows, NONE, 1),
+        "block": (beam_rows, NONE, N_ROWS),
+        "exact": (best_first_rows, NONE, 1),
+        "threshold": (threshold_rows, EVERYTHING, 1),
     }[way]
     flag = np.ones(1, np.uint8)
     options = {"log_threshold": log_threshold, "block_rows": block_rows, "stop": lambda *_: flag}

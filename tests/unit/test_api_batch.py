@@ -126,6 +126,8 @@ def test_a_line_at_the_limit_and_one_byte_longer(in_process: Run, extra: int) ->
         ("?threshold=tuned", 409, "thresholds-not-tuned"),
         ("?allow_labels=none", 422, "unknown-label"),
         ("?explain=true", 422, "unsupported-option"),
+        ("?deadline_ms=5", 422, "unsupported-option"),
+        ("?statistics=true", 422, "unsupported-option"),
     ],
 )
 def test_bad_options_are_refused_before_the_first_line(

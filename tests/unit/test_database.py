@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 
 import pytest
 from sqlalchemy import inspect, text
@@ -12,7 +13,8 @@ from sqlalchemy import inspect, text
 from service.db.engine import Database
 from service.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
 from service.thresholds.feedback import FORGET_EVENTS
-from service.thresholds.state import add_events, all_heads, forget_events, shared_secret
+from service.thresholds.known_events import add_events, forget_events
+from service.thresholds.state import all_heads, lock_head, shared_secret
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import Replica, token_event
 
@@ -119,6 +121,80 @@ def test_what_raises_is_rolled_back(database_url: str) -> None:  # noqa: F811
     with database.read() as connection:
         assert connection.execute(text("SELECT count(*) FROM secrets")).scalar_one() == 0
     database.close()
+
+
+def test_a_reader_sees_one_state(database_url: str) -> None:  # noqa: F811
+    database, other = Database(database_url), Database(database_url)
+    with database.read() as connection:
+        assert all_heads(connection) == []
+        with other.write() as writing:
+            lock_head(writing, "m", 1)
+        assert all_heads(connection) == []
+    with database.read() as connection:
+        assert [head.model for head in all_heads(connection)] == ["m"]
+    database.close()
+    other.close()
+
+
+def test_what_the_driver_raises_is_said_to_be_the_database(database_url: str) -> None:  # noqa: F811
+    """Statements that go past SQLAlchemy's execution fail as all do, and what was done is undone."""
+    database = Database(database_url)
+    with database.write() as connection:
+        connection.execute(text("ALTER TABLE threshold_versions RENAME TO elsewhere"))
+    with pytest.raises(DatabaseUnavailable, match="threshold_versions"), database.write() as connection:
+        add_events(connection, [b"k" * 16], 1)
+        lock_head(connection, "m", 1)
+    with database.write() as connection:
+        connection.execute(text("ALTER TABLE elsewhere RENAME TO threshold_versions"))
+        assert lock_head(connection, "m", 1).epoch == 0
+        assert add_events(connection, [b"k" * 16], 1) == {b"k" * 16}
+    database.close()
+
+
+def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:  # noqa: F811
+    database, other = Database(postgresql), Database(postgresql)
+    with pytest.raises(DatabaseUnavailable), database.write() as connection:
+        number = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        with other.write() as ending:
+            ending.execute(text("SELECT pg_terminate_backend(:number)"), {"number": number})
+        for _ in range(100):  # until it has
+            all_heads(connection)
+            time.sleep(0.05)
+    with database.read() as connection:
+        assert all_heads(connection) == []
+    database.close()
+    other.close()
+
+
+def test_versions_that_take_the_same_events_do_not_wait_for_each_other(
+    database_url: str,  # noqa: F811
+) -> None:
+    """An event counts once for a model: what two of its versions are sent at once, one of them has."""
+    keys = [os.urandom(16) for _ in range(4000)]
+    databases = [Database(database_url), Database(database_url)]
+    news: list[set[bytes]] = []
+    faults: list[Exception] = []
+    gate = threading.Barrier(len(databases))
+
+    def add(database: Database, step: int) -> None:
+        try:
+            for first in range(0, len(keys), 1000):
+                gate.wait()
+                with database.write() as connection:
+                    news.append(add_events(connection, keys[first : first + 1000][::step], 1))
+        except Exception as error:
+            faults.append(error)
+            gate.abort()
+
+    threads = [threading.Thread(target=add, args=pair) for pair in zip(databases, (1, -1), strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert sum(map(len, news)) == len(keys)
+    for database in databases:
+        database.close()
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mysql://x/y", "postgresql+nodriver://x/y", "sqlite+x://"])

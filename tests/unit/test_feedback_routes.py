@@ -101,6 +101,16 @@ def test_a_prediction_id_stands_for_what_was_predicted(own_store: Store) -> None
     with_client(own_store, call)
 
 
+def test_an_empty_prediction_id_is_forged_whether_others_are_beside_it_or_not(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        empty = event("empty", ["label::1"], prediction_id="")
+        for beside in [], [event("beside", [])]:
+            found = (await send(client, empty, *beside))[0]
+            assert (found["result"], found.get("reason")) == ("rejected", "prediction-forged")
+
+    with_client(own_store, call)
+
+
 @pytest.mark.parametrize(
     ("seconds", "result", "reason"),
     [(-31 * 86_400, "late", "prediction-expired"), (2 * 86_400, "rejected", "prediction-future")],

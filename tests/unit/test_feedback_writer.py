@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
-from service.errors import BadParameter, DatabaseUnavailable, Overloaded
+from service.db.tables import EVENT_KEY_BYTES
+from service.errors import BadParameter, DatabaseUnavailable, Overloaded, Unavailable
 from service.thresholds import feedback
+from service.thresholds import follower as follower_module
+from service.thresholds.codec import DELTA_MAX
+from service.thresholds.events import Event, as_columns, event_keys, join
 from service.thresholds.feedback import FeedbackWriter, Outcome
 from service.thresholds.follower import Follower
 from tests.databases import database_url, postgresql  # noqa: F401
-from tests.feedback_helpers import Replica, columns, token_event
+from tests.feedback_helpers import N_FEATURES, N_LABELS, Replica, columns, labels_of, token_event
 
 
 @pytest.fixture
@@ -58,6 +64,43 @@ def test_the_queue_of_events_at_its_limit_and_one_more(replica: Replica) -> None
     replica.close()
 
 
+def test_a_block_longer_than_the_queue_is_taken_when_nothing_waits(replica: Replica) -> None:
+    """Or it would be told to come again for ever."""
+    writer = FeedbackWriter(replica.database, queue_max=3, days_max=30)
+    events = columns(*(token_event(name, [1], []) for name in "abcdefgh"))
+    assert len(writer.submit(replica.live, events, may_wait=False).result(300).results) == 8
+    writer.close()
+    replica.close()
+
+
+def test_a_writer_that_is_closed_takes_nothing(replica: Replica) -> None:
+    replica.send(token_event("a", [1], []))
+    replica.writer.close()
+    with pytest.raises(Unavailable, match="writer"):
+        replica.send(token_event("b", [1], []))
+    replica.close()
+
+
+@pytest.mark.parametrize("halve_events", [None, 10_000])
+def test_a_block_that_adds_more_to_a_label_than_an_entry_of_the_log_has_room_for(
+    tmp_path: Path, halve_events: int | None
+) -> None:
+    one = Replica(f"sqlite:///{tmp_path}/long.db", halve_events)
+    n = DELTA_MAX // 2 + 100
+    [key] = event_keys("m", ["a"])
+    events = as_columns([Event(key, labels_of(1), None, labels_of(1), 0)], N_FEATURES, N_LABELS)
+    keys = [i.to_bytes(EVENT_KEY_BYTES, "little") for i in range(n)]
+    many = join([events._replace(keys=[key]) for key in keys])
+    assert one.writer.submit(one.live, many, may_wait=False).result(300).results == ["applied"] * n
+    if halve_events is None:
+        assert one.live.snapshot().counters.marks[1] == 2 * n
+    other = Replica(f"sqlite:///{tmp_path}/long.db")
+    other.catch_up()
+    assert other.bits() == one.bits()
+    one.close()
+    other.close()
+
+
 def test_the_writer_goes_on_when_its_house_cannot_be_kept(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +112,76 @@ def test_the_writer_goes_on_when_its_house_cannot_be_kept(
         replica.writer._forget_at = 0.0
         assert replica.send(token_event(f"e{i}", [1], [2])).results == ["applied"]
     replica.close()
+
+
+def test_thresholds_are_stale_while_the_database_neither_answers_nor_refuses(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "HANG_SECONDS", 0.2)
+    follower = Follower(replica.database, 0.2, lambda: None)
+    assert replica.live.is_stale is False  # it is not followed
+    follower.add(replica.live)
+    assert replica.live.is_stale is False
+    time.sleep(0.5)  # as if the look that is due did not come back
+    assert replica.live.is_stale is True
+    follower.look()
+    assert replica.live.is_stale is False
+    replica.close()
+
+
+def test_versions_are_opened_and_the_service_stops_while_the_database_hangs(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "HANG_SECONDS", 0.1)
+    gate = threading.Event()
+    follower = Follower(replica.database, 0.01, gate.wait)
+    follower.start()
+    time.sleep(0.3)
+    adding = threading.Thread(target=follower.add, args=(replica.live,), daemon=True)
+    adding.start()
+    adding.join(5.0)
+    assert not adding.is_alive(), "a version waits for the database"
+    assert replica.live in follower.followed
+    closing = threading.Thread(target=follower.close, daemon=True)
+    closing.start()
+    closing.join(5.0)
+    assert not closing.is_alive(), "the service does not stop"
+    gate.set()
+    replica.close()
+
+
+def test_a_writer_is_closed_while_the_database_hangs(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feedback, "CLOSE_SECONDS", 0.1)
+    closing = threading.Thread(target=replica.writer.close, daemon=True)
+    with replica.live.lock:  # the writer does not get on
+        waiting = replica.writer.submit(replica.live, columns(token_event("a", [1], [])), may_wait=True)
+        closing.start()
+        closing.join(5.0)
+        assert not closing.is_alive(), "the service does not stop"
+        assert not waiting.done()
+    assert waiting.result(300).results == ["applied"]
+    replica.close()
+
+
+def test_a_follower_goes_on_whatever_is_in_the_log(replica: Replica) -> None:
+    """SQLite keeps text where bytes belong, if somebody put it there."""
+    follower = Follower(replica.database, 60.0, lambda: None)
+    behind, other = Replica(str(replica.database._engine.url)), Replica(str(replica.database._engine.url))
+    replica.send(token_event("a", [1], [1]))
+    behind.catch_up()
+    replica.send(token_event("b", [1], [1]))
+    with replica.database.write() as connection:
+        connection.execute(text("UPDATE threshold_log SET payload = 'text'"))
+    other.live.version = 2
+    for live in (behind.live, other.live):
+        follower.add(live)
+    follower.look()
+    assert (behind.live.is_stale, behind.live.epoch) == (True, 2)
+    assert other.live.is_stale is False
+    for one in (replica, behind, other):
+        one.close()
 
 
 def test_thresholds_that_cannot_be_read_leave_the_others_alone(database_url: str) -> None:  # noqa: F811

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -25,8 +27,8 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def fresh_digest(path: Path) -> str:
-    jit.source_digest.cache_clear()
-    jit._imports.cache_clear()
+    for known in (jit.source_digest, jit._source, jit._file_of):
+        known.cache_clear()
     return jit.source_digest(path)
 
 
@@ -43,8 +45,42 @@ def test_an_edit_elsewhere_does_not(sources: Path) -> None:
     assert fresh_digest(sources / "second.py") == second
 
 
+def parsed_imports(path: Path) -> set[Path]:
+    """The files of ours that a module imports, as Python's parser finds them."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    files = (jit._ROOT.joinpath(*name.split(".")).with_suffix(".py") for name in names)
+    return {
+        file for file in files if file.is_file() and file.relative_to(jit._ROOT).parts[0] in jit._PACKAGES
+    }
+
+
+def test_imports_are_found_as_the_parser_finds_them() -> None:
+    files = [file for package in jit._PACKAGES for file in (jit._ROOT / package).rglob("*.py")]
+    assert len(files) > 200
+    for file in files:
+        assert set(jit._source(file).imports) == parsed_imports(file)
+
+
+def test_imports_of_every_form_count(sources: Path) -> None:
+    forms = (
+        "from service import second",
+        "    from service.second import (  # in a function\n        helper,\n    )",
+        "import numpy, service.second as other",
+        "from service import (\n    third,\n    second,\n)",
+    )
+    for form in forms:
+        (sources / "first.py").write_text(f"x = 1\n{form}\n")
+        fresh_digest(sources / "first.py")
+        assert sources / "second.py" in jit._source(sources / "first.py").imports
+
+
 def locator_of(file: Path) -> jit.KernelCacheLocator | None:
-    jit.source_digest.cache_clear()
+    fresh_digest(file)
     return jit.KernelCacheLocator.from_function(locator_of, str(file))
 
 
@@ -249,3 +285,85 @@ def test_an_inlined_helper_has_machine_code_only_when_the_interpreter_calls_it(t
     for _ in range(2):
         process = compiler(tmp_path, script, XYLEM_KERNEL_CACHE=str(tmp_path / "cache"))
         assert process.communicate()[0].split() == ["0", "1"]
+
+
+def aged(directory: Path, days: float) -> Path:
+    """A directory that was used so many days ago, with a file in it."""
+    directory.mkdir(parents=True)
+    (directory / "kernels.total-5.py311.1.nbc").write_bytes(b"code")
+    used = time.time() - days * 86400
+    os.utime(directory, (used, used))
+    return directory
+
+
+def test_a_process_that_compiles_removes_what_nobody_has_used_for_long(tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "plain"
+    beam = Path(jit.__file__).parent.parent / "service" / "kernels" / "beam.py"
+    old = aged(cache / "beam-0123456789abcdef", 31)
+    stay = [
+        aged(cache / "beam-fedcba9876543210", 29),
+        aged(cache / "somebody-else", 300),
+        aged(cache / f"beam-{jit.source_digest(beam)[:16]}", 300),  # this release's, not used as yet
+        aged(tmp_path / "cache" / "tuned-0123456789abcdef", 300),
+    ]
+    compiler(tmp_path, XYLEM_KERNEL_CACHE=str(tmp_path / "cache")).communicate("\n")
+    assert not old.exists()
+    assert all((directory / "kernels.total-5.py311.1.nbc").exists() for directory in stay)
+
+
+def test_a_process_that_only_loads_marks_what_it_uses_and_removes_nothing(tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    compiler(tmp_path, XYLEM_KERNEL_CACHE=cache).communicate("\n")
+    (used,) = (tmp_path / "cache" / "plain").iterdir()
+    os.utime(used, (0, 0))
+    old = aged(tmp_path / "cache" / "plain" / "beam-0123456789abcdef", 31)
+    assert int(compiler(tmp_path, XYLEM_KERNEL_CACHE=cache).communicate("\n")[0]) == 0
+    assert used.stat().st_mtime > time.time() - 3600
+    assert old.exists()
+
+
+_CALLING = """
+from model_store.jit import kernel
+
+@kernel
+def inner(n):
+    return n + 1
+
+@kernel
+def outer(n):
+    return 2 * inner(n)
+"""
+
+_COUNT_PARSES = """
+import llvmlite.binding
+parse, parsed = llvmlite.binding.parse_bitcode, []
+llvmlite.binding.parse_bitcode = lambda *given, **named: parsed.append(1) or parse(*given, **named)
+from calling import inner, outer
+for function in {functions}:
+    print(function(3), end=" ")
+print(len(parsed))
+"""
+
+
+def test_the_llvm_code_of_a_kept_kernel_is_parsed_only_for_one_that_links_it(tmp_path: Path) -> None:
+    (tmp_path / "calling.py").write_text(_CALLING)
+
+    def said(functions: str) -> str:
+        script = _COUNT_PARSES.format(functions=functions)
+        return compiler(tmp_path, script, XYLEM_KERNEL_CACHE=str(tmp_path / "cache")).communicate()[0]
+
+    assert said("(inner,)") == "4 0\n"
+    assert said("(inner,)") == "4 0\n"
+    assert said("(outer, inner)") == "8 4 1\n"
+    assert said("(inner, outer)") == "4 8 0\n"
+
+
+def test_a_process_neither_imports_linear_algebra_nor_frees_its_kernels_one_by_one(tmp_path: Path) -> None:
+    script = (
+        "import atexit, gc, sys; atexit.register(lambda: print(gc.get_freeze_count() > 0));"
+        "from kernels import total; assert total(4) == 10; print('scipy.linalg' in sys.modules);"
+        "import scipy.linalg"
+    )
+    process = compiler(tmp_path, script, XYLEM_KERNEL_CACHE=str(tmp_path / "cache"))
+    assert process.communicate()[0].split() == ["False", "True"]
+    assert process.returncode == 0

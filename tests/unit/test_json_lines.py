@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
 from pathlib import Path
@@ -123,6 +124,23 @@ def test_bad_features(tmp_path: Path, features: str, fault: str) -> None:
     with pytest.raises(BadData) as caught:
         read(tmp_path, good + f'{{"labels": [], "features": {features}}}')
     assert "a.jsonl:2: expected " in str(caught.value) and fault in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".txt", ".svm"])
+@pytest.mark.parametrize("block_bytes", [1, 4, 1 << 20])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, block_bytes: int
+) -> None:
+    monkeypatch.setattr("service.datasets.stream.BLOCK_BYTES", block_bytes)
+    first = {".jsonl": '{"text": "\ufeffa", "labels": ["b"]}\n', ".txt": "1 2 2\n1 1:3\n", ".svm": "1 1:3"}
+    path = tmp_path / f"marked{suffix}"
+    path.write_text(first[suffix], encoding="utf-8-sig")
+    dataset = read_dataset(path)
+    assert (dataset.n_rows, dataset.labels.indices.tolist()) == (1, [0 if suffix == ".jsonl" else 1])
+    assert dataset.texts is None or dataset.texts == ["\ufeffa"]
+    path.write_bytes(codecs.BOM_UTF8)
+    with pytest.raises(BadData, match="found"):
+        read_dataset(path)
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b"\r\n"])

@@ -63,7 +63,7 @@ def test_no_label_is_lost_while_thresholds_move(replica: Replica) -> None:
     mover.start()
     try:
         for _ in range(2000):
-            answer = engine.predict(row, PredictOptions(top_r=N_LABELS, threshold=live.prepared))
+            answer = engine.predict(row, PredictOptions(top_r=N_LABELS, exact=True, threshold=live.prepared))
             assert surely <= set(answer.labels.tolist())
     finally:
         stop.set()
@@ -150,7 +150,8 @@ def test_a_block_is_counted_as_its_events_are_one_by_one(tmp_path: Path, kind: s
     for event in (events[i] for i in chosen):
         predicted = event.predicted
         if event.row is not None:
-            options = PredictOptions(top_r=60, threshold=engine.node_thresholds(thresholds))
+            prepared = engine.node_thresholds(thresholds)
+            options = PredictOptions(top_r=60, exact=True, threshold=prepared)
             predicted = engine.predict(event.row, options).labels
         counters.hits[np.intersect1d(event.labels, predicted)] += 1
         for labels in (event.labels, predicted):

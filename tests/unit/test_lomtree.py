@@ -15,6 +15,7 @@ from model_store.store import Store
 from service.errors import BadData, BadParameter
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
+from service.kernels.lomtree import learn_rows
 from service.rows import LabelRows, SparseRows
 from service.trainers import Trained, TrainingSet, estimate, parse_parameters, train
 from service.trainers.lomtree import LomtreeParameters, OnlineLomtree
@@ -82,6 +83,14 @@ def test_the_budget_bounds_the_leaves() -> None:
         assert n_leaves <= leaves
         assert trained.report["splits"] == n_leaves - 1
     assert len(fitted(rows, labels).ensemble.parent) <= 2 * 4 * N_LABELS - 1
+
+
+def test_a_tree_of_one_leaf_needs_no_kernels_of_its_own() -> None:
+    rows, labels = data(n_rows=40)
+    fitted(rows, labels, "leaves=2")
+    known = set(learn_rows.overloads)
+    fitted(rows, labels, "leaves=1")
+    assert set(learn_rows.overloads) == known
 
 
 def test_rare_labels_count_less_for_the_number_of_leaves() -> None:

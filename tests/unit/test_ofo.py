@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model_store.checks import LABEL_COUNTS
 from model_store.ensemble import LINK_CODES
 from service.errors import BadParameter
 from service.thresholds.ofo import (
@@ -15,6 +16,7 @@ from service.thresholds.ofo import (
     RERANKED_POWER,
     Start,
     check_start,
+    counts_that_bound,
     lower_bounds,
     no_counts,
     start_for,
@@ -22,6 +24,7 @@ from service.thresholds.ofo import (
 )
 from service.thresholds.online import count_event
 from tests.oracles.thresholds import ofo_thresholds
+from tests.small_models import random_tail
 
 K, ROWS = 7, 40
 
@@ -104,3 +107,10 @@ def test_every_link_has_a_power_to_start_with():
 
 def test_start_values_in_their_range_are_kept():
     assert check_start(Start(2, 4, 0.1)) == Start(2, 4, 0.1)
+
+
+def test_counts_bound_thresholds_where_scores_are_probabilities():
+    counted = {LABEL_COUNTS: np.arange(6)}
+    assert counts_that_bound(counted) is counted[LABEL_COUNTS]
+    assert counts_that_bound({}) is None
+    assert counts_that_bound(counted | random_tail(1, 6, 40)) is None

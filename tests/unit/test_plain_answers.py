@@ -45,19 +45,24 @@ class Both:
         )
         self.plain: PlainAnswers = plain_answers(model, self.predictor, self.featurizer, FORMS)
         self.thresholds = np.linspace(0, 1, model.manifest.n_labels, dtype=np.float32)
+        self.tuned = self.predictor.node_thresholds(self.thresholds / 8)
         self.seal = TOKENS.seal(model_hash("m"), 7, 3)
 
-    def plainly(self, body: bytes) -> PlainAnswer | None:
-        return self.plain.answer(b"head" + body, 4, self.thresholds, self.seal, 11)
+    def plainly(self, body: bytes, is_known: bool = True) -> PlainAnswer | None:
+        tuned = self.tuned if is_known else None
+        return self.plain.answer(b"head" + body, 4, self.thresholds, tuned, self.seal, 11)
 
-    def generally(self, instances: list[dict[str, Any]], top_r: int, beam_width: int) -> bytes:
+    def generally(
+        self, instances: list[dict[str, Any]], top_r: int, beam_width: int, is_tuned: bool = False
+    ) -> bytes:
         ends = np.cumsum([0, *(len(instance["indices"]) for instance in instances)])
         indices = np.array([i for instance in instances for i in instance["indices"]], np.int64)
         values = np.array([v for instance in instances for v in instance["values"]], np.float32)
         rows = self.featurizer.transform_csr(ends, indices, values)
-        found = self.predictor.predict(rows, PredictOptions(top_r, beam_width))
-        spans = spans_of(found)
-        return b",".join(predictions_json(self.model.labels, self.thresholds, self.seal, 11, spans))
+        threshold = self.tuned if is_tuned else None
+        found = self.predictor.predict(rows, PredictOptions(top_r, beam_width, threshold=threshold))
+        named = np.empty(0, np.float32) if is_tuned else self.thresholds
+        return b",".join(predictions_json(self.model.labels, named, self.seal, 11, spans_of(found)))
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -75,16 +80,23 @@ instances = st.lists(
 
 
 @settings(deadline=None)
-@given(instances, st.integers(1, 11), st.integers(1, 33))
+@given(instances, st.integers(1, 11), st.integers(1, 33), st.booleans())
 def test_the_predictions_of_the_general_way(
-    both: Both, instances: list[dict[str, Any]], top_r: int, beam_width: int
+    both: Both, instances: list[dict[str, Any]], top_r: int, beam_width: int, is_tuned: bool
 ) -> None:
     n_rows = len(instances)
-    found = both.plainly(orjson.dumps({"instances": instances, "top_r": top_r, "beam_width": beam_width}))
+    body = {"instances": instances, "top_r": top_r, "beam_width": beam_width}
+    found = both.plainly(orjson.dumps({**body, "threshold": "tuned"} if is_tuned else body))
     is_within = top_r <= 9 and beam_width <= 30 and n_rows * top_r <= 40 and n_rows * beam_width <= 32
     assert (found is not None) == is_within
     if found is not None:
-        assert found == (n_rows, both.generally(instances, top_r, beam_width))
+        assert found == (n_rows, both.generally(instances, top_r, beam_width, is_tuned))
+
+
+def test_thresholds_that_are_not_known_are_not_answered(both: Both) -> None:
+    body = b'{"instances":[{"indices":[1],"values":[1]}],"threshold":"tuned"}'
+    assert both.plainly(body) is not None
+    assert both.plainly(body, is_known=False) is None
 
 
 def test_what_is_not_plain(both: Both) -> None:

@@ -22,6 +22,7 @@ LIMITS = Limits(top_r_max=ANY, beam_width_max=ANY, answer_labels_max=ANY)
 N_FEATURES = 40
 ROWS_MAX, FEATURES_MAX = 4, 20
 PLAIN = b'{"instances":[{"indices":[3,17],"values":[0.5,1]}],"top_r":3,"beam_width":7}'
+PLAIN_TUNED = b'{"threshold":"tuned","instances":[{"indices":[3],"values":[0.5]}],"top_r":3}'
 
 
 def featurizer_of(norm: str) -> Featurizer:
@@ -57,7 +58,8 @@ def assert_the_same(body: bytes, norm: str = "none") -> bool:
     for mine, expected in zip(found_rows[:3], rows[:3], strict=True):
         assert mine.dtype == expected.dtype
         assert mine.tobytes() == expected.tobytes()
-    assert query.options == Options(asked.top_r, beam_width=asked.beam_width)
+    threshold = "tuned" if asked.is_tuned else None
+    assert query.options == Options(asked.top_r, threshold, asked.beam_width)
     return True
 
 
@@ -71,7 +73,11 @@ instances = st.lists(st.tuples(st.integers(0, N_FEATURES), numbers), max_size=8)
 )
 requests = st.fixed_dictionaries(
     {"instances": st.lists(instances, max_size=5)},
-    optional={"top_r": st.integers(0, 12), "beam_width": st.integers(0, 1200)},
+    optional={
+        "top_r": st.integers(0, 12),
+        "beam_width": st.integers(0, 1200),
+        "threshold": st.sampled_from(["tuned", "tune", "tunedd", 0.5, None]),
+    },
 )
 
 
@@ -87,7 +93,7 @@ def test_bodies_become_the_rows_of_the_general_way(
 @settings(deadline=None)
 @given(st.data())
 def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
-    body = PLAIN
+    body = data.draw(st.sampled_from([PLAIN, PLAIN_TUNED]))
     alphabet = st.sampled_from([bytes([c]) for c in b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbi'])
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body)))
@@ -100,6 +106,8 @@ def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
     "body",
     [
         PLAIN,
+        PLAIN_TUNED,
+        b'{"instances":[{"indices":[],"values":[]}],"threshold" : "tuned", "threshold":"tuned" }',
         b'{"instances":[{"indices":[],"values":[]}]}',
         b' { "top_r" : 2 , "instances" : [ { "indices" : [ 39 ] , "values" : [ 1 ] } ] , "top_r" : 4 }\r',
         b'{"instances":[{"indices":[5,1,5],"values":[1,2,3]},{"indices":[0],"values":[1e-3]}]}',

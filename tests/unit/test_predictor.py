@@ -63,9 +63,12 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("options", [*OPTIONS, "tuned", "tuned, exact"])
 def test_threads_and_batches_do_not_change_an_answer(predictor, options):
     rows = some_rows(157)
+    if isinstance(options, str):
+        tuned = predictor.node_thresholds(np.linspace(0.001, 0.1, 40).astype(np.float32))
+        options = PredictOptions(top_r=30, beam_width=2, exact=options != "tuned", threshold=tuned)
     expected = predictor.predict(rows, options)
     for threads in (1, 2, 5, 100):
         found = predictor.predict_batch(rows, options, threads)
@@ -87,14 +90,19 @@ def test_callers_at_the_same_time_do_not_mix_their_answers(predictor):
         np.testing.assert_array_equal(answer.scores, expected.scores)
 
 
-def test_exact_says_so_and_a_beam_does_not(predictor):
-    assert [predictor.predict(some_rows(2), options).exact for options in OPTIONS] == [
-        False,
-        False,
-        True,
-        True,
-        True,
-    ]
+@pytest.mark.parametrize("tuned", [False, True])
+def test_an_exact_search_says_so_and_a_beam_where_it_is_known(predictor, tuned):
+    rows = some_rows(100)
+    threshold = predictor.node_thresholds(np.full(40, 0.001, np.float32)) if tuned else None
+    options = PredictOptions(top_r=3, beam_width=1, threshold=threshold)
+    whole, narrow = (predictor.predict(rows, options._replace(exact=exact)) for exact in (True, False))
+    wide = predictor.predict(rows, options._replace(beam_width=40))
+    assert whole.exact.tolist() == wide.exact.tolist() == [1] * 100
+    assert not narrow.exact.all()
+    for found in (narrow, wide):
+        for row in np.flatnonzero(found.exact):
+            own = [answers.labels[slice(*answers.ptr[row : row + 2])].tolist() for answers in (whole, found)]
+            assert own[0] == own[1]
 
 
 def test_no_rows_and_empty_rows_have_answers(predictor):
@@ -110,6 +118,15 @@ def test_rows_longer_than_any_before_get_larger_buffers(model):
     predictor.predict(some_rows(3), PredictOptions(top_r=40, exact=True))
     again = predictor.predict(some_rows(3), PredictOptions(top_r=1, beam_width=1))
     np.testing.assert_array_equal(few.labels, again.labels)
+
+
+def test_a_number_as_threshold_is_exact_whatever_is_asked(predictor):
+    rows, options = some_rows(100), PredictOptions(top_r=30, beam_width=1, threshold=0.001)
+    found = predictor.predict(rows, options)
+    assert found.exact.tolist() == [1] * 100
+    whole = predictor.predict(rows, options._replace(exact=True))
+    np.testing.assert_array_equal(found.labels, whole.labels)
+    np.testing.assert_array_equal(found.ptr, whole.ptr)
 
 
 def test_allowed_and_denied_labels(predictor):
@@ -139,9 +156,11 @@ def test_a_threshold_for_each_label(predictor):
     rows = some_rows(20)
     thresholds = np.linspace(0.001, 0.1, 40).astype(np.float32)
     everything = predictor.predict(rows, PredictOptions(top_r=40, exact=True))
-    found = predictor.predict(rows, PredictOptions(top_r=40, threshold=predictor.node_thresholds(thresholds)))
+    prepared = predictor.node_thresholds(thresholds)
     kept = everything.scores >= thresholds[everything.labels]
-    np.testing.assert_array_equal(found.labels, everything.labels[kept])
+    for exact, beam_width in ((True, 1), (False, 1000)):
+        options = PredictOptions(40, beam_width, exact, prepared)
+        np.testing.assert_array_equal(predictor.predict(rows, options).labels, everything.labels[kept])
     assert 0 < kept.sum() < len(kept)
 
 
@@ -155,7 +174,7 @@ def test_a_stop_ends_its_own_call_only(model, options, n_rows):
     stop[0] = 1
     stopped = predictor.predict(rows, options._replace(stop=stop))
     assert len(stopped.labels) == 0
-    assert stopped.exact is False
+    assert stopped.exact.tolist() == [0] * n_rows
     for found in (unstopped, predictor.predict(rows, options)):
         for a, b in zip(expected, found, strict=True):
             np.testing.assert_array_equal(a, b)

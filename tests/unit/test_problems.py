@@ -12,8 +12,9 @@ from starlette.requests import Request
 from model_store.errors import Corrupt, VersionNotFound
 from service.api.admission import Admission
 from service.api.edge import Edge
+from service.api.handlers import install
 from service.api.metrics import Metrics
-from service.api.problems import code_of, describe_error, install
+from service.api.problems import code_of, describe_error
 from service.errors import BadInput, BadInstance, Overloaded, XylemError
 from service.settings import Limits
 

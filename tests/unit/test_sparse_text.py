@@ -123,7 +123,7 @@ def test_rows(tmp_path: Path, line: str, row: object, end: str) -> None:
         (b"2 4 5\n1 1:1\n\xff\xfe 1:1\n", 3, "found '\\\\xff\\\\xfe'"),
         (b"2 4 5\n1 1:1\n1 1:1\r2:1\n", 3, "expected a decimal number"),
         (b"2 4 5\n# words\n1 1:1\n", 2, "expected label ids and commas"),
-        (b"\xef\xbb\xbf1 4 5\n1 1:1\n", 1, "expected a header"),
+        (b"\xef\xbb\xbf\xef\xbb\xbf1 4 5\n1 1:1\n", 1, "expected a header"),
     ],
 )
 @pytest.mark.parametrize("block_bytes", [5, 1 << 20])
@@ -182,17 +182,35 @@ def test_bad_libsvm(tmp_path: Path, data: bytes, line: int, fault: str) -> None:
 
 
 def test_sizes_of_a_model_hold(tmp_path: Path) -> None:
-    txt, svm = write(tmp_path, "a.txt", GOOD), write(tmp_path, "a.svm", b"1,3 2:0.5\n")
+    txt = write(tmp_path, "a.txt", GOOD)
     dataset = read_dataset(txt, labels=ids(7), n_features=6)
     assert dataset.rows is not None and (dataset.rows.n_features, dataset.labels.n_labels) == (6, 7)
     for path, sizes, fault in [
         (txt, {"labels": ids(4)}, ":1: expected at most 4 labels as in the model or names file, found 5"),
         (txt, {"n_features": 3}, ":1: expected at most 3 features as in the model or names file, found 4"),
-        (svm, {"labels": ids(3)}, ":1: expected a label id below 3, found '3'"),
-        (svm, {"n_features": 2}, ":1: expected a feature id below 2, found '2:0.5'"),
     ]:
         with pytest.raises(BadData, match=fault):
             read_dataset(path, **sizes)  # type: ignore[arg-type]
+
+
+def test_what_a_model_does_not_know_of_libsvm_is_counted_or_left_out(tmp_path: Path) -> None:
+    """A file without a header may have ids that the training rows did not have."""
+    svm = write(tmp_path, "a.svm", b"1,3 2:0.5 1:4\n3,4 5:1\n2,0 0:2\n 268435455:1\n268435455 0:1\n")
+    dataset = read_dataset(svm, labels=ids(3), n_features=2)
+    check_dataset(dataset)
+    assert dataset.rows is not None
+    assert as_rows(dataset.rows, dataset.labels) == [
+        ([1], {1: 4.0}),
+        ([], {}),
+        ([0, 2], {0: 2.0}),
+        ([], {}),
+        ([], {0: 1.0}),
+    ]
+    assert dataset.unknown_labels.tolist() == [1, 2, 0, 0, 1]
+    assert (dataset.rows.n_features, dataset.labels.n_labels) == (2, 3)
+    names = write(tmp_path, "names.txt", b"a\nb\nc\n")
+    with pytest.raises(BadData, match=":1: expected a label id below 3"):
+        read_dataset(svm, label_names_file=names)
 
 
 def test_names_of_labels(tmp_path: Path) -> None:

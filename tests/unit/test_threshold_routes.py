@@ -47,6 +47,8 @@ def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
         pages = [(await client.get(f"{path}?offset={i}&limit=4")).json() for i in (0, 4, 8)]
         assert [page["next_offset"] for page in pages] == [4, 8, None]
         assert [label for page in pages for label in page["labels"]] == whole["labels"]
+        summary = (await client.get(f"{path}?limit=0")).json()
+        assert (summary["labels"], summary["n_labels"], summary["next_offset"]) == ([], 11, None)
         marks = {label["label"]: label["marks"] for label in whole["labels"]}
         assert marks["label::3"] >= 2
         few = (await client.get(f"{path}?marks_below=2")).json()
@@ -56,6 +58,14 @@ def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
             assert (await client.get(f"{path}?{query}")).status_code == 422
 
     with_client(own_store, call)
+
+
+def test_where_there_are_no_thresholds_none_are_restored(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        refused = await client.post(RESTORE, json={"epoch": 1}, headers=bearer(KEY))
+        assert (refused.status_code, refused.json()["code"]) == (409, "thresholds-not-tuned")
+
+    with_client(own_store, call, admin_key=SecretStr(KEY))
 
 
 def test_an_earlier_epoch_is_restored(own_store: Store) -> None:

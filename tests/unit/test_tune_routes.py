@@ -215,13 +215,18 @@ def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, data: P
         beside = await thresholds()
         assert (beside["labels"], beside["shadow"]["n_events"]) == (before["labels"], 0)
         await client.post(path, json={"events": events})
-        scored = (await thresholds())["shadow"]
+        after = await thresholds()
+        percents = [200 * one["hits"] / one["marks"] for one in after["labels"] if one["marks"]]
+        assert after["macro_f"] == pytest.approx(sum(percents) / len(percents))
+        assert after["macro_f"] > 1
+        scored = after["shadow"]
         assert (scored["n_events"], scored["method"], scored["since_epoch"]) == (30, "fta", 3)
-        assert 0 < scored["macro_f"] <= 1
-        assert 0 <= scored["served_macro_f"] <= 1
+        assert 1 < scored["macro_f"] <= 100
+        assert 0 <= scored["served_macro_f"] <= 100
         figures = (await client.get("/metrics")).text
         line = 'xylem_shadow_macro_f{model="small",thresholds="candidate",version="1"} '
-        assert f"{line}{scored['macro_f']}" in figures
+        [figure] = [float(one.removeprefix(line)) for one in figures.splitlines() if one.startswith(line)]
+        assert 100 * figure == scored["macro_f"]
         assert 'xylem_shadow_events{model="small",version="1"} 30.0' in figures
         for body in ([], {"x": 1}, {"version": "1"}, {"version": 0}):
             assert (await post(client, "switch", body)).status_code == 422

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -236,6 +237,10 @@ def test_files_without_rows_or_labels_are_refused(model, tmp_path):
     unlabelled = write(tmp_path / "unlabelled.txt", [({1: 1.0}, [])])
     with pytest.raises(BadData, match=r"unlabelled\.txt: expected rows with labels of the model, found none"):
         tune(model, TuneRequest(("ofo",), unlabelled), quiet)
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "a", "labels": []}\n')
+    with pytest.raises(BadData, match=r"texts\.jsonl: expected ids and values, which this"):
+        tune(model, TuneRequest(("ofo",), texts), quiet)
 
 
 def test_labels_that_the_model_lacks_count_as_missed(tmp_path):
@@ -306,11 +311,15 @@ def test_the_command_keeps_a_candidate_and_switches_it_on(kind, file, tmp_path, 
     assert thresholds("--switch")[0] == 2
     status, out, _ = thresholds(*tune_by, "sto", "--shadow")
     assert (status, "candidate" in out) == (0, True)
+    assert f"databasesqlite:///{store.root}/xylem.db" in re.sub(r"[\s│]", "", out)  # a long one is folded
     status, out, _ = thresholds("--drop")
     assert (status, "dropped" in out) == (0, True)
-    for arguments in (("--switch", "--drop"), ("--switch", "--data", file), ("--drop", "--shadow"), ()):
+    beside = ("--data", file), ("--test", file), ("--kappa", "0.1"), ("--start", "1,4"), ("--shadow",)
+    for arguments in (("--switch", "--drop"), *(("--switch", *more) for more in beside), ()):
         status, _, err = thresholds(*arguments)
         assert (status, "--switch or --drop" in err) == (2, True)
+    assert "found no --method" in thresholds("--data", file)[2]
+    assert "found no --data" in thresholds("--method", "ofo")[2]
 
 
 def test_the_command_shows_all_methods_with_a_test_file(store, file, monkeypatch, capsys):
@@ -353,3 +362,16 @@ def test_predict_at_tuned_thresholds(tmp_path, file, monkeypatch, capsys):
     )
     assert tuned[0] == 0
     assert command(monkeypatch, capsys, *arguments, *root)[0] == 0
+
+
+def test_a_label_of_every_row_is_found_by_a_re_ranked_version_too(tmp_path, monkeypatch, capsys):
+    """Its score is far below the least threshold that a probability could have."""
+    rows = "".join(f"{i % 5},5 {i % 5}:2 {i % 7 + 5}:1\n" for i in range(120))
+    (tmp_path / "rows.svm").write_text(rows)
+    given = ("--data", tmp_path / "rows.svm", "--store", tmp_path / "store", "--json")
+    trained = command(monkeypatch, capsys, "train", "pfastrexml", "--model", "m", "-p", "trees=3", *given)
+    assert trained[0] == 0
+    status, out, _ = command(monkeypatch, capsys, "thresholds", "m", "--method", "all", *given)
+    assert status == 0
+    for found in json.loads(out)["methods"]:
+        assert found["validation_macro_f"] > 95, found

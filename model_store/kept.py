@@ -1,0 +1,77 @@
+"""Kernels as the cache keeps them, back in the process: their machine code at once, no more.
+
+numba keeps the LLVM code of a kernel beside its machine code, for kernels that are compiled and call it, and
+parses it whenever the kernel is loaded. A process that compiles nothing does without.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding
+from numba.core.caching import CompileResultCacheImpl
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompileResult
+
+
+class KeptLibrary(JITCodeLibrary):
+    """The machine code of a kernel, and its LLVM code in bytes until another kernel links it."""
+
+    _bitcode: bytes
+
+    @classmethod
+    def restored(cls, codegen: Any, kept: tuple[str, str, tuple[bytes, bytes]], names: set[str]) -> Any:
+        """Return the library that the cache kept; `names` has the functions that the engine is asked for."""
+        name, _, (machine_code, bitcode) = kept
+        library: Any = cls(codegen, name)
+        library.enable_object_caching()
+        library._set_compiled_object(machine_code)
+        library._bitcode = bitcode
+        library._finalize_final_module()
+        codegen._engine._defined_symbols |= names
+        return library
+
+    def _get_module_for_linking(self) -> Any:
+        """Return the LLVM code, parsed when it is asked for."""
+        if self._shared_module is None:
+            self._shared_module = llvmlite.binding.parse_bitcode(self._bitcode)
+        return self._shared_module
+
+
+def rebuilt(target_context: Any, payload: tuple[Any, ...], library: Any, entry_point: Any) -> Any:
+    """Return the compiled function that was kept as `payload`, which numba's `CompileResult._reduce` made."""
+    _, description, environment, signature, object_mode, lifted, annotation, reload, others = payload
+    result: Any = CompileResult
+    return result(
+        typing_context=target_context.typing_context,
+        target_context=target_context,
+        entry_point=entry_point,
+        typing_error=None,
+        type_annotation=annotation,
+        signature=signature,
+        objectmode=object_mode,
+        lifted=lifted,
+        fndesc=description,
+        library=library,
+        call_helper=None,
+        environment=environment,
+        metadata=None,
+        reload_init=reload,
+        referenced_envs=others,
+    )
+
+
+class KeptKernelImpl(CompileResultCacheImpl):
+    """How kernels are kept in the cache: as numba does, but for how they are loaded."""
+
+    def rebuild(self, target_context: Any, payload: tuple[Any, ...]) -> Any:
+        """Return the kernel that was kept."""
+        kept, description, environment, *_, reload, others = payload
+        for prepare in reload:
+            prepare()
+        names = {description.llvm_func_name, description.llvm_cpython_wrapper_name}
+        library = KeptLibrary.restored(target_context.codegen(), kept, names)
+        entry = target_context.get_executable(library, description, environment)
+        for other in others:
+            library.codegen.set_env(other.env_name, other)
+        return rebuilt(target_context, payload, library, entry)

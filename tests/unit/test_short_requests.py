@@ -1,0 +1,65 @@
+"""Requests that are answered from their bytes get what the general way answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import serving, settings_of
+
+RAW = {"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}
+SHORT = [
+    ("raw", {"instances": [RAW, RAW], "top_r": 3}),
+    ("hashed", {"instances": [{"text": 'chess and "quotes"'}, RAW], "top_r": 4}),
+    ("text", {"instances": [{"text": "Schach für émigrés"}], "beam_width": 2}),
+    ("named", {"instances": [{"features": {"red": 1.0, "nobody": 2}}], "statistics": True}),
+    ("raw", {"instances": [RAW], "allow_labels": ["label::1", "label::2"]}),
+]
+OTHERS = [
+    ("raw", {"instances": [RAW], "allow_labels": ["nobody"]}),
+    ("text", {"instances": [{"text": 3}]}),
+    ("raw", {"instances": [{"text": "chess"}]}),
+    ("text", {"instances": [{"text": "chess"}], "threshold": "tuned"}),
+    ("text", {"instances": [{"text": "chess " * 2000}]}),
+    ("text", {"instances": [{"text": "chess" + " " * 100_000}]}),
+    ("raw", {"instances": [RAW], "exact": True}),
+    ("raw", []),
+]
+
+
+def content(answer: dict[str, Any]) -> dict[str, Any]:
+    """What does not differ from request to request."""
+    for prediction in answer["predictions"]:
+        del prediction["prediction_id"]
+    return answer
+
+
+def message_of(path: str, body: bytes) -> tuple[bytes, dict[str, Any]]:
+    """A whole request, and what the server's parser makes of it."""
+    headers = {"host": "x", "content-type": "application/json", "content-length": str(len(body))}
+    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"method": "POST", "path": path, "query_string": b"", "http_version": "1.1", "headers": encoded}
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, scope
+
+
+def test_short_requests_get_the_general_answer_and_others_none(shared_store: Path) -> None:
+    async def main() -> None:
+        async with serving(settings_of(shared_store)) as (app, client):
+            plain = app.state.plain
+            for model, asked in SHORT + OTHERS:
+                path, body = f"/v1/models/{model}/predict", json.dumps(asked).encode()
+                general = await client.post(path, content=body, headers={"content-type": "application/json"})
+                message, scope = message_of(path, body)
+                assert plain.answer(message, b"") is None
+                plain.learn(message, scope)
+                found = plain.answer(message, b"")
+                if (model, asked) in OTHERS:
+                    assert found is None, asked
+                else:
+                    answer = json.loads(found.partition(b"\r\n\r\n")[2])
+                    assert content(answer) == content(general.json()), asked
+
+    asyncio.run(main())
