@@ -70,7 +70,7 @@ def main() -> None:
         nargs="+",
         default=[],
         metavar="NAME[:KEY=VALUE,...]",
-        help="trainers of `trainers` (all if left out) and, names only, of `thresholds` (label-tree)",
+        help="trainers of `trainers` (all if left out) and of `thresholds` (label-tree)",
     )
     parser.add_argument(
         "--splits",

@@ -6,6 +6,7 @@ the other 20%, start values too. Fixed 0.5 and the first five labels stand besid
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,14 +93,18 @@ def _split(data: Prepared) -> Path:
     return work
 
 
-def _model(data: Prepared, trainer: str, threads: int) -> Model:
-    """Return the model of the larger part, trained if it is not there."""
+def _model(data: Prepared, described: str, threads: int) -> Model:
+    """Return the model of the larger part by NAME[:key=value,key=value], trained if it is not there."""
     work = _split(data)
     store = Store(work / "store")
-    if trainer not in {info.name for info in store.models()}:
-        note(f"{data.name}: {trainer} trains")
-        train_and_publish(store, trainer, TrainRequest(trainer, work / "train.X.npz", threads=threads))
-    return store.open(trainer, "latest")
+    model = re.sub(r"[:=,]", "-", described)
+    if model not in {info.name for info in store.models()}:
+        note(f"{data.name}: {described} trains")
+        trainer, _, items = described.partition(":")
+        parameters = items.split(",") if items else ()
+        request = TrainRequest(trainer, work / "train.X.npz", parameters=parameters, threads=threads)
+        train_and_publish(store, model, request)
+    return store.open(model, "latest")
 
 
 def _quiet(phase: str, done: int, total: int) -> None:
