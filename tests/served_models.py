@@ -24,11 +24,13 @@ TEXTS = [
 NAMED = [{"red": 1.0, "green": 0.5}, {"blue": 2.0}, {"green": 1.0, "blue": 0.25, "alpha": 3.0}]
 
 
-def publish_model(store: Store, name: str, kind: str, seed: int = 0, n_labels: int = 11) -> Manifest:
-    """Publish a random label tree over features of a kind: raw, named, tfidf or hashing."""
+def publish_model(
+    store: Store, name: str, kind: str, seed: int = 0, n_labels: int = 11, n_trees: int = 2
+) -> Manifest:
+    """Publish random label trees over features of a kind: raw, named, tfidf or hashing."""
     if kind == "raw":
         features: dict[str, Any] = {"kind": "raw", "norm": "l2"}
-        return store.publish(name, small_draft(seed, n_labels=n_labels, features=features))
+        return store.publish(name, small_draft(seed, n_labels=n_labels, n_trees=n_trees, features=features))
     instances = [{"features": x} for x in NAMED] if kind == "named" else [{"text": x} for x in TEXTS]
     with TemporaryDirectory() as directory:
         file = Path(directory) / "train.jsonl"
@@ -39,6 +41,7 @@ def publish_model(store: Store, name: str, kind: str, seed: int = 0, n_labels: i
     draft = small_draft(
         seed,
         n_labels=n_labels,
+        n_trees=n_trees,
         n_features=featurizer.n_features,
         features=featurizer_config(featurizer),
         extra=featurizer_arrays(featurizer),

@@ -23,7 +23,7 @@ from service.api.answers import ANSWER_END, answer_head
 from service.api.edge import Edge, Outcome, new_request_id
 from service.api.metrics import Metrics
 from service.api.parse import TUNED, parse_predict
-from service.api.predict import SHORT_BEAMS, SHORT_ITEMS, answer_query, is_short
+from service.api.predict import SHORT_BEAMS, SHORT_ITEMS, answer_shortly
 from service.api.problems import UnsupportedEncoding, UnsupportedMediaType
 from service.api.routing import Direct
 from service.api.served import DEFAULT_ALIAS, LiveServed, Served
@@ -187,10 +187,10 @@ class PlainRequests:
         try:
             query = parse_predict(body, self._limits)
             is_odd = query.options.threshold == TUNED and served.thresholds.is_stale
-            if is_odd or not is_short(query, served):
-                return None
-            answer = answer_query(query, served)
+            answer = None if is_odd else answer_shortly(query, served)
         except XylemError:
+            return None
+        if answer is None:
             return None
         self._metrics.record_rows(served.name, len(query.instances))
         return (answer,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,9 +58,8 @@ class PredictRoutes(NamedTuple):
         query = parse_predict(body, self.limits)
         began = asyncio.get_running_loop().time()
         served = await find_served(request, self.live)
-        if is_short(query, served):
-            answer = answer_query(query, served)
-        else:
+        answer = answer_shortly(query, served)
+        if answer is None:
             answer = await self._answer_in_thread(query, served, began)
         self.metrics.record_rows(served.name, len(query.instances))
         response = JsonResponse(answer)
@@ -92,18 +92,28 @@ def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | 
     options = to_options(query.options, served, stop)
     found = served.predictor.predict(rows, options)
     explanations = explain_labels(found, rows, served) if query.options.explain else None
-    predictions = write_predictions(found, options, epoch, served, explanations)
+    return _write(write_predictions(found, options, epoch, served, explanations), epoch, served)
+
+
+def answer_shortly(query: PredictQuery, served: Served) -> bytes | None:
+    """Return the same if it takes so short that a thread would only delay it, else None."""
+    if not is_short(query, served):
+        return None
+    rows = to_rows(query.instances, served.featurizer)
+    epoch = served.thresholds.epoch
+    options = to_options(query.options, served)
+    found = served.predictor.predict_shortly(rows, options)
+    return None if found is None else _write(write_predictions(found, options, epoch, served), epoch, served)
+
+
+def _write(predictions: Sequence[bytes], epoch: int, served: Served) -> bytes:
     return write_answer(served, epoch, b",".join(predictions))
 
 
 def is_short(query: PredictQuery, served: Served) -> bool:
-    """Return whether a request is answered so fast that a thread would only delay it."""
+    """Return whether a request is read fast, and searched fast by a beam."""
     options = query.options
-    if options.exact or options.explain or options.deadline_ms is not None:
-        return False
-    if options.threshold not in (None, TUNED):
-        return False
-    if options.label_weights is not None:
+    if options.explain or options.deadline_ms is not None or options.label_weights is not None:
         return False
     if not is_small(len(query.instances), options.beam_width, served):
         return False

@@ -1,4 +1,4 @@
-"""Bodies of predict requests: sparse instances, a number of labels, a beam width, tuned thresholds, no more.
+"""Bodies of predict requests: sparse instances, numbers of labels and nodes, thresholds, exactness, no more.
 
 Such a body becomes rows of the model by one call of a kernel: to parse it, check each number and bring the
 rows into their form costs more than to predict them. As with plain lines, what is not plain, or not right, is
@@ -26,31 +26,37 @@ from service.features.plain_json import (
     after,
     after_key,
     read_instance,
+    read_number,
     skip_blanks,
 )
 from service.features.weights import NORM_CODES, normalise_rows
+from service.kernels.query import NO_THRESHOLD, NUMBER, TUNED
 from service.kernels.tidy import tidy_rows
 
 _INSTANCES = np.frombuffer(b'"instances"', np.uint8)
 _TOP_R = np.frombuffer(b'"top_r"', np.uint8)
 _BEAM_WIDTH = np.frombuffer(b'"beam_width"', np.uint8)
 _THRESHOLD = np.frombuffer(b'"threshold"', np.uint8)
-_TUNED = np.frombuffer(b'"tuned"', np.uint8)
-_QUOTE, _ZERO, _H, _I, _O, _T = 34, 48, 104, 105, 111, 116
+_TUNED_WORD = np.frombuffer(b'"tuned"', np.uint8)
+_EXACT = np.frombuffer(b'"exact"', np.uint8)
+_TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
+_QUOTE, _ZERO, _E, _F, _H, _I, _O, _T = 34, 48, 101, 102, 104, 105, 111, 116
 _COUNT_LIMIT = 1 << 31
 
 
 class PlainQuery(NamedTuple):
     """What a plain body asks for; n_rows is 0: it is not plain, and the rest says nothing.
 
-    is_tuned  0 or 1: whether labels must reach their tuned thresholds
+    threshold  NO_THRESHOLD, TUNED or NUMBER
+    is_exact   0 or 1: whether the answer must surely be right
     """
 
     n_rows: int
     n_values: int
     top_r: int
     beam_width: int
-    is_tuned: int
+    threshold: int
+    is_exact: int
 
 
 class PlainBodies:
@@ -58,7 +64,8 @@ class PlainBodies:
 
     rows_max, features_max   the most instances of a body that it takes, and features of all of them
     top_r, beam_width        what a body means that does not say them
-    arrays                   where the rows are until the next body is read: the first fields of SparseRows
+    arrays                   where the rows are until the next body is read: the first fields of SparseRows,
+                             and float32[1], the number that labels must reach
     """
 
     def __init__(self, rows_max: int, features_max: int, top_r: int, beam_width: int) -> None:
@@ -67,6 +74,7 @@ class PlainBodies:
             np.zeros(rows_max + 1, np.int64),
             np.empty(features_max, np.int32),
             np.empty(features_max, np.float32),
+            np.zeros(1, np.float32),
         )
 
     def read(self, message: bytes, start: int, featurizer: Featurizer) -> PlainQuery:
@@ -95,9 +103,13 @@ def read_body(
     indptr_out: NDArray[np.int64],
     indices_out: NDArray[np.int32],
     values_out: NDArray[np.float32],
-) -> tuple[int, int, int, int, int]:
-    """Read a body into rows that are sorted, summed and normalised; return the fields of PlainQuery."""
-    i, n_rows, is_tuned = after(data, start, OPEN), 0, 0
+    number_out: NDArray[np.float32],
+) -> tuple[int, int, int, int, int, int]:
+    """Read a body into rows that are sorted, summed and normalised; return the fields of PlainQuery.
+
+    A number as threshold goes to `number_out`. It is between 0 and 1: how these two round is for others.
+    """
+    i, n_rows, threshold, is_exact = after(data, start, OPEN), 0, NO_THRESHOLD, 0
     while True:
         i = skip_blanks(data, i)
         letter = data[i + 1] if data[i] == _QUOTE else np.uint8(0)
@@ -111,8 +123,9 @@ def read_body(
         elif letter == _O:
             i, top_r = _read_count(data, after_key(data, i, _TOP_R))
         elif letter == _H:
-            i = skip_blanks(data, after(data, after_key(data, i, _THRESHOLD), COLON))
-            i, is_tuned = after_key(data, i, _TUNED), 1
+            i, threshold = _read_threshold(data, after_key(data, i, _THRESHOLD), number_out)
+        elif letter == _E:
+            i, is_exact = _read_truth(data, after_key(data, i, _EXACT))
         else:
             i, beam_width = _read_count(data, after_key(data, i, _BEAM_WIDTH))
         i = skip_blanks(data, i)
@@ -121,12 +134,12 @@ def read_body(
         i += 1
     i = skip_blanks(data, after(data, i, CLOSE))
     if data[i] != END or i != len(data) - 2 or n_rows == 0:
-        return 0, 0, 0, 0, 0
+        return 0, 0, 0, 0, 0, 0
     n_values, bad = tidy_rows(indptr_out[: n_rows + 1], indices_out, values_out)
     if bad >= 0:
-        return 0, 0, 0, 0, 0
+        return 0, 0, 0, 0, 0, 0
     normalise_rows(indptr_out[: n_rows + 1], values_out, norm)
-    return n_rows, n_values, top_r, beam_width, is_tuned
+    return n_rows, n_values, top_r, beam_width, threshold, is_exact
 
 
 @inlined
@@ -160,3 +173,23 @@ def _read_count(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
     if not is_digit(data[i]) or data[i] == _ZERO:
         return len(data) - 1, 0
     return end, number
+
+
+@inlined
+def _read_threshold(data: NDArray[np.uint8], i: int, number_out: NDArray[np.float32]) -> tuple[int, int]:
+    """Read the threshold that follows a key; return (the place after it, TUNED or NUMBER)."""
+    i = skip_blanks(data, after(data, i, COLON))
+    if data[i] == _QUOTE:
+        return after_key(data, i, _TUNED_WORD), TUNED
+    number, i = read_number(data, i)
+    number_out[0] = number
+    return i if np.float32(0.0) < number < np.float32(1.0) else len(data) - 1, NUMBER
+
+
+@inlined
+def _read_truth(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+    """Read the `true` or `false` that follows a key; return (the place after it, 1 or 0)."""
+    i = skip_blanks(data, after(data, i, COLON))
+    if data[i] == _F:
+        return after_key(data, i, _FALSE), 0
+    return after_key(data, i, _TRUE), 1

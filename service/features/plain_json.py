@@ -89,15 +89,26 @@ def read_numbers(data: NDArray[np.uint8], i: int, values_out: NDArray[np.float32
     """Read numbers from after the bracket to after its fellow, into values_out[n:]; return as `read_ids`."""
     i, is_end = first_item(data, i)
     while not is_end:
-        if n == len(values_out) or not _is_json_number(data, i):
+        if n == len(values_out):
             return len(data) - 1, n
-        value, end, code = parse_decimal(data, i)
-        if code != EXACT or (value == 0 and data[i] == _MINUS):
-            return len(data) - 1, n
-        values_out[n] = value
+        values_out[n], i = read_number(data, i)
         n += 1
-        i, is_end = next_item(data, end)
+        i, is_end = next_item(data, i)
     return i, n
+
+
+@inlined
+def read_number(data: NDArray[np.uint8], i: int) -> tuple[np.float32, int]:
+    """Read the number at data[i]; return (it, the place after it), the last of all if there is none.
+
+    A negative zero is none, nor is one that `parse_decimal` leaves to others.
+    """
+    if not _is_json_number(data, i):
+        return np.float32(0.0), len(data) - 1
+    value, end, code = parse_decimal(data, i)
+    if code != EXACT or (value == 0 and data[i] == _MINUS):
+        return np.float32(0.0), len(data) - 1
+    return value, end
 
 
 @inlined

@@ -41,6 +41,7 @@ from service.kernels.plain_answer import (
 )
 from service.kernels.plain_answer import PlainLimits as PlainLimits
 from service.kernels.prediction_json import TOKEN_ROOM, write_predictions
+from service.kernels.query import NUMBER, TUNED
 from service.rows import SparseRows
 
 _FIRST_NEED = Need(1, 256, 10, 10)
@@ -94,7 +95,8 @@ class PlainBeam:
             n_labels=model.manifest.n_labels,
             n_chunks=len(ensemble.directory),
             n_levels=shape.n_levels,
-            children=int(ensemble.child_ptr[0]) * int(np.diff(ensemble.child_ptr).max()),
+            n_trees=shape.n_trees,
+            n_children=int(np.diff(ensemble.child_ptr).max()),
         )
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
@@ -163,7 +165,7 @@ class PlainBeam:
         )
         reading = address_of(read_body, READS, data_of(b""), 0, 0, 0, 0, 0, *self._bodies.arrays)
         places = call.labels.reshape(1, -1), call.scores.reshape(1, -1)
-        rows = *self._bodies.arrays, 0, 1
+        rows = *self._bodies.arrays[:3], 0, 1
         search = 0, 1, 1, call.no_mask, call.none, call.none, *buffers.lent
         found = call.counts, *places, call.exact, call.no_costs
         searching = address_of(beam_rows, SEARCHES, call.lent_model, *self._dtypes, *rows, *search, *found)
@@ -200,17 +202,19 @@ class PlainForest:
         serial: int,
     ) -> PlainAnswer | None:
         """Do as `PlainBeam.answer`."""
-        n_rows, n_values, top_r, beam_width, is_tuned = self._bodies.read(message, start, self._featurizer)
+        n_rows, n_values, top_r, beam_width, kind, is_exact = self._bodies.read(
+            message, start, self._featurizer
+        )
         if n_rows == 0 or not is_taken(n_rows, top_r, beam_width, self._n_children, self._limits):
             return None
-        if is_tuned and tuned is None:
+        if kind == TUNED and tuned is None:
             return None
-        indptr, indices, values = self._bodies.arrays
+        indptr, indices, values, number = self._bodies.arrays
         n_features = self._featurizer.n_features
         rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], n_features)
-        options = PredictOptions(top_r, beam_width, threshold=tuned if is_tuned else None)
-        found = self._predictor.predict(rows, options)
-        named = thresholds[:0] if is_tuned else thresholds
+        threshold = tuned if kind == TUNED else number.item() if kind == NUMBER else None
+        found = self._predictor.predict(rows, PredictOptions(top_r, beam_width, bool(is_exact), threshold))
+        named = thresholds[:0] if kind == TUNED else thresholds
         predictions = predictions_json(self._names, named, seal, serial, spans_of(found))
         return PlainAnswer(n_rows, b",".join(predictions))
 

@@ -126,6 +126,23 @@ class Predictor:
         """
         return self._answer(rows, options, threads=1)
 
+    def predict_shortly(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+        """Return what `predict` does if no more than a beam search is needed for it, else None.
+
+        What is asked for exactly is searched with a beam first: most often that finds the exact answer, and
+        knows that it is (in an ensemble hardly ever, so there it is not tried). Costs, and scores that
+        weights change, would not be those of the exact search.
+        """
+        threshold = options.threshold
+        is_number = threshold is not None and not isinstance(threshold, NodeThresholds)
+        if not (options.exact or is_number):
+            return self.predict(rows, options)
+        if self._shape.n_trees > 1 or options.costs or options.weights is not None:
+            return None
+        prepared = NodeThresholds(log_thresholds(threshold)) if is_number else threshold
+        found = self.predict(rows, options._replace(exact=False, threshold=prepared))
+        return found if found.exact.all() else None
+
     def predict_batch(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
         """Answer rows on `threads` threads; the same bits as `predict`."""
         return self._answer(rows, options, threads=threads)

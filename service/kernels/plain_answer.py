@@ -16,9 +16,11 @@ from model_store.jit import inlined, kernel
 from service.kernels.beam_workspace import widest_level
 from service.kernels.calls import caller
 from service.kernels.lending import Kinds, borrower
+from service.kernels.query import NO_THRESHOLD, NUMBER, TUNED
+from service.kernels.threshold_update import log_of
 
 _UniTuple: Any = types.UniTuple
-READS, SEARCHES, WRITES = _UniTuple(types.int64, 5), types.none, types.boolean
+READS, SEARCHES, WRITES = _UniTuple(types.int64, 6), types.none, types.boolean
 """What the three kernels return."""
 
 _read, _search, _write = caller(READS), caller(SEARCHES), caller(WRITES)
@@ -48,7 +50,8 @@ class PlainModel(NamedTuple):
     norm                          one of NORM_CODES
     top_r, beam_width             what a body means that does not say them
     n_levels                      of the deepest tree
-    children                      trees times the most children of a node
+    n_trees                       of the ensemble
+    n_children                    of a node, at most
     """
 
     reading: int
@@ -62,7 +65,8 @@ class PlainModel(NamedTuple):
     n_labels: int
     n_chunks: int
     n_levels: int
-    children: int
+    n_trees: int
+    n_children: int
 
 
 class PlainCall(NamedTuple):
@@ -72,6 +76,7 @@ class PlainCall(NamedTuple):
     asked                    int64[4]   rows, values, top_r and nodes of a level that the request needs
     room                     int64[3]   the values, nodes of a level and top_r that there are buffers for
     indptr, indices, values  where the rows are read to, which bounds them
+    number                   float32[1]  where a threshold for all labels is read to; then its logarithm
     lent_model .. lent_beam, no_mask .. no_costs: as `beam_rows` takes them; `none`: weights, thresholds
     starts, ends, counts     int64[most rows]
     labels, scores           int32/float32[..]  the answers, top_r places a row
@@ -87,6 +92,7 @@ class PlainCall(NamedTuple):
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
     values: NDArray[np.float32]
+    number: NDArray[np.float32]
     lent_model: NDArray[np.int64]
     lent_work: NDArray[np.int64]
     lent_beam: NDArray[np.int64]
@@ -114,6 +120,7 @@ CALL_KINDS: Kinds = {
     "indptr": (np.int64, 1),
     "indices": (np.int32, 1),
     "values": (np.float32, 1),
+    "number": (np.float32, 1),
     "lent_model": (np.int64, 1),
     "lent_work": (np.int64, 1),
     "lent_beam": (np.int64, 1),
@@ -153,12 +160,37 @@ _widest_level = inlined(widest_level)
 
 @inlined
 def _model_of(m: NDArray[np.int64]) -> PlainModel:
-    return PlainModel(m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7], m[8], m[9], m[10], m[11])
+    return PlainModel(m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7], m[8], m[9], m[10], m[11], m[12])
 
 
 @inlined
 def _limits_of(m: NDArray[np.int64]) -> PlainLimits:
     return PlainLimits(m[0], m[1], m[2], m[3], m[4])
+
+
+@inlined
+def _log_threshold_for(
+    threshold: int, log_threshold: NDArray[np.float32], call: PlainCall
+) -> NDArray[np.float32]:
+    """Return what `beam_rows` takes for thresholds of a kind; `log_threshold` are the tuned ones."""
+    if threshold == TUNED:
+        return log_threshold
+    if threshold == NUMBER:
+        call.number[0] = log_of(call.number[0])
+        return call.number
+    return log_threshold[:0]
+
+
+@inlined
+def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: PlainCall) -> bool:
+    """Return whether there is room for a request; say what it asks for."""
+    call.asked[0], call.asked[1], call.asked[2], call.asked[3] = n_rows, n_values, top_r, n_kept
+    return bool(
+        n_values <= call.room[0]
+        and n_kept <= call.room[1]
+        and top_r <= call.room[2]
+        and n_rows * top_r <= len(call.labels)
+    )
 
 
 @kernel
@@ -177,8 +209,9 @@ def answer_plain(
 ) -> int:
     """Answer the body data[start:], which ends as plain bodies do; return the number of its rows.
 
-    0: it is not plain, or not within the limits. GROW: there is no room for what `asked` says now, or for the
-    text. Else the predictions are in `text`.
+    0: it is not plain, or not within the limits, or must surely be right, and no beam search of that width
+    says that it is. GROW: there is no room for what `asked` says now, or for the text. Else the predictions
+    are in `text`.
 
     thresholds .. serial  as `write_predictions` takes them
     log_threshold         the tuned ones, as `beam_rows` takes them; [0]: requests for them are not answered
@@ -186,30 +219,23 @@ def answer_plain(
     call = _borrow(lent_call, ())
     model = _model_of(call.model)
     rows = call.indptr, call.indices, call.values
-    n_rows, n_values, top_r, beam_width, is_tuned = _read(
-        model.reading, (data, start, model.n_features, model.norm, model.top_r, model.beam_width, *rows)
+    counts = model.n_features, model.norm, model.top_r, model.beam_width
+    n_rows, n_values, top_r, beam_width, threshold, is_exact = _read(
+        model.reading, (data, start, *counts, *rows, call.number)
     )
+    is_sure = is_exact != 0 or threshold == NUMBER
     n_chunks = min(beam_width, model.n_chunks)
-    if n_rows == 0 or not _is_taken(
-        n_rows, top_r, beam_width, n_chunks * model.children, _limits_of(call.limits)
-    ):
+    n_children = n_chunks * model.n_trees * model.n_children
+    if n_rows == 0 or not _is_taken(n_rows, top_r, beam_width, n_children, _limits_of(call.limits)):
         return 0
-    if is_tuned and len(log_threshold) == 0:
+    if (threshold == TUNED and len(log_threshold) == 0) or (is_sure and model.n_trees > 1):
         return 0
-    n_kept = _widest_level(n_chunks, model.n_levels, model.n_chunks, is_tuned != 0)
-    if is_tuned:
-        thresholds = thresholds[:0]
-    else:
-        log_threshold = log_threshold[:0]
-    top_r, n_places = min(top_r, model.n_labels), n_rows * min(top_r, model.n_labels)
-    call.asked[0], call.asked[1], call.asked[2], call.asked[3] = n_rows, n_values, top_r, n_kept
-    if (
-        n_values > call.room[0]
-        or n_kept > call.room[1]
-        or top_r > call.room[2]
-        or n_places > len(call.labels)
-    ):
+    log_threshold = _log_threshold_for(threshold, log_threshold, call)
+    top_r = min(top_r, model.n_labels)
+    n_kept = _widest_level(n_chunks, model.n_levels, model.n_chunks, threshold != NO_THRESHOLD)
+    if not _has_room(n_rows, n_values, top_r, n_kept, call):
         return GROW
+    n_places = n_rows * top_r
     labels, scores = call.labels[:n_places], call.scores[:n_places]
     places = labels.reshape((n_rows, top_r)), scores.reshape((n_rows, top_r))
     lent, also = (call.lent_work, call.lent_beam), (call.exact, call.no_costs)
@@ -220,9 +246,12 @@ def answer_plain(
         (call.lent_model, *dtypes, *rows, 0, n_rows, *search, *lent, call.counts, *places, *also),
     )
     for row in range(n_rows):
+        if is_sure and not call.exact[row]:
+            return 0
         call.starts[row] = row * top_r
         call.ends[row] = row * top_r + call.counts[row]
-    spans = call.starts[:n_rows], call.ends[:n_rows], labels, scores, call.exact, thresholds
+    named = thresholds[:0] if threshold == TUNED else thresholds
+    spans = call.starts[:n_rows], call.ends[:n_rows], labels, scores, call.exact, named
     seal = keyed, name, version, epoch, expiry, serial
     is_written = _write(
         model.writing, (*spans, call.offsets, call.utf8, *seal, call.token, call.text, call.text_ends)

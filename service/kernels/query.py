@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from model_store.jit import borrowing_inlined as inlined
 from service.kernels.simd import vbroadcast, vload
 
+NO_THRESHOLD, TUNED, NUMBER = 0, 1, 2
+"""What the labels of an answer must reach: nothing, each its tuned threshold, or one number for all."""
+
 
 class Rows(NamedTuple):
     """Compressed sparse rows.

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 N_SHORT = 48
 N_ROUNDS = 8
 LONG = {"instances": [{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}] * 1024, "exact": True, "top_r": 90}
-SHORT = {"instances": LONG["instances"][:1], "exact": True}  # type: ignore[index]
+SHORT = {"instances": LONG["instances"][:1], "explain": True}  # type: ignore[index]
 REFUSED = (503, "overloaded", True)
 ANSWERED = (200, "", False)
 
@@ -25,7 +25,7 @@ ANSWERED = (200, "", False)
 def ask_at_once(server: ServerProcess, bodies: list[bytes]) -> Counter[tuple[int, str, bool]]:
     """Return how often which status, code and whether Retry-After came.
 
-    The server is stopped while the requests are sent: it finds all of them at once, however slow this process is.
+    The server is stopped while the requests are sent: it finds all of them at once, however slow we are.
     """
     connections = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=300) for _ in bodies]
     server.process.send_signal(signal.SIGSTOP)

@@ -188,7 +188,7 @@ def test_a_search_that_nobody_waits_for_is_stopped(
         limits = {"request_seconds_max": 0.1, "threads_max": 1}
         async with serving(settings_of(shared_store, **limits)) as (_, client):
             monkeypatch.setattr("service.api.predict.answer_query", search)
-            return await post("/v1/models/raw/predict", {"instances": [RAW], "exact": True})(client)
+            return await post("/v1/models/raw/predict", {"instances": [RAW], "explain": True})(client)
 
     assert_problem(asyncio.run(main()), 503, "timed-out")
     assert stopped.wait(10)
@@ -518,10 +518,9 @@ def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: P
     with mock.patch("service.api.predict.SHORT_CHILDREN", 3 * flat):
         assert short(3)
         assert not short(4)
-    assert not short(1, exact=True)
-    assert not short(1, threshold=0.5)
-    assert short(1, threshold="tuned")
-    assert not short(1, threshold="tuned", exact=True)
+    assert short(1, exact=True, threshold=0.5)
+    assert not short(1, explain=True)
+    assert not short(1, deadline_ms=1000)
     assert not short(1, deny_labels=["x"] * 9000)
 
 

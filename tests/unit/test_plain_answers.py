@@ -27,9 +27,10 @@ TOKENS = Tokens([b"key"], 1000)
 KINDS = ["label-tree", "decision-tree"]
 
 
-def opened(store: Store, kind: Any, names: list[str] | None = None) -> Model:
-    changes = {} if names is None else {"labels": build_names(names)}
-    draft = small_draft(3, kind=kind, n_labels=40, features={"kind": "raw", "norm": "l2"}, **changes)
+def opened(store: Store, kind: Any, names: list[str] | None = None, n_trees: int = 2) -> Model:
+    changes: dict[str, Any] = {} if names is None else {"labels": build_names(names)}
+    changes |= {"features": {"kind": "raw", "norm": "l2"}, "n_trees": n_trees}
+    draft = small_draft(3, kind=kind, n_labels=40, **changes)
     store.publish(kind, draft)
     return store.open(kind)
 
@@ -53,21 +54,28 @@ class Both:
         return self.plain.answer(b"head" + body, 4, self.thresholds, tuned, self.seal, 11)
 
     def generally(
-        self, instances: list[dict[str, Any]], top_r: int, beam_width: int, is_tuned: bool = False
+        self,
+        instances: list[dict[str, Any]],
+        top_r: int,
+        beam_width: int,
+        threshold: Any = None,
+        exact: bool = False,
     ) -> bytes:
         ends = np.cumsum([0, *(len(instance["indices"]) for instance in instances)])
         indices = np.array([i for instance in instances for i in instance["indices"]], np.int64)
         values = np.array([v for instance in instances for v in instance["values"]], np.float32)
         rows = self.featurizer.transform_csr(ends, indices, values)
-        threshold = self.tuned if is_tuned else None
-        found = self.predictor.predict(rows, PredictOptions(top_r, beam_width, threshold=threshold))
+        is_tuned = threshold == "tuned"
+        prepared = self.tuned if is_tuned else threshold
+        found = self.predictor.predict(rows, PredictOptions(top_r, beam_width, exact, prepared))
         named = np.empty(0, np.float32) if is_tuned else self.thresholds
         return b",".join(predictions_json(self.model.labels, named, self.seal, 11, spans_of(found)))
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[(kind, n_trees) for kind in KINDS for n_trees in (1, 2)], ids=str)
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Both:
-    return Both(opened(Store(tmp_path_factory.mktemp("store")), request.param))
+    kind, n_trees = request.param
+    return Both(opened(Store(tmp_path_factory.mktemp("store")), kind, n_trees=n_trees))
 
 
 instances = st.lists(
@@ -79,18 +87,37 @@ instances = st.lists(
 )
 
 
+thresholds = st.sampled_from([None, None, "tuned"]) | st.floats(0.001, 0.9)
+
+
 @settings(deadline=None)
-@given(instances, st.integers(1, 11), st.integers(1, 33), st.booleans())
+@given(instances, st.integers(1, 11), st.integers(1, 33), thresholds, st.booleans())
 def test_the_predictions_of_the_general_way(
-    both: Both, instances: list[dict[str, Any]], top_r: int, beam_width: int, is_tuned: bool
+    both: Both, instances: list[dict[str, Any]], top_r: int, beam_width: int, threshold: Any, exact: bool
 ) -> None:
     n_rows = len(instances)
-    body = {"instances": instances, "top_r": top_r, "beam_width": beam_width}
-    found = both.plainly(orjson.dumps({**body, "threshold": "tuned"} if is_tuned else body))
+    body = {"instances": instances, "top_r": top_r, "beam_width": beam_width, "exact": exact}
+    found = both.plainly(orjson.dumps(body if threshold is None else {**body, "threshold": threshold}))
     is_within = top_r <= 9 and beam_width <= 30 and n_rows * top_r <= 40 and n_rows * beam_width <= 32
-    assert (found is not None) == is_within
+    if not (exact or isinstance(threshold, float)):  # a beam is not always sure
+        assert (found is not None) == is_within
     if found is not None:
-        assert found == (n_rows, both.generally(instances, top_r, beam_width, is_tuned))
+        assert is_within
+        assert found == (n_rows, both.generally(instances, top_r, beam_width, threshold, exact))
+
+
+@pytest.mark.parametrize("asked", [{"exact": True}, {"threshold": 0.05}, {"threshold": 0.05, "exact": True}])
+def test_what_must_be_right_is_answered_where_a_beam_is_sure(both: Both, asked: dict[str, Any]) -> None:
+    """One as wide as a tree always is; of an ensemble it is not asked."""
+    body = {"instances": [{"indices": [1, 5], "values": [1, -0.5]}], **asked}
+    wide = both.plainly(orjson.dumps({**body, "top_r": 9, "beam_width": 30}))
+    narrow = [both.plainly(orjson.dumps({**body, "top_r": r, "beam_width": 1})) for r in range(1, 10)]
+    if both.model.manifest.kind == "decision-tree":
+        assert None not in [wide, *narrow]
+        return
+    is_tree = both.model.ensemble.child_ptr[0] == 1
+    assert (wide is not None) == is_tree
+    assert None in narrow
 
 
 def test_thresholds_that_are_not_known_are_not_answered(both: Both) -> None:
@@ -101,7 +128,7 @@ def test_thresholds_that_are_not_known_are_not_answered(both: Both) -> None:
 
 def test_what_is_not_plain(both: Both) -> None:
     assert both.plainly(b"{}") is None
-    assert both.plainly(b'{"instances":[{"indices":[1],"values":[1]}],"exact":true}') is None
+    assert both.plainly(b'{"instances":[{"indices":[1],"values":[1]}],"explain":true}') is None
 
 
 def test_more_values_labels_and_rows_than_there_was_room_for(both: Both) -> None:

@@ -14,6 +14,7 @@ from service.api.rows import to_rows
 from service.errors import BadInput
 from service.features import Featurizer, load_featurizer
 from service.features.plain_body import PlainBodies, PlainQuery
+from service.kernels.query import NO_THRESHOLD, NUMBER, TUNED
 from service.rows import SparseRows
 from service.settings import Limits
 
@@ -23,6 +24,7 @@ N_FEATURES = 40
 ROWS_MAX, FEATURES_MAX = 4, 20
 PLAIN = b'{"instances":[{"indices":[3,17],"values":[0.5,1]}],"top_r":3,"beam_width":7}'
 PLAIN_TUNED = b'{"threshold":"tuned","instances":[{"indices":[3],"values":[0.5]}],"top_r":3}'
+PLAIN_NUMBER = b'{"threshold":0.25,"instances":[{"indices":[3],"values":[0.5]}],"exact":true}'
 
 
 def featurizer_of(norm: str) -> Featurizer:
@@ -36,14 +38,14 @@ def generally(body: bytes) -> PredictQuery | None:
         return None
 
 
-def read(body: bytes, norm: str = "none", before: bytes = b"") -> tuple[PlainQuery, SparseRows] | None:
+def read(body: bytes, norm: str = "none", before: bytes = b"") -> tuple[PlainQuery, SparseRows, float] | None:
     bodies = PlainBodies(ROWS_MAX, FEATURES_MAX, Options().top_r, Options().beam_width)
     bodies.read(PLAIN, 0, featurizer_of(norm))  # leaves nothing behind
     query = bodies.read(before + body, len(before), featurizer_of(norm))
-    indptr, indices, values = bodies.arrays
+    indptr, indices, values, number = bodies.arrays
     n = query.n_values
     rows = SparseRows(indptr[: query.n_rows + 1], indices[:n], values[:n], N_FEATURES)
-    return (query, rows) if query.n_rows else None
+    return (query, rows, number.item()) if query.n_rows else None
 
 
 def assert_the_same(body: bytes, norm: str = "none") -> bool:
@@ -51,15 +53,22 @@ def assert_the_same(body: bytes, norm: str = "none") -> bool:
     found = read(body, norm, b"before")
     if found is None:
         return False
-    asked, found_rows = found
+    asked, found_rows, number = found
     query = generally(body)
     assert query is not None, body
     rows = to_rows(query.instances, featurizer_of(norm))
     for mine, expected in zip(found_rows[:3], rows[:3], strict=True):
         assert mine.dtype == expected.dtype
         assert mine.tobytes() == expected.tobytes()
-    threshold = "tuned" if asked.is_tuned else None
-    assert query.options == Options(asked.top_r, threshold, asked.beam_width)
+    threshold = query.options.threshold
+    if asked.threshold == NUMBER:
+        assert isinstance(threshold, float)
+        assert 0 < number < 1
+        assert number == np.float32(threshold)
+    else:
+        assert threshold == {NO_THRESHOLD: None, TUNED: "tuned"}[asked.threshold]
+    expected = Options(asked.top_r, threshold, asked.beam_width, exact=bool(asked.is_exact))
+    assert query.options == expected
     return True
 
 
@@ -76,7 +85,8 @@ requests = st.fixed_dictionaries(
     optional={
         "top_r": st.integers(0, 12),
         "beam_width": st.integers(0, 1200),
-        "threshold": st.sampled_from(["tuned", "tune", "tunedd", 0.5, None]),
+        "threshold": st.sampled_from(["tuned", "tune", "tunedd", 0, 1, -1, 2, None]) | st.floats(0, 1),
+        "exact": st.sampled_from([True, False, 1, "true", None]),
     },
 )
 
@@ -93,8 +103,8 @@ def test_bodies_become_the_rows_of_the_general_way(
 @settings(deadline=None)
 @given(st.data())
 def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
-    body = data.draw(st.sampled_from([PLAIN, PLAIN_TUNED]))
-    alphabet = st.sampled_from([bytes([c]) for c in b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbi'])
+    body = data.draw(st.sampled_from([PLAIN, PLAIN_TUNED, PLAIN_NUMBER]))
+    alphabet = st.sampled_from([bytes([c]) for c in b'0123456789.,-+eE[]{}" :\n\tx\xff\x00tbif'])
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(body)))
         cut = data.draw(st.integers(0, 2))
@@ -107,6 +117,10 @@ def test_changed_bodies_are_never_taken_for_others(data: st.DataObject) -> None:
     [
         PLAIN,
         PLAIN_TUNED,
+        PLAIN_NUMBER,
+        PLAIN_TUNED[:-1] + b',"threshold":1e-3, "exact" : true ,"exact":false}',
+        PLAIN_NUMBER[:-1] + b',"threshold":"tuned"}',
+        PLAIN_NUMBER.replace(b"0.25", b"0.99999"),
         b'{"instances":[{"indices":[],"values":[]}],"threshold" : "tuned", "threshold":"tuned" }',
         b'{"instances":[{"indices":[],"values":[]}]}',
         b' { "top_r" : 2 , "instances" : [ { "indices" : [ 39 ] , "values" : [ 1 ] } ] , "top_r" : 4 }\r',
@@ -134,7 +148,10 @@ def test_what_is_plain(body: bytes) -> None:
         PLAIN.replace(b'"top_r":3', b'"top_r":3.0'),
         PLAIN.replace(b'"top_r":3', b'"top_r":"3"'),
         PLAIN.replace(b'"top_r":3', b'"top_r":null'),
-        PLAIN.replace(b'"top_r":3', b'"exact":true'),
+        PLAIN.replace(b'"top_r":3', b'"exact":1'),
+        PLAIN.replace(b'"top_r":3', b'"exact":tru'),
+        *(PLAIN_NUMBER.replace(b"0.25", odd) for odd in (b"0", b"1", b"-0.5", b"1.5", b".5", b"0.999999999")),
+        PLAIN_NUMBER.replace(b"0.25", b"0.5").replace(b"0.5,", b"0.5 5,"),
         PLAIN.replace(b'"top_r":3', b'"tops":3'),
         PLAIN.replace(b'"top_r":3', b'"instances":[{"indices":[],"values":[]}]'),
         PLAIN.replace(b"[3,17]", b"[3,3]").replace(b"[0.5,1]", b"[3e38,3e38]"),

@@ -12,7 +12,7 @@ import service.inference.predictor as predictor_module
 from model_store.store import Store
 from service.errors import Unavailable, UnknownLabel
 from service.inference.answering import Predictions
-from service.inference.predictor import PredictOptions, Predictor
+from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
 from service.kernels.beam import beam_rows
 from service.kernels.best_first import best_first_rows
 from service.kernels.explain import depth_of, explain_leaf
@@ -127,6 +127,45 @@ def test_a_number_as_threshold_is_exact_whatever_is_asked(predictor):
     whole = predictor.predict(rows, options._replace(exact=True))
     np.testing.assert_array_equal(found.labels, whole.labels)
     np.testing.assert_array_equal(found.ptr, whole.ptr)
+
+
+SURE = {
+    "exact": PredictOptions(exact=True),
+    "tuned, exact": PredictOptions(exact=True, threshold=NodeThresholds(np.empty(0, np.float32))),
+    **{f"at least {x}": PredictOptions(threshold=x, top_r=40) for x in (0, 0.0, 0.002, 0.05, 0.4, 1.0, 1)},
+    "at least 0.002, exact": PredictOptions(threshold=0.002, exact=True),
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("options", SURE.values(), ids=SURE)
+def test_what_a_beam_answers_shortly_is_the_exact_answer(predictor, model, options, masked):
+    """To the bit; a beam as wide as the tree always has it, and an ensemble's never tries."""
+    if isinstance(options.threshold, NodeThresholds):
+        tuned = predictor.node_thresholds(np.linspace(0.001, 0.1, 40).astype(np.float32))
+        options = options._replace(threshold=tuned)
+    mask = predictor.label_mask(deny=[f"label::{i}" for i in range(0, 40, 3)]) if masked else None
+    n_answered = dict.fromkeys((1, 3, 40), 0)
+    for seed in range(60):
+        row = some_rows(1, seed)
+        for beam_width in n_answered:
+            asked = options._replace(beam_width=beam_width, mask=mask)
+            found = predictor.predict_shortly(row, asked)
+            if found is not None:
+                n_answered[beam_width] += 1
+                for mine, expected in zip(found, predictor.predict(row, asked), strict=True):
+                    np.testing.assert_array_equal(mine, expected)
+    is_tree = model.ensemble.child_ptr[0] == 1
+    assert n_answered[40] == 60 * is_tree
+    assert n_answered[1] <= n_answered[3] <= n_answered[40]
+
+
+def test_what_needs_the_exact_search_itself_is_not_answered_shortly(predictor):
+    row, options = some_rows(1), PredictOptions(exact=True, beam_width=40)
+    weights = predictor.node_weights(np.linspace(1, 2, 40).astype(np.float32))
+    assert predictor.predict_shortly(row, options._replace(costs=True)) is None
+    assert predictor.predict_shortly(row, options._replace(weights=weights)) is None
+    assert predictor.predict_shortly(row, PredictOptions(costs=True, weights=weights)) is not None
 
 
 def test_allowed_and_denied_labels(predictor):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
+from model_store.store import Store
 from tests.conftest import serving, settings_of
+from tests.served_models import publish_model
 
 RAW = {"indices": [33, 1, 5], "values": [-2.0, 1.0, 0.5]}
 SHORT = [
@@ -16,6 +17,9 @@ SHORT = [
     ("text", {"instances": [{"text": "Schach für émigrés"}], "beam_width": 2}),
     ("named", {"instances": [{"features": {"red": 1.0, "nobody": 2}}], "statistics": True}),
     ("raw", {"instances": [RAW], "allow_labels": ["label::1", "label::2"]}),
+    ("tree", {"instances": [{"text": "chess"}], "exact": True, "beam_width": 60}),
+    ("tree", {"instances": [{"text": "chess"}], "threshold": 0, "beam_width": 60}),
+    ("tree", {"instances": [{"text": "chess"}], "threshold": 1}),
 ]
 OTHERS = [
     ("raw", {"instances": [RAW], "allow_labels": ["nobody"]}),
@@ -24,7 +28,10 @@ OTHERS = [
     ("text", {"instances": [{"text": "chess"}], "threshold": "tuned"}),
     ("text", {"instances": [{"text": "chess " * 2000}]}),
     ("text", {"instances": [{"text": "chess" + " " * 100_000}]}),
-    ("raw", {"instances": [RAW], "exact": True}),
+    ("raw", {"instances": [RAW], "explain": True}),
+    ("tree", {"instances": [{"text": "chess"}], "threshold": 0.01, "statistics": True}),
+    ("tree", {"instances": [{"text": "chess"}], "exact": True, "beam_width": 1}),
+    ("text", {"instances": [{"text": "chess"}], "exact": True}),
     ("raw", []),
 ]
 
@@ -45,9 +52,11 @@ def message_of(path: str, body: bytes) -> tuple[bytes, dict[str, Any]]:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, scope
 
 
-def test_short_requests_get_the_general_answer_and_others_none(shared_store: Path) -> None:
+def test_short_requests_get_the_general_answer_and_others_none(own_store: Store) -> None:
+    publish_model(own_store, "tree", "tfidf", seed=6, n_labels=60, n_trees=1)
+
     async def main() -> None:
-        async with serving(settings_of(shared_store)) as (app, client):
+        async with serving(settings_of(own_store.root)) as (app, client):
             plain = app.state.plain
             for model, asked in SHORT + OTHERS:
                 path, body = f"/v1/models/{model}/predict", json.dumps(asked).encode()
