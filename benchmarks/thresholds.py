@@ -187,16 +187,17 @@ def _ms_a_row(predictor: AnyPredictor, rows: SparseRows, options: PredictOptions
 def _nodes(predictor: AnyPredictor, rows: SparseRows, options: PredictOptions) -> str:
     """Return how many nodes a row has scored, an inner product each: those that the engine stamped.
 
-    The mean of some rows. Of decision trees nothing is said: thresholds change nothing about their nodes.
+    The mean of some rows. In decision trees each inner node on the way is one, whatever the thresholds.
     """
+    n_rows = min(_COUNTED_ROWS, rows.n_rows)
     if not isinstance(predictor, Predictor):
-        return "-"
+        costs = predictor.predict(part_of(rows, 0, n_rows), options._replace(costs=True)).costs
+        return f"{costs[:, 0].mean():,.0f}"
     if isinstance(options.threshold, float):
         n_labels = predictor.n_labels
         thresholds = np.full(n_labels, options.threshold, np.float32)
         options = options._replace(threshold=predictor.node_thresholds(thresholds))
     assert options.exact or isinstance(options.threshold, NodeThresholds)
-    n_rows = min(_COUNTED_ROWS, rows.n_rows)
     total = 0
     for i in range(n_rows):
         predictor.predict(part_of(rows, i, i + 1), options)
