@@ -45,6 +45,9 @@ from service.settings import Settings, read_settings
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
 """Paths whose bodies, if they are lines, are never held whole, and so have no limit of bytes."""
 
+ASKING_THREADS = 2
+"""Threads that wait for the database to show or change thresholds."""
+
 
 def create_app(settings: Settings | None = None) -> FastAPI:
     """Return the service as an ASGI app; without `settings`, those of the environment.
@@ -65,6 +68,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     metrics = Metrics()
     work = WorkPool(limits.threads_max, limits.queue_max, limits.request_seconds_max)
+    asking = WorkPool(ASKING_THREADS, limits.queue_max, limits.request_seconds_max, "calls about thresholds")
     feedback = FeedbackRoutes(live, learning, metrics, limits)
     batch = BatchRoutes(live, metrics, limits)
     stopping = threading.Event()
@@ -83,6 +87,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         following.cancel()
         live.close()
         work.close()
+        asking.close()
         batch.close()
         feedback.close()
         tuning.close()
@@ -99,7 +104,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         predict,
         batch,
         feedback,
-        ThresholdRoutes(live, learning, AdminKey(settings.admin_key), limits),
+        ThresholdRoutes(live, learning, AdminKey(settings.admin_key), limits, asking),
         tuning,
         health,
         ModelRoutes(live, store),
@@ -133,7 +138,11 @@ def _tuner(store: Store, learning: Learning, seconds_max: float, stopping: threa
     """Return what tunes a version on a file; it gives up after a while, and when the service stops."""
 
     def tune(query: TuneQuery) -> dict[str, Any]:
-        from service.tuning import request_of, tune_and_keep  # readers of files: not before they are needed
+        from service.tuning import (
+            METHOD,
+            request_of,
+            tune_and_keep,
+        )  # readers of files: not before they are needed
 
         give_up_at = time.monotonic() + seconds_max
 
@@ -142,7 +151,7 @@ def _tuner(store: Store, learning: Learning, seconds_max: float, stopping: threa
                 raise TimedOut(f"expected to tune within {seconds_max:g} seconds, found it not done: {phase}")
 
         model, version, method, data, test, empty, kappa, start, shadow = query
-        request = request_of((method,), data, test, empty, kappa, start)
+        request = request_of((method or METHOD,), data, test, empty, kappa, start)
         opened = store.open(model, str(version))
         return tune_and_keep(opened, learning.database, request, shadow=shadow, on_progress=on_progress)
 

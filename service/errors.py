@@ -30,6 +30,9 @@ class XylemError(Exception):
 
     code = "error"
 
+    told: str | None = None
+    """What clients are told instead of the message, where that says more than they should know."""
+
 
 class BadInput(XylemError):
     """The caller gave something that cannot be used; `path` says where in a request: `instances[3].text`."""
@@ -131,6 +134,13 @@ class DatabaseUnavailable(Unavailable):
     """The database does not answer, or cannot be written."""
 
     code = "database-unavailable"
+
+    @classmethod
+    def confidential(cls, message: str) -> Self:
+        """Return an error with what the database said, which may name hosts, users and paths: for the log."""
+        error = cls(message)
+        error.told = "expected a database that answers, found that it does not"
+        return error
 
 
 class DatabaseUnsupported(DatabaseUnavailable):

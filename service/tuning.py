@@ -72,6 +72,9 @@ class TuneRequest:
     estimates_max: int = ESTIMATES_MAX
 
 
+METHOD: Method = "ofo"
+"""The method where none is named: docs/thresholds.md says why."""
+
 ALL = "all"
 """The name that stands for all methods."""
 

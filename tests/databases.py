@@ -6,8 +6,10 @@ import itertools
 import os
 import pwd
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 _SERIAL = itertools.count(1)
 _STARTS = 4
@@ -76,3 +78,40 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     engine.dispose()
     base, _, query = server.partition("?")
     return f"{base.rpartition('/')[0]}/{name}?{query}"
+
+
+def socket_path(url: str) -> Path:
+    """The socket that a PostgreSQL of ours listens on."""
+    directory = make_url(url).query["host"]
+    assert isinstance(directory, str)
+    [path] = Path(directory).glob(".s.PGSQL.[0-9]*[0-9]")
+    return path
+
+
+def forward(listener: socket.socket, path: Path, goes: threading.Event | None = None) -> None:
+    """Lead connections to PostgreSQL's own socket, until the listener is closed.
+
+    While `goes` is not set they stand still: nothing comes through, and nothing is closed.
+    """
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(str(path))
+        for source, target in ((client, server), (server, client)):
+            threading.Thread(target=_copy, args=(source, target, goes), daemon=True).start()
+
+
+def _copy(source: socket.socket, target: socket.socket, goes: threading.Event | None) -> None:
+    try:
+        while data := source.recv(1 << 16):
+            if goes is not None:
+                goes.wait()
+            target.sendall(data)
+    except OSError:
+        pass
+    finally:
+        source.close()
+        target.close()

@@ -33,7 +33,7 @@ from service.api.routing import RawRoute
 from service.api.served import LiveServed, Served, find_served
 from service.api.streams import Answered, Streams
 from service.api.wire import dump_line, json_response
-from service.errors import BadInput, DatabaseUnavailable
+from service.errors import BadInput
 from service.settings import Limits
 from service.thresholds.events import Event, Events
 from service.thresholds.feedback import Outcome, Result
@@ -89,9 +89,7 @@ class FeedbackRoutes:
         served = await find_served(request, self._live)
         if _is_json(request):
             return await self._answer_json(request, served)
-        fault = self._learning.follower.fault
-        if fault is not None:
-            raise DatabaseUnavailable(fault)
+        self._learning.follower.check()
         return self._answer_stream(served)
 
     async def _answer_json(self, request: Request, served: Served) -> Response:

@@ -253,7 +253,10 @@ def _tune_schemas() -> Json:
     version = {"type": "integer", "minimum": 1}
     request: Json = {
         "data": {"type": "string", "description": "a labelled file below the data directory"},
-        "method": {"enum": [*METHODS, "all"], "description": "all: the first is kept, the others reported"},
+        "method": {
+            "enum": [*METHODS, "all"],
+            "description": "ofo if left out; all: ofo is kept, the others are reported",
+        },
         "version": version,
         "test": {"type": "string", "description": "another file, to measure on"},
         "empty_labels": {"enum": ["one", "zero"]},
@@ -274,7 +277,7 @@ def _tune_schemas() -> Json:
     kept: Json = {"model": text, "version": integer, "epoch": integer, "shadow": {"type": "boolean"}}
     methods = _array(_object(required, found))
     return {
-        "TuneRequest": _object(["data", "method"], request),
+        "TuneRequest": _object(["data"], request),
         "TuneAnswer": _object([*kept, *required, "methods"], {**kept, **found, "methods": methods}),
         "CandidateRequest": _object([], {"version": version}),
     }

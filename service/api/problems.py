@@ -6,6 +6,7 @@ test compares the two.
 
 from __future__ import annotations
 
+import logging
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -13,7 +14,8 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Scope
 
-from service.errors import BadInput
+from service.errors import BadInput, XylemError
+from service.logs import log
 
 RETRY_AFTER_SECONDS = 1
 
@@ -109,10 +111,17 @@ def code_of(error: Exception) -> str:
 
 def describe_error(error: Exception) -> dict[str, Any]:
     """Return what an error object says: its code, its detail and, where known, the field at fault."""
-    described: dict[str, Any] = {"code": code_of(error), "detail": str(error)}
+    told = error.told if isinstance(error, XylemError) else None
+    described: dict[str, Any] = {"code": code_of(error), "detail": told or str(error)}
     if isinstance(error, BadInput) and error.path:
         described["errors"] = [{"path": error.path, "detail": str(error)}]
     return described
+
+
+def log_untold(error: Exception, **fields: Any) -> None:
+    """Log the message of an error of which clients are told less."""
+    if isinstance(error, XylemError) and error.told is not None:
+        log(logging.ERROR, "request_failed", detail=str(error), **fields)
 
 
 def problem_response(scope: Scope, code: str, detail: str, **more: Any) -> Response:
@@ -135,4 +144,5 @@ def problem_response(scope: Scope, code: str, detail: str, **more: Any) -> Respo
 def error_response(scope: Scope, error: Exception) -> Response:
     """Return the answer for an error of ours."""
     scope["error_code"] = code_of(error)
+    log_untold(error, request_id=scope.get("request_id"))
     return problem_response(scope, **describe_error(error))

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service.api.lines import Block, LineReader
-from service.api.problems import describe_error
+from service.api.problems import describe_error, log_untold
 from service.api.wire import dump_line
 from service.errors import Overloaded, Unavailable
 from service.settings import Limits
@@ -94,6 +94,7 @@ class Streams:
         if fault is None:
             await send({"type": "http.response.body", "body": b""})
         else:
+            log_untold(fault)
             await self._write(send, dump_line({"error": describe_error(fault)}))
 
     async def _write(self, send: Send, lines: bytes) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypedDict
 from urllib.parse import parse_qsl
@@ -19,6 +18,7 @@ from service.api.parse import check_keys, parse_json, what_is
 from service.api.routing import RawRoute
 from service.api.served import LiveServed, Served, find_served
 from service.api.wire import json_response
+from service.api.work import WorkPool
 from service.errors import BadRequest, NotTuned
 from service.settings import Limits
 from service.thresholds.shadow import Shadow, ShadowDatabase
@@ -45,12 +45,16 @@ class LabelThreshold(TypedDict):
 
 
 class ThresholdRoutes(NamedTuple):
-    """The routes, and what they work with."""
+    """The routes, and what they work with.
+
+    work   threads of their own, which wait for the database: nothing else waits for them
+    """
 
     live: LiveServed
     learning: Learning
     admin: AdminKey
     limits: Limits
+    work: WorkPool
 
     def routes(self) -> list[RawRoute]:
         """Return the routes."""
@@ -70,8 +74,8 @@ class ThresholdRoutes(NamedTuple):
         """
         query = _query(request.scope["query_string"])
         served = await find_served(request, self.live)
-        answer = await asyncio.to_thread(self._describe, served, query)
-        return json_response(answer)
+        self.learning.follower.check()
+        return json_response(await self.work.run(self._describe, served, query))
 
     async def restore(self, request: Request) -> Response:
         """Put the thresholds of an epoch in place again: {"epoch": 41}, and "version" unless `latest`."""
@@ -96,8 +100,9 @@ class ThresholdRoutes(NamedTuple):
                 raise BadRequest(f"expected an integer of at least 1, found {what_is(value)}").at(name)
         served = await self.live.find(request.path_params["model"], str(found.get("version", "latest")))
         values = [found[name] for name in fields]
-        epoch = await asyncio.to_thread(change, served.name, served.version, *values)
-        await asyncio.to_thread(self.learning.catch_up, served.thresholds)
+        self.learning.follower.check()
+        epoch = await self.work.run(change, served.name, served.version, *values)
+        await self.work.run(self.learning.catch_up, served.thresholds)
         return json_response({"model": served.name, "version": served.version, "threshold_epoch": epoch})
 
     def _describe(self, served: Served, query: dict[str, int]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from service.api.auth import AdminKey
 from service.api.learning import Learning
 from service.api.parse import check_keys, parse_json, what_is
 from service.api.routing import RawRoute
-from service.api.served import LiveServed
+from service.api.served import LiveServed, Served
 from service.api.wire import json_response
 from service.api.work import WorkPool
 from service.errors import BadRequest
@@ -31,18 +31,19 @@ _FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
     "start": ("an array", (list,)),
     "shadow": ("true or false", (bool,)),
 }
-"""The fields of a request, and what they may be; the first two must be there."""
+"""The fields of a request, and what they may be; the first must be there."""
 
 
 class TuneQuery(NamedTuple):
     """What to tune, on what and how; `service.tuning.TuneRequest` says what the fields mean.
 
+    method  none: the default one
     shadow  whether what is found is only scored beside the thresholds in force
     """
 
     model: str
     version: int
-    method: str
+    method: str | None
     data: Path
     test: Path | None
     empty_labels: str
@@ -84,7 +85,7 @@ class TuneRoutes:
         query = TuneQuery(
             served.name,
             served.version,
-            fields["method"],
+            fields.get("method"),
             data,
             test,
             fields.get("empty_labels", "one"),
@@ -92,9 +93,14 @@ class TuneRoutes:
             _start(fields.get("start")),
             fields.get("shadow", False),
         )
-        found = await self._work.run(self._tune, query)
-        await asyncio.to_thread(self._learning.catch_up, served.thresholds)
-        return json_response(found)
+        return json_response(await self._work.run(self._tune_here, query, served))
+
+    def _tune_here(self, query: TuneQuery, served: Served) -> dict[str, Any]:
+        """Tune, and have what was found in force here at once."""
+        self._learning.follower.check()
+        found = self._tune(query)
+        self._learning.catch_up(served.thresholds)
+        return found
 
     def _file(self, name: str, relative: str) -> Path:
         """Return the path of a file below the data directory, links followed. Raises BadRequest."""
@@ -112,7 +118,7 @@ class TuneRoutes:
 
 def _fields(value: Any) -> dict[str, Any]:
     """Return the fields of a request, of the types they must have. Raises BadRequest."""
-    fields = check_keys(value, ("data", "method"), _FIELDS)
+    fields = check_keys(value, ("data",), _FIELDS)
     for name, found in fields.items():
         expected, types = _FIELDS[name]
         if type(found) not in types:

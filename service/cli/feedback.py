@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-from service.cli.console import print_facts, print_json, progress
+from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.database import opened_learning
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from service.cli.predict import STDIN, blocks, opened
@@ -29,6 +30,11 @@ REQUEST_BYTES = 1 << 20
 
 TIMEOUT_SECONDS = 60.0
 TRIES_MAX = 20
+RETRY_SECONDS_MAX = 60.0
+FAULTS_MAX = 10
+"""Events that were not counted of which it is told what was wrong, at most."""
+
+DETAIL_MAX = 300
 RESULTS = ("applied", "duplicate", "late", "rejected")
 
 Send = Callable[[list[Any]], list[dict[str, Any]]]
@@ -38,7 +44,10 @@ Events = Annotated[
     str, typer.Option("--data", metavar="FILE", help="Lines of events, also as .gz; - is standard input.")
 ]
 Url = Annotated[
-    str | None, typer.Option(metavar="URL", help="A server, as http://127.0.0.1:8080; else the database.")
+    str | None,
+    typer.Option(
+        metavar="URL", help="A server, as https://HOST or http://127.0.0.1:8080; else the database."
+    ),
 ]
 
 
@@ -48,32 +57,63 @@ def feedback(
     """Send true labels, so that thresholds learn: one JSON object a line.
 
     A line is {"event_id": ..., "labels": [...]} with "instance" or "prediction_id" (docs/feedback.md). Each
-    event counts once: a file that was sent in part can be sent again as a whole. Exit status 2 when some were
-    rejected.
+    event counts once: a file that was sent in part can be sent again as a whole. Events that were not counted
+    are told by reason, the first of them with their lines. Exit status 2 when some were rejected.
     """
     from service.api.lines import value_of
     from service.settings import read_settings
 
     limits = read_settings().limits
-    counts: Counter[str] = Counter()
-    first_fault = ""
+    tally = _Tally()
     sender = _to_database(model, store, limits) if url is None else _to_server(model, url)
     with opened(data) as source, progress(json or data == STDIN) as show, sender as send:
         for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK, keep_labels=True):
             values = [value_of(line, limits) for line in block.lines]
             for number, verdict in enumerate(_sent(values, send), block.first):
-                counts[verdict["result"]] += 1
-                if verdict["result"] == "rejected" and not first_fault:
-                    first_fault = f"line {number}: {verdict.get('detail')}"
+                tally.add(number, verdict)
             show("feedback", source.raw.tell() if source.n_bytes else 0, source.n_bytes)
-    facts = {result: counts[result] for result in RESULTS}
-    if json:
-        print_json(facts)
-    else:
-        print_facts("", facts)
-    if first_fault:
-        n = counts["rejected"]
-        raise BadData(f"{data}: expected events that can be used, found {n} others, at first {first_fault}")
+    tally.show(json=json)
+    if tally.first_rejected:
+        n = tally.results["rejected"]
+        first = tally.first_rejected
+        raise BadData(f"{data}: expected events that can be used, found {n} others, at first {first}")
+
+
+class _Tally:
+    """What became of the events of a file, in memory that does not grow with it."""
+
+    def __init__(self) -> None:
+        self.results: Counter[str] = Counter()
+        self.first_rejected = ""
+        self._reasons: Counter[str] = Counter()
+        self._faults: list[dict[str, object]] = []
+
+    def add(self, line: int, verdict: Mapping[str, Any]) -> None:
+        """Count an event by what became of it."""
+        result = verdict["result"]
+        self.results[result] += 1
+        if result not in ("late", "rejected"):
+            return
+        reason, detail = str(verdict.get("reason")), str(verdict.get("detail"))[:DETAIL_MAX]
+        self._reasons[reason] += 1
+        if result == "rejected" and not self.first_rejected:
+            self.first_rejected = f"line {line}: {detail}"
+        if len(self._faults) < FAULTS_MAX:
+            self._faults.append({"line": line, "result": result, "reason": reason, "detail": detail})
+
+    def show(self, *, json: bool) -> None:
+        """Print it, as an object or for a person."""
+        results = {result: self.results[result] for result in RESULTS}
+        reasons = dict(self._reasons.most_common())
+        if json:
+            print_json({**results, "reasons": reasons, "faults": self._faults})
+            return
+        print_facts("", {**results, **{f"because of {reason}": n for reason, n in reasons.items()}})
+        if self._faults:
+            n = len(self._faults)
+            title = "Not counted:" if n == sum(reasons.values()) else f"Not counted, the first {n}:"
+            rows = [tuple(fault.values()) for fault in self._faults]
+            print_table(title, ("line", "result", "reason", "detail"), rows)
 
 
 def _sent(values: list[Any], send: Send) -> list[dict[str, Any]]:
@@ -93,36 +133,40 @@ def _to_server(model: str, url: str) -> Iterator[Send]:
     """Yield what sends events to a server, again while it answers 503."""
     import orjson
 
-    host, port, prefix = _address(url)
+    connection, prefix = _connection(url)
     name, reference = map(partial(quote, safe=""), parse_reference(model))
     kind = "versions" if reference.isdigit() else "aliases"
     path = f"{prefix}/v1/models/{name}/{kind}/{reference}/feedback"
-    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_SECONDS)
 
-    def request(body: bytes) -> list[dict[str, Any]]:
+    def request(body: bytes, n_events: int) -> list[dict[str, Any]]:
         found = ""
         for _ in range(TRIES_MAX):
             try:
                 connection.request("POST", path, body, {"content-type": "application/json"})
                 response = connection.getresponse()
                 answer = orjson.loads(response.read())
+            except ssl.SSLError as error:
+                said = getattr(error, "verify_message", None) or error.reason or error
+                raise Unavailable(
+                    f"{url}: expected a server with a certificate to trust, found: {said}"
+                ) from None
             except (OSError, http.client.HTTPException, orjson.JSONDecodeError) as error:
                 connection.close()
                 found = str(error) or type(error).__name__
                 time.sleep(1.0)
                 continue
             fields = answer if isinstance(answer, dict) else {}
-            if response.status == http.client.OK and "results" in fields:
-                results: list[dict[str, Any]] = fields["results"]
-                return results
+            if response.status == http.client.OK and _are_verdicts(fields.get("results"), n_events):
+                verdicts: list[dict[str, Any]] = fields["results"]
+                return verdicts
             found = str(fields.get("detail", "an answer of another kind"))
             if response.status != http.client.SERVICE_UNAVAILABLE:
                 raise BadData(f"{url}: expected an answer to feedback, found {response.status}: {found}")
-            time.sleep(float(response.headers.get("retry-after") or 1))
+            time.sleep(_seconds(response.headers.get("retry-after")))
         raise Unavailable(f"{url}: expected an answer to feedback, found {found}; send the file again")
 
     def send(values: list[Any]) -> list[dict[str, Any]]:
-        return [verdict for body in _bodies(values) for verdict in request(body)]
+        return [verdict for body, n_events in _bodies(values) for verdict in request(body, n_events)]
 
     try:
         yield send
@@ -130,28 +174,49 @@ def _to_server(model: str, url: str) -> Iterator[Send]:
         connection.close()
 
 
-def _address(url: str) -> tuple[str, int, str]:
-    """Return the host, the port, and what comes before each path. Raises BadParameter."""
+def _connection(url: str) -> tuple[http.client.HTTPConnection, str]:
+    """Return a connection, not opened yet, and what comes before each path. Raises BadParameter.
+
+    Over https the server's certificate is verified, by the authorities that the system trusts.
+    """
+    kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
     try:
         parts = urlsplit(url)
-        if parts.scheme == "http" and parts.hostname:
-            return parts.hostname, parts.port or http.client.HTTP_PORT, parts.path.rstrip("/")
-    except ValueError:  # a port that is none, half an IPv6 address
+        is_plain = parts.username is None and not parts.query and not parts.fragment
+        if parts.scheme in kinds and parts.hostname and is_plain:
+            connection = kinds[parts.scheme](parts.hostname, parts.port, timeout=TIMEOUT_SECONDS)
+            return connection, parts.path.rstrip("/")
+    except (ValueError, http.client.InvalidURL):  # a port that is none, half an IPv6 address, a space
         pass
-    raise BadParameter(f"--url: expected http://HOST:PORT, found {url!r}")
+    raise BadParameter(f"--url: expected http://HOST:PORT or https://HOST:PORT, found {url!r}")
 
 
-def _bodies(values: list[Any]) -> Iterator[bytes]:
-    """Yield the bodies of requests that have these events, in their order."""
+def _are_verdicts(results: object, n_events: int) -> bool:
+    """Return whether an answer has a verdict on each event."""
+    return (
+        isinstance(results, list)
+        and len(results) == n_events
+        and all(isinstance(one, dict) and one.get("result") in RESULTS for one in results)
+    )
+
+
+def _seconds(retry_after: str | None) -> float:
+    """Return how long to wait before it is tried again; a date, which may stand there, is not read."""
+    text = retry_after or ""
+    return min(float(text), RETRY_SECONDS_MAX) if text.isascii() and text.isdigit() else 1.0
+
+
+def _bodies(values: list[Any]) -> Iterator[tuple[bytes, int]]:
+    """Yield the bodies of requests that have these events, in their order, and how many each has."""
     import orjson
 
     waiting: list[bytes] = []
     for event in map(orjson.dumps, values):
         if waiting and sum(map(len, waiting)) + len(event) > REQUEST_BYTES:
-            yield b'{"events":[%b]}' % b",".join(waiting)
+            yield b'{"events":[%b]}' % b",".join(waiting), len(waiting)
             waiting.clear()
         waiting.append(event)
-    yield b'{"events":[%b]}' % b",".join(waiting)
+    yield b'{"events":[%b]}' % b",".join(waiting), len(waiting)
 
 
 @contextmanager

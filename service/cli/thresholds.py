@@ -30,7 +30,7 @@ Methods = Annotated[
     typer.Option(
         "--method",
         metavar="METHOD",
-        help="ofo, fta, fta-one or sto; may repeat: the first is kept, the others are reported. all: all.",
+        help="ofo (if left out), fta, fta-one, sto or all; may repeat: the first is kept, all are reported.",
     ),
 ]
 Test = Annotated[
@@ -77,14 +77,13 @@ def thresholds(
             raise BadParameter("expected --switch or --drop alone, found other options beside")
         _end_shadow(model, store, switch=switch, json=json)
         return
-    if data is None or not method:
-        found = " and ".join(name for name, given in (("--data", data), ("--method", method)) if not given)
-        raise BadParameter(f"expected --data and --method, or --switch or --drop, found no {found}")
+    if data is None:
+        raise BadParameter("expected --data FILE to tune on, or --switch or --drop, found none of them")
     from model_store.store import Store
-    from service.tuning import request_of, tune_and_keep
+    from service.tuning import METHOD, request_of, tune_and_keep
 
     request = request_of(
-        method, data, test, empty_labels, kappa, _start_of(start), threads or os.cpu_count() or 1
+        method or (METHOD,), data, test, empty_labels, kappa, _start_of(start), threads or os.cpu_count() or 1
     )
     name, reference = parse_reference(model)
     opened = Store(store).open(name, reference)

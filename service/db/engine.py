@@ -127,7 +127,8 @@ class Database:
         except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error) as error:
             cause = getattr(error, "orig", None) or error
             line = " ".join(str(cause).split())[:300]
-            raise DatabaseUnavailable(f"expected a database that answers, found: {line}") from error
+            found = f"expected a database that answers, found: {line}"
+            raise DatabaseUnavailable.confidential(found) from error
 
 
 def _engine(url: str) -> Engine:
@@ -145,6 +146,8 @@ def _engine(url: str) -> Engine:
             pool_pre_ping=backend == "postgresql",
             pool_timeout=CONNECT_SECONDS,
         )
+        if backend == "postgresql":
+            _bound_waits(engine)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise BadParameter(
             "database: expected sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME "
@@ -154,6 +157,13 @@ def _engine(url: str) -> Engine:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _bound_waits(engine: Engine) -> None:
+    """Have each wait for PostgreSQL end. Its driver is imported here: it need not be there for SQLite."""
+    from service.db.postgresql import connect
+
+    event.listen(engine, "do_connect", connect)
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:

@@ -56,9 +56,22 @@ class Follower:
         """Follow a version, from its present thresholds on if the database answers. Blocking."""
         with self._adding:
             self._followed.add(live)
-        hangs = self._thread.is_alive() and self.lag_seconds > self._refresh_seconds + HANG_SECONDS
-        if self.fault is None and not hangs:
+        if self.fault is None and not self._hangs:
             self._look([live])
+
+    def check(self) -> None:
+        """Raise DatabaseUnavailable while the database is known not to answer: to ask it would take long."""
+        if self.fault is not None:
+            raise DatabaseUnavailable.confidential(self.fault)
+        if self._hangs:
+            raise DatabaseUnavailable.confidential(
+                f"expected the database to answer, found that it has not for {self.lag_seconds:.0f} seconds"
+            )
+
+    @property
+    def _hangs(self) -> bool:
+        """Return whether the look that is due neither ends nor fails."""
+        return self._thread.is_alive() and self.lag_seconds > self._refresh_seconds + HANG_SECONDS
 
     def start(self) -> None:
         """Begin to follow."""

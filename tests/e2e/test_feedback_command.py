@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
+import http.server
 import json
+import shutil
+import ssl
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from model_store.store import Store
 from service import cli
+from service.cli.feedback import RESULTS
 from tests.servers import ServerProcess
 
 _RUN = "from service.cli import main; main()"
@@ -27,7 +34,7 @@ def test_a_file_is_sent_twice_and_counts_once(own_store: Store, tmp_path: Path) 
         command = [sys.executable, "-c", _RUN, "feedback", "raw", "--data", str(file), "--json", *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-        return done.returncode, found
+        return done.returncode, {result: found[result] for result in RESULTS}
 
     store = ("--store", str(own_store.root))
     assert send(*store) == (0, {"applied": 70, "duplicate": 0, "late": 0, "rejected": 0})
@@ -48,7 +55,19 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
 
 @pytest.mark.parametrize(
     "url",
-    ["https://x", "127.0.0.1:8080", "http://", "http://x:99999", "http://x:abc", "http://[::1", "ftp://x"],
+    [
+        "127.0.0.1:8080",
+        "http://",
+        "https://",
+        "http://x:99999",
+        "https://x:abc",
+        "http://[::1",
+        "http://a b",
+        "ftp://x",
+        "http://user:secret@x",
+        "http://x?a=b",
+        "",
+    ],
 )
 def test_an_address_that_is_none_is_refused_by_name(
     url: str,
@@ -60,7 +79,10 @@ def test_an_address_that_is_none_is_refused_by_name(
     (tmp_path / "events.jsonl").touch()
     given = ("raw", "--data", tmp_path / "events.jsonl", "--url", url, "--store", own_store.root)
     assert run(monkeypatch, "feedback", *given) == 2
-    assert capsys.readouterr().err == f"xylem: --url: expected http://HOST:PORT, found {url!r}\n"
+    assert (
+        capsys.readouterr().err
+        == f"xylem: --url: expected http://HOST:PORT or https://HOST:PORT, found {url!r}\n"
+    )
 
 
 def test_a_line_that_is_no_event_is_told_by_its_fault(
@@ -148,3 +170,115 @@ def test_events_are_sent_in_requests_that_a_server_takes(
         assert run(monkeypatch, "feedback", "raw", "--data", file, "--json", "--url", url) == 0
         assert server.terminate() == 0
     assert json.loads(capsys.readouterr().out)["applied"] == 64
+
+
+def test_what_was_not_counted_is_told_by_reason_and_line(
+    own_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of many faults the first ten, of all how often which; over HTTP and into the database alike."""
+    file = tmp_path / "events.jsonl"
+    faulty = [{"event_id": f"u{i}", "instance": RAW, "labels": ["none such"]} for i in range(8)]
+    forged = [{"event_id": f"f{i}", "prediction_id": "nothing", "labels": []} for i in range(5)]
+    good = [{"event_id": "good", "instance": RAW, "labels": []}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in (*good, *faulty, *forged)) + "{\n")
+    given = ("feedback", "raw", "--data", file)
+    reasons = {"unknown-label": 8, "prediction-forged": 5, "malformed-json": 1}
+    with ServerProcess(own_store.root) as server:
+        for sent in ("--store", own_store.root), ("--url", f"http://127.0.0.1:{server.port}"):
+            assert run(monkeypatch, *given, *sent, "--json") == 2
+            said = capsys.readouterr()
+            found = json.loads(said.out)
+            assert (found["rejected"], found["reasons"]) == (14, reasons)
+            assert [fault["line"] for fault in found["faults"]] == list(range(2, 12))
+            assert found["faults"][0].keys() == {"line", "result", "reason", "detail"}
+            assert "none such" in found["faults"][0]["detail"]
+            assert "found 14 others, at first line 2: " in said.err
+        assert run(monkeypatch, *given, "--store", own_store.root) == 2
+        said = capsys.readouterr()
+        assert "Not counted, the first 10:" in said.out
+        assert "because of unknown-label" in said.out
+        assert server.terminate() == 0
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_server_behind_tls_is_trusted_by_its_certificate(
+    own_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, certificate, key = (tmp_path / name for name in ("events.jsonl", "certificate.pem", "key.pem"))
+    file.write_text(json.dumps({"event_id": "e", "instance": RAW, "labels": []}) + "\n")
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    made = ("-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate)
+    subprocess.run([*command, *made], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with ServerProcess(own_store.root) as server, contextlib.ExitStack() as stack:
+
+        def relay(path: str, body: bytes) -> tuple[int, bytes]:
+            status, answer = server.ask("POST", path, body)
+            return status, json.dumps(answer).encode()
+
+        port = stack.enter_context(answering(relay, context))
+        given = ("feedback", "raw", "--data", file, "--json", "--url", f"https://localhost:{port}")
+        assert run(monkeypatch, *given) == 1
+        said = capsys.readouterr().err
+        assert "expected a server with a certificate to trust, found: self-signed certificate" in said
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        assert run(monkeypatch, *given) == 0
+        assert json.loads(capsys.readouterr().out)["applied"] == 1
+        plain = f"https://localhost:{server.port}"
+        assert run(monkeypatch, *given[:-1], plain) == 1
+        assert "expected a server with a certificate to trust, found: " in capsys.readouterr().err
+        assert server.terminate() == 0
+
+
+class _Quiet(http.server.BaseHTTPRequestHandler):
+    """Answers POST by what `answer` of its server says, and does not log."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        status, said = self.server.answer(self.path, body)  # type: ignore[attr-defined]
+        self.send_response(status)
+        self.send_header("retry-after", "Fri, 31 Dec 1999 23:59:59 GMT")
+        self.send_header("content-length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def answering(
+    answer: Callable[[str, bytes], tuple[int, bytes]], context: ssl.SSLContext | None = None
+) -> Iterator[int]:
+    """A server on the yielded port that answers so, over TLS with a context."""
+    with http.server.HTTPServer(("127.0.0.1", 0), _Quiet) as server:
+        server.answer = answer  # type: ignore[attr-defined]
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_answers_of_another_kind_of_server_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_text(json.dumps({"event_id": "e", "instance": RAW, "labels": []}) + "\n")
+    answers = iter([(503, b"{}"), (200, b'{"results": []}')])
+    with answering(lambda *_: next(answers)) as port:
+        url = f"http://127.0.0.1:{port}"
+        assert run(monkeypatch, "feedback", "raw", "--data", file, "--url", url) == 2
+    assert "expected an answer to feedback, found 200: an answer of another kind" in capsys.readouterr().err

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import socket
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from model_store.store import Store
-from tests.databases import postgresql  # noqa: F401
+from tests.databases import forward, postgresql, socket_path  # noqa: F401
 from tests.servers import ServerProcess
 
 pytestmark = pytest.mark.timeout(300)
@@ -62,12 +63,7 @@ def test_a_full_disk_refuses_feedback_and_counts_nothing_of_it(own_store: Store)
 
 def test_a_database_that_comes_later_is_used_then(own_store: Store, postgresql: str) -> None:  # noqa: F811
     """It starts without its PostgreSQL, predicts, refuses feedback, and goes on when it is there."""
-    from sqlalchemy import make_url
-
-    url = make_url(postgresql)
-    directory = url.query["host"]
-    assert isinstance(directory, str)
-    [path] = Path(directory).glob(".s.PGSQL.[0-9]*[0-9]")
+    url, path = make_url(postgresql), socket_path(postgresql)
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -76,7 +72,12 @@ def test_a_database_that_comes_later_is_used_then(own_store: Store, postgresql: 
             assert results_of(server, 0) is None
             assert server.ask("POST", PREDICT, {"instances": [INSTANCE]})[0] == 200
             assert server.ask("POST", PREDICT, TUNED)[1]["code"] == "database-unavailable"
-            assert len(server.events("database_failed")) == 1
+            line = json.dumps(block(0)["events"][0]).encode()
+            _, refused = server.ask("POST", FEEDBACK, line, **{"content-type": "application/x-ndjson"})
+            assert refused["detail"] == "expected a database that answers, found that it does not"
+            [failed] = server.events("database_failed")
+            assert str(port) in failed["detail"]
+            assert all(str(port) in one["detail"] for one in server.events("request_failed"))
             listener.listen()
             threading.Thread(target=forward, args=(listener, path), daemon=True).start()
             deadline = time.monotonic() + 60
@@ -86,27 +87,3 @@ def test_a_database_that_comes_later_is_used_then(own_store: Store, postgresql: 
             assert server.ask("POST", PREDICT, TUNED)[0] == 200
             assert results_of(server, 0) == {"duplicate"}
             assert server.terminate() == 0
-
-
-def forward(listener: socket.socket, path: Path) -> None:
-    """Lead connections to PostgreSQL's own socket, until the listener is closed."""
-    while True:
-        try:
-            client, _ = listener.accept()
-        except OSError:
-            return
-        server = socket.socket(socket.AF_UNIX)
-        server.connect(str(path))
-        for source, target in ((client, server), (server, client)):
-            threading.Thread(target=copy, args=(source, target), daemon=True).start()
-
-
-def copy(source: socket.socket, target: socket.socket) -> None:
-    try:
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    except OSError:
-        pass
-    finally:
-        source.close()
-        target.close()

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import threading
 import time
 
 import pytest
-from sqlalchemy import inspect, text
+from sqlalchemy import inspect, make_url, text
 
+from service.db import postgresql as bounded
 from service.db.engine import Database
 from service.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
 from service.thresholds.feedback import FORGET_EVENTS
 from service.thresholds.known_events import add_events, forget_events
 from service.thresholds.state import all_heads, lock_head, shared_secret
-from tests.databases import database_url, postgresql  # noqa: F401
+from tests.databases import database_url, forward, postgresql, socket_path  # noqa: F401
 from tests.feedback_helpers import Replica, token_event
 
 
@@ -208,6 +210,8 @@ def test_a_server_that_is_not_there() -> None:
     with pytest.raises(DatabaseUnavailable) as caught, database.read():
         pass
     assert "very-secret" not in str(caught.value)
+    assert "127.0.0.1" in str(caught.value)
+    assert caught.value.told == "expected a database that answers, found that it does not"
     database.close()
 
 
@@ -225,3 +229,31 @@ def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None: 
     assert len(days) == 12 * FORGET_EVENTS // 2
     assert 1 not in days
     replica.database.close()
+
+
+def test_a_server_that_stands_still_is_given_up(
+    postgresql: str,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goes = threading.Event()
+    goes.set()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=forward, args=(listener, socket_path(postgresql), goes), daemon=True).start()
+        port = listener.getsockname()[1]
+        url = make_url(postgresql).set(host="127.0.0.1", port=port, query={})
+        database = Database(url.render_as_string(hide_password=False))
+        monkeypatch.setattr(bounded, "ANSWER_SECONDS", 0.5)
+        try:
+            with database.read() as connection:
+                assert connection.execute(text("SELECT 1")).scalar_one() == 1
+            with pytest.raises(DatabaseUnavailable, match="no answer within"), database.write() as connection:
+                goes.clear()
+                connection.execute(text("SELECT 1"))
+            with pytest.raises(DatabaseUnavailable, match="timeout"), database.read():
+                pass
+            goes.set()
+            with database.read() as connection:
+                assert connection.execute(text("SELECT 1")).scalar_one() == 1
+        finally:
+            goes.set()
+            database.close()

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hashlib
 import re
+import sqlite3
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from pydantic import SecretStr
+from sqlalchemy import Connection
 
 from model_store.store import Store
+from service.api.thresholds import ThresholdRoutes
 from service.app import create_app
+from service.db.engine import Database
+from service.thresholds import follower as follower_module
 from tests.conftest import settings_of
 from tests.unit.test_feedback_routes import event, predict, send, with_client
 
@@ -127,3 +136,77 @@ def test_queries_that_are_none_are_refused(own_store: Store) -> None:
             assert (refused.status_code, refused.json()["code"]) == (422, "bad-request"), query
 
     with_client(own_store, call)
+
+
+def test_clients_are_not_told_where_the_database_is(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Their answers say only that it does not answer; the log has what it said."""
+    said = "connection to server at db.internal failed"
+
+    def fail() -> None:
+        raise sqlite3.OperationalError(said)
+
+    async def call(client: httpx.AsyncClient) -> None:
+        await send(client, event("a", ["label::3"]))
+        monkeypatch.setattr(Database, "_begin", lambda self: contextlib.nullcontext(fail()))
+        monkeypatch.setattr(Database, "read", refuse)
+        answers = [
+            await client.get("/v1/models/raw/thresholds"),
+            await client.post("/v1/models/raw/feedback", json=event("b", [])),
+            await client.post(RESTORE, json={"epoch": 1}, headers=bearer(KEY)),
+        ]
+        for answer in answers:
+            assert "database-unavailable" in answer.text
+            assert "expected a database that answers, found that it does not" in answer.text
+            assert "db.internal" not in answer.text
+        assert [answer.status_code for answer in answers] == [503, 503, 503]
+
+    @contextlib.contextmanager
+    def refuse(database: Database) -> Iterator[Connection]:
+        with database._errors():
+            fail()
+            yield database._reading.connect()
+
+    with_client(own_store, call, admin_key=SecretStr(KEY), threshold_refresh_ms=600_000)
+    logged = [line for line in capfd.readouterr().err.splitlines() if '"request_failed"' in line]
+    assert len(logged) == 3
+    assert all(said in line for line in logged)
+
+
+def test_showing_thresholds_does_not_keep_a_database_that_hangs_company(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many ask while it hangs: they are refused in time, and nothing else waits for them."""
+    gate = threading.Event()
+
+    async def call(client: httpx.AsyncClient) -> None:
+        path = "/v1/models/raw/thresholds"
+        await send(client, event("a", ["label::3"]))
+        monkeypatch.setattr(ThresholdRoutes, "_describe", lambda *_: gate.wait())
+        asking = [asyncio.create_task(client.get(path)) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        assert (await client.get("/v1/models/raw")).status_code == 200
+        assert (await predict(client))["threshold_epoch"] == 2
+        codes = [answer.json()["code"] for answer in await asyncio.gather(*asking)]
+        assert set(codes) == {"timed-out", "overloaded"}
+        gate.set()
+
+    with_client(own_store, call, request_seconds_max=0.5, queue_max=4)
+
+
+def test_thresholds_are_not_asked_for_while_the_database_is_known_to_hang(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        await send(client, event("a", ["label::3"]))
+        monkeypatch.setattr(follower_module, "HANG_SECONDS", -1000.0)
+        for answer in (
+            await client.get("/v1/models/raw/thresholds"),
+            await client.post(RESTORE, json={"epoch": 1}, headers=bearer(KEY)),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (503, "database-unavailable")
+        monkeypatch.undo()
+        assert (await client.get("/v1/models/raw/thresholds")).status_code == 200
+
+    with_client(own_store, call, admin_key=SecretStr(KEY))

@@ -318,8 +318,18 @@ def test_the_command_keeps_a_candidate_and_switches_it_on(kind, file, tmp_path, 
     for arguments in (("--switch", "--drop"), *(("--switch", *more) for more in beside), ()):
         status, _, err = thresholds(*arguments)
         assert (status, "--switch or --drop" in err) == (2, True)
-    assert "found no --method" in thresholds("--data", file)[2]
-    assert "found no --data" in thresholds("--method", "ofo")[2]
+    for given in ((), ("--method", "ofo")):
+        status, _, said = thresholds(*given)
+        assert (status, "expected --data FILE to tune on" in said) == (2, True)
+
+
+def test_the_command_tunes_by_ofo_where_no_method_is_named(store, file, monkeypatch, capsys):
+    given = ("small", "--data", file, "--store", store.root, "--json")
+    status, out, _ = command(monkeypatch, capsys, "thresholds", *given)
+    found = json.loads(out)
+    assert (status, found["method"], [one["method"] for one in found["methods"]]) == (0, "ofo", ["ofo"])
+    named = command(monkeypatch, capsys, "thresholds", *given, "--method", "ofo")[1]
+    assert json.loads(named) == {**found, "epoch": found["epoch"] + 1}
 
 
 def test_the_command_shows_all_methods_with_a_test_file(store, file, monkeypatch, capsys):
