@@ -128,7 +128,7 @@ def check_request(request: TuneRequest) -> None:
     """Raise BadParameter for what is unknown or out of its range."""
     for method in request.methods:
         if method not in METHODS:
-            raise BadParameter(f"method: expected {', '.join(METHODS)}, found {method!r}")
+            raise BadParameter(f"method: expected {', '.join(METHODS)} or {ALL}, found {method!r}")
     if not request.methods:
         raise BadParameter(f"method: expected some of {', '.join(METHODS)}, found none")
     if request.empty not in ("one", "zero"):

@@ -19,6 +19,7 @@ from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import NameTable, build_names
 from model_store.report import REPORT, report_array
 from model_store.store import Store
+from model_store.tail import has_tail
 from model_store.version import Draft, Model, manifest_of
 from service.datasets import Dataset, check_readable, read_dataset
 from service.datasets.parts import DataStream
@@ -57,6 +58,14 @@ TOP_R = 5
 THRESHOLD_UNTUNED = 0.5
 """What F-measures are taken at when a version has no tuned thresholds."""
 
+F_MEASURES = ("macro_f", "micro_f", "instance_f")
+
+RERANKED = (
+    f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is predicted, F-measures "
+    "say nothing before xylem thresholds has tuned the version"
+)
+"""Why a version that re-ranks has no F-measures after training."""
+
 WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
 """By these figures is it told what storing weights in fewer bits costs."""
 
@@ -94,7 +103,10 @@ class TrainRequest:
 
 
 class TrainReport(NamedTuple):
-    """A published version and what it took. Metrics are of the validation file, none without one."""
+    """A published version and what it took. Metrics are of the validation file, none without one.
+
+    note   what to know about the metrics, if there is something
+    """
 
     model: str
     version: int
@@ -103,6 +115,7 @@ class TrainReport(NamedTuple):
     peak_memory_bytes: int
     model_bytes: int
     metrics: Mapping[str, float]
+    note: str | None = None
 
 
 class _Outcome(NamedTuple):
@@ -158,8 +171,38 @@ def train_and_publish(
         outcome = _train_on_stream(request, parameters, on_progress, on_plan)
     else:
         outcome = _train_on_all(request, parameters, on_progress, on_plan)
+    draft = _draft(outcome, request)
+    trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    valid = outcome.valid
+    if valid is None and request.valid is not None:
+        valid = read_labelled(trial, request.valid, on_progress)
+    if valid is not None:
+        draft = replace(draft, metrics=_metrics(trial, valid, request.threads, on_progress))
+    on_progress("report", 0, 1)
+    test = valid and Sample(valid.rows, valid.labels)
+    report = version_report(trial, outcome.trained.report, outcome.sample, test)
+    on_progress("report", 1, 1)
+    draft = replace(draft, extra={**draft.extra, REPORT: report_array(report)})
+    draft = _round_weights(draft, request, valid, outcome.sample, on_progress)
+    on_progress("publish", 0, 1)
+    manifest = store.publish(model, draft)
+    on_progress("publish", 1, 1)
+    return TrainReport(
+        model=model,
+        version=manifest.version,
+        trainer=request.trainer,
+        train_seconds=outcome.train_seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        model_bytes=manifest.model_bytes,
+        metrics=manifest.metrics,
+        note=None if valid is None else _note(trial),
+    )
+
+
+def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
+    """Return what a training made as a draft of a version, without metrics so far."""
     trained = outcome.trained
-    draft = Draft(
+    return Draft(
         kind=trained.kind,
         link=trained.link,
         weights="float32",
@@ -176,30 +219,6 @@ def train_and_publish(
             "labels/counts": outcome.counts,
             **trained.extra,
         },
-    )
-    trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
-    valid = outcome.valid
-    if valid is None and request.valid is not None:
-        valid = read_labelled(trial, request.valid, on_progress)
-    if valid is not None:
-        draft = replace(draft, metrics=_metrics(trial, valid, request.threads, on_progress))
-    on_progress("report", 0, 1)
-    test = valid and Sample(valid.rows, valid.labels)
-    report = version_report(trial, trained.report, outcome.sample, test)
-    on_progress("report", 1, 1)
-    draft = replace(draft, extra={**draft.extra, REPORT: report_array(report)})
-    draft = _round_weights(draft, request, valid, outcome.sample, on_progress)
-    on_progress("publish", 0, 1)
-    manifest = store.publish(model, draft)
-    on_progress("publish", 1, 1)
-    return TrainReport(
-        model=model,
-        version=manifest.version,
-        trainer=request.trainer,
-        train_seconds=outcome.train_seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        model_bytes=manifest.model_bytes,
-        metrics=manifest.metrics,
     )
 
 
@@ -328,19 +347,29 @@ def evaluate(
 
     Rankings are the first TOP_R of the default beam; F-measures are of the labels at `thresholds`,
     float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `us_per_row` is of a batch, on one
-    thread, the median of some runs. Raises BadInput.
+    thread, the median of some runs. `note` is there where F-measures say nothing. Raises BadInput.
     """
     labelled = read_labelled(model, data, on_progress)
     report, predictor = _measure(model, labelled, threads, on_progress, thresholds, empty)
     us_per_row = _us_per_row(predictor, labelled.rows, on_progress)
     threshold: float | str = THRESHOLD_UNTUNED if thresholds is None else "tuned"
-    return {**report, "us_per_row": us_per_row, "threshold": threshold}
+    note = _note(model) if thresholds is None else None
+    return {**report, "us_per_row": us_per_row, "threshold": threshold, **({"note": note} if note else {})}
+
+
+def _note(model: Model) -> str | None:
+    """Return what to know about the metrics of a version that is not tuned, if there is something."""
+    return RERANKED if has_tail(model.arrays) else None
 
 
 def _metrics(model: Model, valid: Labelled, threads: int, on_progress: OnProgress) -> dict[str, float]:
-    """Return what a manifest keeps of the figures on a validation file: all that are in percent."""
+    """Return what a manifest keeps of the figures on a validation file: all that are in percent.
+
+    But for F-measures of a version that re-ranks: see RERANKED.
+    """
     report, _ = _measure(model, valid, threads, on_progress, None, "one")
-    return {key: value for key, value in report.items() if type(value) is float}
+    left_out = F_MEASURES if has_tail(model.arrays) else ()
+    return {key: value for key, value in report.items() if type(value) is float and key not in left_out}
 
 
 def _measure(

@@ -37,7 +37,7 @@ def evaluate(
 ) -> None:
     """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
 
-    F-measures are at the tuned thresholds of the version, or else at 0.5.
+    F-measures are at the tuned thresholds of the version, else at 0.5; a note says where that means nothing.
     """
     from model_store.store import Store
     from service.workflows import evaluate as measure
@@ -76,6 +76,7 @@ def evaluate(
             f"instance-F {at}": report["instance_f"],
             "a label never true nor predicted counts as": report["empty_label_convention"],
             "microseconds a row (batch, one thread)": report["us_per_row"],
+            **({"note": report["note"]} if "note" in report else {}),
         },
     )
 

@@ -102,7 +102,7 @@ def train(
         say = partial(print_plan, json=json)
         report = train_and_publish(Store(store), model, request, show, say, print_start)
     if json:
-        print_json(report._asdict())
+        print_json({name: value for name, value in report._asdict().items() if value is not None})
         return
     facts: dict[str, object] = {
         "trainer": report.trainer,
@@ -114,4 +114,6 @@ def train(
         facts.update(report.metrics)
     else:
         facts["metrics"] = "none: give --valid FILE, or use xylem evaluate"
+    if report.note:
+        facts["F-measures"] = f"none: {report.note}"
     print_facts(f"Published {report.model}@{report.version} in {store}", facts)

@@ -210,7 +210,7 @@ def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"methods": ("best",)}, "method: expected ofo, fta, fta-one, sto, found 'best'"),
+        ({"methods": ("best",)}, "method: expected ofo, fta, fta-one, sto or all, found 'best'"),
         ({"methods": ()}, "method: expected some of ofo, fta, fta-one, sto, found none"),
         ({"empty": "two"}, "expected one or zero, found 'two'"),
         ({"kappa": KAPPA_MIN / 2}, "kappa: expected a number from 0.0001 to 0.5, found 5e-05"),

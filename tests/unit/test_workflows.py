@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from model_store.ensemble import Weights
@@ -16,6 +17,7 @@ from service.inference import parts as inference_parts
 from service.trainers import TRAINERS, parse_parameters
 from service.trainers.source import Plan
 from service.workflows import TrainRequest, estimate_size, evaluate, train_and_publish
+from tests.conftest import Run
 
 COLOURS = ("red", "green", "blue", "white")
 
@@ -177,3 +179,30 @@ def test_what_fewer_bits_cost_is_written_down(
         assert stored.metrics[f"{key}{where}"] == rounded[key]
         assert stored.metrics[f"{key}{where} in float32"] == exact.metrics[key]
     assert len(stored.metrics) == (len(exact.metrics) if has_valid else 4) + 4
+
+
+def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(file: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    expected = {"fastxml": None, "pfastrexml": workflows.RERANKED}
+    for trainer, note in expected.items():
+        request = TrainRequest(trainer=trainer, data=file, valid=file, parameters=("trees=2",))
+        report = train_and_publish(store, trainer, request)
+        kept = store.manifest(trainer, 1).metrics.keys()
+        assert report.note == note
+        assert set(workflows.F_MEASURES) & kept == (set() if note else set(workflows.F_MEASURES))
+        assert {"P@1", "R@5"} <= kept
+        model = store.open(trainer)
+        assert evaluate(model, file).get("note") == note
+        thresholds = np.full(model.manifest.n_labels, 0.01, np.float32)
+        assert "note" not in evaluate(model, file, thresholds=thresholds)
+
+
+def test_the_command_says_why_there_are_no_f_measures(file: Path, tmp_path: Path, run_here: Run) -> None:
+    given = ("train", "pfastrexml", "--data", file, "--model", "m", "-p", "trees=2")
+    without = run_here(*given, "--json", store=tmp_path)
+    assert "note" not in json.loads(without.stdout.splitlines()[-1])
+    with_valid = run_here(*given, "--valid", file, "--json", store=tmp_path)
+    found = json.loads(with_valid.stdout.splitlines()[-1])
+    assert (found["note"], "macro_f" in found["metrics"]) == (workflows.RERANKED, False)
+    assert "re-ranked scores" in run_here(*given, "--valid", file, store=tmp_path).stdout
+    assert "re-ranked scores" in run_here("evaluate", "m", "--data", file, store=tmp_path).stdout
