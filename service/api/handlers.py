@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model_store.errors import StoreError
-from service.api.problems import PROBLEMS, error_response, problem_response
+from service.api.problems import error_response, problem_response
 from service.errors import XylemError
 
 _HTTP_CODES = {404: "route-not-found", 405: "method-not-allowed"}
@@ -24,9 +24,13 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = _HTTP_CODES.get(error.status_code, "http-error")
     request.scope["error_code"] = code
-    method, path = request.method, request.url.path
-    response = problem_response(request.scope, code, f"{method} {path}: {PROBLEMS[code].title.lower()}")
-    response.headers.update(error.headers or {})
+    headers = error.headers or {}
+    expected = headers.get("Allow") or "a route of /docs"
+    if code not in _HTTP_CODES.values():
+        expected = "a request that can be served"
+    found = f"{request.method} {request.url.path[:200]}"
+    response = problem_response(request.scope, code, f"expected {expected}, found {found}")
+    response.headers.update(headers)
     return response
 
 

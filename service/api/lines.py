@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import time
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ class Block(NamedTuple):
 
 
 class LineReader:
-    """Splits a streamed body into lines while earlier ones are worked on.
+    """Splits a streamed body into lines while earlier ones are worked on; drops a byte order mark in front.
 
     It holds at most `block_bytes_max` bytes and what one more message brings. Ask for `take` in one task and
     run `read` in another.
@@ -42,6 +43,7 @@ class LineReader:
         self._taken = 0
         self._rest = bytearray()
         self._skipping = False
+        self._begun = False
         self._ended = False
         self._changed = asyncio.Condition()
         self.fault: BadInput | None = None
@@ -127,6 +129,9 @@ class LineReader:
 
     def _end_line(self) -> None:
         line = None if self._skipping else bytes(self._rest)
+        if not self._begun:
+            self._begun = True
+            line = line and line.removeprefix(codecs.BOM_UTF8)
         self._waiting.append(line)
         self._bytes += _size(line)
         self._rest.clear()

@@ -90,6 +90,8 @@ class Streams:
             fault = failed.exceptions[0]
         finally:
             self._slots += 1
+            while not answers.empty():
+                _give_up(answers.get_nowait())
         fault = fault or reader.fault
         if fault is None:
             await send({"type": "http.response.body", "body": b""})
@@ -111,8 +113,19 @@ async def _dispatch(
 ) -> None:
     """Begin each block, and hand what it becomes to the writer."""
     while (block := await reader.take()).lines:
-        await answers.put(await begin(block))
+        answering = await begin(block)
+        try:
+            await answers.put(answering)
+        except asyncio.CancelledError:
+            _give_up(answering)
+            raise
     await answers.put(None)
+
+
+def _give_up(answering: Awaitable[Answered] | None) -> None:
+    """Leave an answer that nobody waits for any more: should it fail, that is told already."""
+    if isinstance(answering, asyncio.Future):
+        answering.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 class _Stream(Response):

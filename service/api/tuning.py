@@ -18,7 +18,7 @@ from service.api.routing import RawRoute
 from service.api.served import LiveServed, Served
 from service.api.wire import json_response
 from service.api.work import WorkPool
-from service.errors import BadRequest
+from service.errors import BadData, BadRequest
 from service.settings import Settings
 
 _FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {
@@ -98,7 +98,11 @@ class TuneRoutes:
     def _tune_here(self, query: TuneQuery, served: Served) -> dict[str, Any]:
         """Tune, and have what was found in force here at once."""
         self._learning.follower.check()
-        found = self._tune(query)
+        try:
+            found = self._tune(query)
+        except BadData as error:  # whose message begins with the file: as the caller named it
+            root = f"{self._settings.data_dir and self._settings.data_dir.resolve()}/"
+            raise BadData(str(error).removeprefix(root)) from error
         self._learning.catch_up(served.thresholds)
         return found
 

@@ -66,7 +66,7 @@ def feedback(
     limits = read_settings().limits
     tally = _Tally()
     sender = _to_database(model, store, limits) if url is None else _to_server(model, url)
-    with opened(data) as source, progress(json or data == STDIN) as show, sender as send:
+    with opened(data) as source, progress(json or data == STDIN) as show, sender as send, tally.told():
         for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK, keep_labels=True):
             values = [value_of(line, limits) for line in block.lines]
             for number, verdict in enumerate(_sent(values, send), block.first):
@@ -100,6 +100,16 @@ class _Tally:
             self.first_rejected = f"line {line}: {detail}"
         if len(self._faults) < FAULTS_MAX:
             self._faults.append({"line": line, "result": result, "reason": reason, "detail": detail})
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Have an error that ends the sending say how far it came, and what to do."""
+        try:
+            yield
+        except Unavailable as error:
+            n = sum(self.results.values())
+            hint = f"{n} lines of the file had been answered: send it again, each event counts once"
+            raise type(error)(f"{error}; {hint}") from error
 
     def show(self, *, json: bool) -> None:
         """Print it, as an object or for a person."""
@@ -163,7 +173,7 @@ def _to_server(model: str, url: str) -> Iterator[Send]:
             if response.status != http.client.SERVICE_UNAVAILABLE:
                 raise BadData(f"{url}: expected an answer to feedback, found {response.status}: {found}")
             time.sleep(_seconds(response.headers.get("retry-after")))
-        raise Unavailable(f"{url}: expected an answer to feedback, found {found}; send the file again")
+        raise Unavailable(f"{url}: expected an answer to feedback, found {found}")
 
     def send(values: list[Any]) -> list[dict[str, Any]]:
         return [verdict for body, n_events in _bodies(values) for verdict in request(body, n_events)]

@@ -7,6 +7,7 @@ import gzip
 import os
 import select
 import sys
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from service.api.streams import Answered
 
 STDIN = "-"
+GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 1 << 18
 
 Instances = Annotated[
@@ -133,13 +135,15 @@ def opened(data: str) -> Iterator[Source]:
         raise BadData(f"{data}: expected a file that can be read, found {error.strerror}") from None
     with raw:
         n_bytes = os.fstat(raw.fileno()).st_size
+        if path.suffix != ".gz" and n_bytes and os.pread(raw.fileno(), 2, 0) == GZIP_MAGIC:
+            raise BadData(f"{data}: expected no compression, found gzip data: let the file's name end in .gz")
         if path.suffix != ".gz":
             yield Source(raw, raw, n_bytes)
             return
         try:
             with gzip.open(raw) as unpacked:
                 yield Source(unpacked, raw, n_bytes)  # type: ignore[arg-type]
-        except (gzip.BadGzipFile, EOFError) as error:
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise BadData(f"{data}: expected a gzip file, found a damaged one: {error}") from None
 
 

@@ -78,6 +78,7 @@ def tidied(
     n, bad = tidy_rows(indptr, indices, values)
     if bad >= 0:
         raise BadInstance(
-            "expected values, and sums of values of one feature, that are finite in 32 bits"
+            "expected values, and sums of values of one feature, that are finite in 32 bits, "
+            "found one that is not"
         ).at(f"instances[{bad}]")
     return SparseRows(indptr, indices[:n], values[:n], n_features)

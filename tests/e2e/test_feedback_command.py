@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import gzip
 import http.server
 import json
 import shutil
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -282,3 +284,40 @@ def test_answers_of_another_kind_of_server_are_refused(
         url = f"http://127.0.0.1:{port}"
         assert run(monkeypatch, "feedback", "raw", "--data", file, "--url", url) == 2
     assert "expected an answer to feedback, found 200: an answer of another kind" in capsys.readouterr().err
+
+
+def test_files_that_are_no_lines_or_damaged_are_refused_by_name(
+    own_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = bytearray(gzip.compress(b"".join(b'{"event_id": "%d"}\n' % i for i in range(1000))))
+    damaged = packed.copy()
+    damaged[60:90] = bytes(byte ^ 0x5A for byte in damaged[60:90])
+    for name, data, said in (
+        ("damaged.jsonl.gz", damaged, "expected a gzip file, found a damaged one"),
+        ("cut.jsonl.gz", packed[:-20], "expected a gzip file, found a damaged one"),
+        ("lines.jsonl.gz", b"{}\n", "expected a gzip file, found a damaged one"),
+        ("packed.jsonl", packed, "expected no compression, found gzip data: let the file's name end in .gz"),
+    ):
+        file = tmp_path / name
+        file.write_bytes(data)
+        for command in "feedback", "predict":
+            given = (command, "raw", "--data", file, "--store", own_store.root)
+            assert run(monkeypatch, *given) == 2
+            assert f"{file}: {said}" in capsys.readouterr().err
+
+
+def test_what_ends_the_sending_says_how_far_it_came(
+    own_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "events.jsonl"
+    event = {"instance": RAW, "labels": []}
+    file.write_text("".join(json.dumps({"event_id": f"e{i}", **event}) + "\n" for i in range(100)))
+    verdicts = json.dumps({"results": [{"event_id": "e", "result": "applied"}] * 64}).encode()
+    answers = chain([(200, verdicts)], repeat((503, b'{"detail": "expected less, found more"}')))
+    monkeypatch.setattr("service.cli.feedback.TRIES_MAX", 2)
+    with answering(lambda *_: next(answers)) as port:
+        url = f"http://127.0.0.1:{port}"
+        assert run(monkeypatch, "feedback", "raw", "--data", file, "--url", url) == 1
+    said = capsys.readouterr().err
+    assert f"{url}: expected an answer to feedback, found expected less, found more; 64 lines of the" in said
+    assert "send it again" in said

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
@@ -43,6 +44,7 @@ def lines_of(blocks: list[Block]) -> list[bytes | None]:
 
 
 @settings(deadline=None)
+@example([codecs.BOM_UTF8 + b"a\n", codecs.BOM_UTF8 + b"b\n"], 2, 20, 4)
 @given(st.lists(st.binary(max_size=6)), st.integers(1, 5), st.integers(1, 20), st.integers(1, 4))
 def test_lines_are_those_of_the_whole_body(
     chunks: list[bytes], rows_max: int, block_bytes: int, line_bytes: int
@@ -52,7 +54,8 @@ def test_lines_are_those_of_the_whole_body(
     expected = b"".join(chunks).split(b"\n")
     if not expected[-1]:
         expected.pop()
-    assert lines_of(blocks) == [line if len(line) <= line_bytes else None for line in expected]
+    kept = [line if len(line) <= line_bytes else None for line in expected]
+    assert lines_of(blocks) == [line and line.removeprefix(codecs.BOM_UTF8) for line in kept[:1]] + kept[1:]
     assert all(len(block.lines) <= rows_max for block in blocks)
     firsts = [block.first for block in blocks]
     assert firsts == [1 + sum(len(b.lines) for b in blocks[:i]) for i in range(len(blocks))]

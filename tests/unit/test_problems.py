@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import httpx
 import pytest
@@ -89,3 +90,20 @@ def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -
     assert response.headers["content-type"] == "application/problem+json"
     assert (response.headers.get("retry-after") == "1") == (status == 503)
     assert "secret" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "detail"),
+    [
+        ("GET", "/nothing", "expected a route of /docs, found GET /nothing"),
+        ("GET", "/v1/models/m/feedback", "expected POST, found GET /v1/models/m/feedback"),
+        ("DELETE", "/v1/models/m/feedback", "expected POST, found DELETE /v1/models/m/feedback"),
+    ],
+)
+def test_a_route_that_is_not_there_is_told_by_what_was_expected(
+    in_process: Callable[..., Any], method: str, path: str, detail: str
+) -> None:
+    async def call(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.request(method, path)
+
+    assert in_process(call).json()["detail"] == detail

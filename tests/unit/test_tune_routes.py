@@ -135,7 +135,7 @@ def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
         [], {}, {"method": "ofo"}, {**good, "x": 1}, {**good, "version": 0},
         {**good, "version": True}, {**good, "data": 3}, {**good, "method": "best"}, {**good, "kappa": 0.9},
         {**good, "start": [1]}, {**good, "start": [3, 4]}, {**good, "start": ["a", 4]}, {**good, "shadow": 1},
-        {**good, "empty_labels": "two"}, {**good, "kappa": "0.1"},
+        {**good, "empty_labels": "two"}, {**good, "kappa": "0.1"}, {**good, "data": "damaged.txt"},
     ]  # fmt: skip
 
     async def call(client: httpx.AsyncClient) -> None:
@@ -148,6 +148,8 @@ def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
             assert str(data.parent) in str(body) or str(data.parent) not in answer.text
         assert (await post(client, "tune", {**good, "version": 7})).status_code == 404
         assert (await client.get("/v1/models/small/thresholds")).status_code == 409
+
+    (data / "damaged.txt").write_text("no header")
 
     async def without(client: httpx.AsyncClient) -> None:
         answer = await post(client, "tune", good)
