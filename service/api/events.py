@@ -150,6 +150,14 @@ def refused(event_id: str | None, error: BadInput) -> Verdict:
     return Verdict(event_id, "rejected", described["code"], f"{place}{error}")
 
 
+def verdict_on(event_id: str | None, result: Result) -> Verdict:
+    """Return the verdict on an event that the writer has dealt with."""
+    if result != "late":
+        return Verdict(event_id, result)
+    detail = "expected a prediction at thresholds in force, found one from before they were tuned or restored"
+    return Verdict(event_id, result, "thresholds-replaced", detail)
+
+
 def verdict_line(verdict: Verdict, more: Mapping[str, int]) -> dict[str, Any]:
     """Return what an answer says of an event."""
     if verdict.reason is None:

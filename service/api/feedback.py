@@ -24,6 +24,7 @@ from service.api.events import (
     refused,
     to_events,
     verdict_line,
+    verdict_on,
 )
 from service.api.learning import Learning
 from service.api.lines import Block, value_of
@@ -257,15 +258,7 @@ def _verdicts(part: _Part, results: Sequence[Result]) -> Iterator[tuple[int, Ver
     counted = iter(results)
     for place, event_id in zip(part.places, part.ids, strict=True):
         refusal = part.refused.get(place)
-        yield place, _verdict(event_id, next(counted)) if refusal is None else refusal
-
-
-def _verdict(event_id: str | None, result: Result) -> Verdict:
-    """Return the verdict on an event that the writer has dealt with."""
-    if result != "late":
-        return Verdict(event_id, result)
-    detail = "expected a prediction at thresholds since tuned or restored anew"
-    return Verdict(event_id, result, "thresholds-replaced", detail)
+        yield place, verdict_on(event_id, next(counted)) if refusal is None else refusal
 
 
 def _late(one: Checked | Verdict, detail: str) -> Verdict:

@@ -22,7 +22,10 @@ from service.cli.predict import STDIN, blocks, opened
 from service.errors import BadData, BadInput, BadParameter, Unavailable
 
 if TYPE_CHECKING:
+    from service.api.events import Checked, Verdict
+    from service.api.served import Served
     from service.settings import Limits
+    from service.thresholds.feedback import FeedbackWriter
 
 EVENTS_A_BLOCK = 64
 REQUEST_BYTES = 1 << 20
@@ -231,45 +234,67 @@ def _bodies(values: list[Any]) -> Iterator[tuple[bytes, int]]:
 
 @contextmanager
 def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
-    """Yield what counts events in the database of the store; servers that share it follow."""
+    """Yield what counts events in the database of the store; servers that share it follow.
+
+    As a server does, it counts events with an instance for the version that is named, those with a
+    prediction_id for the version that predicted.
+    """
+    from model_store.errors import VersionNotFound
     from model_store.store import Store
-    from service.api.events import Checked, Verdict, check_event, columns_of, to_events, verdict_line
+    from service.api.events import Checked, Verdict, check_event, verdict_line
     from service.api.opening import serve_model
 
     name, reference = parse_reference(model)
     opened_model = Store(store).open(name, reference)
     with opened_learning(store, create=True) as learning:
         assert learning is not None
-        served = serve_model(opened_model, learning)
+        named = serve_model(opened_model, learning)
+        others: dict[int, Served] = {}
 
-        def check(value: Any) -> Checked | Verdict:
-            checked = check_event(value, name, learning.tokens, limits)
-            if (
-                isinstance(checked, Verdict)
-                or checked.token is None
-                or checked.token.version == served.version
-            ):
-                return checked
-            detail = f"expected a prediction of version {served.version}, found {checked.token.version}"
-            return Verdict(checked.feedback.event_id, "rejected", "version-gone", detail)
+        def find(version: int) -> Served | str:
+            """Return what serves a version, or why there is none."""
+            if version == named.version:
+                return named
+            if version not in others:
+                try:
+                    found = Store(store).open(name, str(version))
+                except VersionNotFound as error:
+                    return str(error)
+                if len(others) == limits.versions_max:
+                    others.pop(next(iter(others)))
+                others[version] = serve_model(found, learning)
+            return others[version]
 
         def send(values: list[Any]) -> list[dict[str, Any]]:
-            checked = [check(value) for value in values]
-            good = [one for one in checked if isinstance(one, Checked)]
-            found = to_events(good, served)
-            faults = [one if isinstance(one, Verdict) else None for one in found]
-            events = [one for one in found if not isinstance(one, Verdict)]
-            submit = learning.writer.submit
-            outcome = (
-                submit(served.thresholds, columns_of(events, served), may_wait=True).result()
-                if events
-                else None
-            )
-            results = iter(outcome.results if outcome else ())
-            verdicts = iter(
-                fault or Verdict(one.feedback.event_id, next(results))
-                for one, fault in zip(good, faults, strict=True)
-            )
-            return [verdict_line(one if isinstance(one, Verdict) else next(verdicts), {}) for one in checked]
+            checked = [check_event(value, name, learning.tokens, limits) for value in values]
+            verdicts = {place: one for place, one in enumerate(checked) if isinstance(one, Verdict)}
+            versions: dict[int, dict[int, Checked]] = {}
+            for place, one in enumerate(checked):
+                if isinstance(one, Checked):
+                    version = one.token.version if one.token else named.version
+                    versions.setdefault(version, {})[place] = one
+            for version, places in versions.items():
+                verdicts |= _counted(places, find(version), learning.writer)
+            return [verdict_line(verdicts[place], {}) for place in range(len(values))]
 
         yield send
+
+
+def _counted(
+    places: Mapping[int, Checked], served: Served | str, writer: FeedbackWriter
+) -> dict[int, Verdict]:
+    """Count the events of a version, by their places; a text is why there is no such version."""
+    from service.api.events import Verdict, columns_of, to_events, verdict_on
+
+    ids = {place: one.feedback.event_id for place, one in places.items()}
+    if isinstance(served, str):
+        return {place: Verdict(event_id, "late", "version-gone", served) for place, event_id in ids.items()}
+    found = dict(zip(places, to_events(list(places.values()), served), strict=True))
+    verdicts = {place: one for place, one in found.items() if isinstance(one, Verdict)}
+    events = {place: one for place, one in found.items() if not isinstance(one, Verdict)}
+    if events:
+        columns = columns_of(list(events.values()), served)
+        outcome = writer.submit(served.thresholds, columns, may_wait=True).result()
+        for place, result in zip(events, outcome.results, strict=True):
+            verdicts[place] = verdict_on(ids[place], result)
+    return verdicts

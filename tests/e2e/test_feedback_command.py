@@ -21,6 +21,8 @@ import pytest
 from model_store.store import Store
 from service import cli
 from service.cli.feedback import RESULTS
+from service.db.engine import Database, default_url
+from service.thresholds.state import ThresholdDatabase
 from tests.servers import ServerProcess
 
 _RUN = "from service.cli import main; main()"
@@ -321,3 +323,40 @@ def test_what_ends_the_sending_says_how_far_it_came(
     said = capsys.readouterr().err
     assert f"{url}: expected an answer to feedback, found expected less, found more; 64 lines of the" in said
     assert "send it again" in said
+
+
+def test_a_prediction_counts_for_the_version_that_made_it(
+    own_store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """As over HTTP, of the version named or another; late where thresholds are new or the version is gone."""
+    store = ("--store", own_store.root)
+    row, events = tmp_path / "row.jsonl", tmp_path / "events.jsonl"
+    row.write_text(json.dumps(RAW) + "\n")
+
+    def send(names: str, ids: dict[str, str], model: str) -> list[object]:
+        lines = [{"event_id": name, "prediction_id": ids[name[0]], "labels": []} for name in names.split()]
+        events.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        assert run(monkeypatch, "feedback", model, "--data", events, "--json", *store) == 0
+        found = json.loads(capsysbinary.readouterr().out)
+        return [found["applied"], found["late"], found["reasons"]]
+
+    begin = tmp_path / "begin.jsonl"
+    for version in 1, 2:
+        begin.write_text(json.dumps({"event_id": f"begin{version}", "instance": RAW, "labels": []}) + "\n")
+        assert run(monkeypatch, "feedback", f"raw@{version}", "--data", begin, *store) == 0
+    capsysbinary.readouterr()
+    ids = {}
+    for name, version in ("a", 1), ("b", 2):
+        assert run(monkeypatch, "predict", f"raw@{version}", "--data", row, *store) == 0
+        ids[name] = json.loads(capsysbinary.readouterr().out)["prediction_id"]
+    assert send("a1 b1 a2", ids, "raw@2") == [3, 0, {}]
+    database = Database(default_url(own_store.root))
+    ThresholdDatabase(database).restore("raw", 2, 1)
+    database.close()
+    assert send("b2 a3", ids, "raw@2") == [1, 1, {"thresholds-replaced": 1}]
+    own_store.promote("raw", 2, "stable")
+    own_store.delete("raw", 1)
+    assert send("a4 b3", ids, "raw@2") == [0, 2, {"version-gone": 1, "thresholds-replaced": 1}]
