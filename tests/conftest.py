@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import hypothesis
 import pytest
 from fastapi import FastAPI
 
@@ -26,6 +27,10 @@ from service.settings import Settings, read_settings
 from tests.served_models import publish_all
 
 READY_SECONDS = 240.0
+
+# No timing is asserted: a machine that is busy for a moment fails no example.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 def pytest_configure() -> None:

@@ -1,5 +1,7 @@
 """R1: publishers that are killed at random moments, by a process that forks them.
 
+A moment is a number of calls of the file system, not a time: so it is within a publication on any machine.
+
 python -m tests.publishers kill ROOT ROUNDS SEED: kill -9 one publisher a round, and look at the store.
 python -m tests.publishers race ROOT PROCESSES EACH: several publish the same model at once.
 Each prints one JSON object. The parent has loaded everything before it forks, so a round takes milliseconds.
@@ -12,24 +14,53 @@ import os
 import random
 import signal
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from model_store.errors import ModelNotFound
+from model_store.fs import FileSystem
 from model_store.store import Store
 from model_store.version import Draft
+from tests.faulty_fs import OPERATIONS, FaultyFileSystem
 from tests.small_models import small_draft
 
-ROUND_SECONDS_MAX = 0.08
+PUBLICATIONS_MAX = 2
+"""A publisher is killed before it has published and promoted more often than this, or soon after."""
 
 
-def publish_for_ever(root: Path, draft: Draft, ready: int) -> None:
-    store = Store(root)
-    os.write(ready, b"!")
+class ToldFileSystem(FileSystem):
+    """Writes a byte to a pipe before each call."""
+
+    def __init__(self, calls: int) -> None:
+        self._calls = calls
+
+
+def _told(name: str) -> Callable[..., Any]:
+    def call(self: ToldFileSystem, *arguments: Any) -> Any:
+        os.write(self._calls, b"!")
+        return getattr(FileSystem, name)(self, *arguments)
+
+    return call
+
+
+for _name in OPERATIONS:
+    setattr(ToldFileSystem, _name, _told(_name))
+
+
+def publish_for_ever(root: Path, draft: Draft, calls: int) -> None:
+    store = Store(root, fs=ToldFileSystem(calls))
     while True:
         store.publish("m", draft)
         store.promote("m", store.resolve("m"), "stable")
+
+
+def calls_of_a_publication(root: Path, draft: Draft) -> int:
+    fs = FaultyFileSystem()
+    store = Store(root, fs=fs)
+    store.publish("counted", draft)
+    store.promote("counted", 1, "stable")
+    return len(fs.log)
 
 
 def latest(store: Store) -> int:
@@ -44,18 +75,19 @@ def kill(root: Path, rounds: int, seed: int) -> dict[str, Any]:
     draft, rng = small_draft(n_labels=3, n_features=40, n_trees=1), random.Random(seed)
     Store(root).publish("warm", draft)
     Store(root).open("warm")
+    calls_max = PUBLICATIONS_MAX * calls_of_a_publication(root, draft)
     before, backwards, unservable, abandoned = 0, 0, 0, 0
     for _ in range(rounds):
         read_end, write_end = os.pipe()
         child = os.fork()
         if child == 0:
             publish_for_ever(root, draft, write_end)
-        os.read(read_end, 1)
-        time.sleep(rng.uniform(0, ROUND_SECONDS_MAX))
+        os.close(write_end)
+        for _ in range(rng.randint(1, calls_max)):
+            os.read(read_end, 1)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(read_end)
-        os.close(write_end)
         store = Store(root)
         abandoned += len(list((root / "staging").iterdir()))
         try:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +25,14 @@ _RUN = (
     "from service.serve import run; from service.settings import read_settings;"
     "run(read_settings(store=Path(sys.argv[1])), '127.0.0.1', 0, int(sys.argv[2]))"
 )
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds, for as long as the slowest machine may need."""
+    deadline = time.monotonic() + START_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 class ServerProcess:
@@ -67,11 +75,18 @@ class ServerProcess:
         return Path(self._log.name).read_text()
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        """The logged events of a name; requests are logged a moment after their answers."""
-        if name == "request":
-            time.sleep(0.1)
+        """The logged events of a name."""
         lines = [line for line in self.log().splitlines(keepends=True) if line.endswith("\n")]
         return [event for line in lines if (event := json.loads(line))["event"] == name]
+
+    def requests(self, ids: Collection[str]) -> list[dict[str, Any]]:
+        """The logged requests of these ids; they are logged a moment after their answers."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            found = [event for event in self.events("request") if event["request_id"] in ids]
+            if len(found) >= len(ids):
+                return found
+            self._wait(deadline)
 
     def status(self, path: str) -> int:
         """The status of a GET; 0 when nobody listens."""

@@ -27,7 +27,10 @@ def test_what_is_open_stays_as_it_was(rounds: int, tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert (found["changed"], found["forbidden"]) == (0, 0), (seed, found, done.stderr[-3000:])
     assert found["opened"] > rounds
-    assert found["outlived"] > rounds // 4  # or deleted versions were not among those that were read
+    assert found["outlived"] > rounds // 4, (
+        seed,
+        found,
+    )  # or deleted versions were not among those that were read
 
 
 def test_a_mapped_file_that_is_cut_would_be_seen(tmp_path: Path) -> None:

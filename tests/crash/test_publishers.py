@@ -27,7 +27,9 @@ def test_killed_publishers(rounds: int, tmp_path: Path) -> None:
     seed = int.from_bytes(os.urandom(4), "little")
     found = run("kill", tmp_path, rounds, seed)
     assert (found["unservable"], found["backwards"], found["left"]) == (0, 0, 0), (seed, found)
-    assert found["abandoned"] > rounds // 4  # or the moments of death were not among the interesting ones
+    # or the moments of death were not among the interesting ones
+    assert found["abandoned"] > rounds // 4, (seed, found)
+    assert found["published"] > rounds // 8, (seed, found)
 
 
 def test_publishers_at_once(tmp_path: Path) -> None:

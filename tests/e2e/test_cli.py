@@ -42,7 +42,7 @@ EVALUATION_KEYS = {
 
 def xylem(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [str(XYLEM), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, **options)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=240, **options)
 
 
 def answer(done: subprocess.CompletedProcess[str]) -> Any:
@@ -207,7 +207,7 @@ def test_predict_answers_as_lines_come(store: Path) -> None:
             found = json.loads(process.stdout.readline())
             assert found["labels"][0]["label"] == f"topic::{topic}"
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(240) == 0
 
 
 def test_predict_of_a_file_equals_predict_of_its_lines(run_here: Run, data: Path, store: Path) -> None:
@@ -433,11 +433,11 @@ def test_ctrl_c_while_training_publishes_nothing(store: Path, tmp_path: Path) ->
     process = subprocess.Popen([*command, *hard], stdout=subprocess.PIPE, stderr=inner, text=True)
     os.close(inner)
     try:
-        shown = read_until(terminal, b"classifiers", 60)
+        shown = read_until(terminal, b"classifiers", 120)
         assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        rest = read_until(terminal, b"xylem: interrupted", 60)
-        out, _ = process.communicate(timeout=60)
+        rest = read_until(terminal, b"xylem: interrupted", 120)
+        out, _ = process.communicate(timeout=120)
     finally:
         process.kill()
         os.close(terminal)

@@ -6,17 +6,13 @@ import json
 import resource
 import socket
 import threading
-import time
 from typing import Any
 
-import pytest
 from sqlalchemy import make_url
 
 from model_store.store import Store
 from tests.databases import forward, postgresql, socket_path  # noqa: F401
-from tests.servers import ServerProcess
-
-pytestmark = pytest.mark.timeout(300)
+from tests.servers import ServerProcess, wait_for
 
 INSTANCE = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 FEEDBACK = "/v1/models/raw/feedback"
@@ -80,10 +76,7 @@ def test_a_database_that_comes_later_is_used_then(own_store: Store, postgresql: 
             assert all(str(port) in one["detail"] for one in server.events("request_failed"))
             listener.listen()
             threading.Thread(target=forward, args=(listener, path), daemon=True).start()
-            deadline = time.monotonic() + 60
-            while results_of(server, 0) is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            wait_for(lambda: results_of(server, 0) is not None)
             assert server.ask("POST", PREDICT, TUNED)[0] == 200
             assert results_of(server, 0) == {"duplicate"}
             assert server.terminate() == 0

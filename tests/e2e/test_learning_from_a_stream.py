@@ -46,7 +46,7 @@ def command(store: Path, *arguments: str) -> list[str]:
 
 def learn(store: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(store, *arguments), input=text, capture_output=True, text=True, check=False, timeout=110
+        command(store, *arguments), input=text, capture_output=True, text=True, check=False, timeout=240
     )
 
 
@@ -154,7 +154,7 @@ def write_and_wait(process: subprocess.Popen[bytes], data: bytes) -> None:
     assert process.stdin is not None
     process.stdin.write(data)
     process.stdin.flush()
-    waiting, end = array.array("i", [1]), time.monotonic() + 100
+    waiting, end = array.array("i", [1]), time.monotonic() + 240
     while waiting[0]:
         assert process.poll() is None
         assert time.monotonic() < end
@@ -167,7 +167,7 @@ def interrupted(process: subprocess.Popen[bytes]) -> bytes:
     assert process.stdout is not None
     process.send_signal(signal.SIGINT)
     try:
-        process.wait(timeout=100)
+        process.wait(timeout=240)
         return process.stdout.read()
     finally:
         process.kill()

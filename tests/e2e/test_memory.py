@@ -10,8 +10,6 @@ import pytest
 from model_store.store import Store
 from tests.servers import ServerProcess
 
-pytestmark = pytest.mark.timeout(600)
-
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 MODEL = "/v1/models/raw"
 MEGABYTE = 1 << 20

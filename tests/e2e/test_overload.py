@@ -12,8 +12,6 @@ import pytest
 
 from tests.servers import ServerProcess
 
-pytestmark = pytest.mark.timeout(600)
-
 N_SHORT = 48
 N_ROUNDS = 8
 LONG = {"instances": [{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}] * 1024, "exact": True, "top_r": 90}

@@ -21,9 +21,7 @@ import pytest
 
 from model_store.store import Store
 from tests.served_models import publish_model
-from tests.servers import START_SECONDS, ServerProcess
-
-pytestmark = pytest.mark.timeout(300)
+from tests.servers import START_SECONDS, ServerProcess, wait_for
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 BODY = {"instances": [RAW], "top_r": 3}
@@ -47,37 +45,36 @@ def server(shared_store: Path) -> Iterator[ServerProcess]:
 def test_it_starts_answers_and_logs_no_payload(server: ServerProcess) -> None:
     status, body = server.ask("POST", PREDICT, BODY, **{"x-request-id": "mine"})
     assert (status, body["version"], len(body["predictions"][0]["labels"])) == (200, 2, 3)
-    server.ask("POST", "/v1/models/text/predict", {"instances": [{"text": SECRET}]})
-    server.ask("POST", PREDICT, {"instances": [{"text": SECRET}], SECRET: 1})
+    text = {"instances": [{"text": SECRET}]}
+    server.ask("POST", "/v1/models/text/predict", text, **{"x-request-id": "secret"})
+    server.ask("POST", PREDICT, {**text, SECRET: 1}, **{"x-request-id": "refused"})
     assert server.status("/docs") == 200
-    event = next(event for event in server.events("request") if event["request_id"] == "mine")
+    event, _, _ = server.requests(["mine", "secret", "refused"])
     assert (event["route"], event["status"], event["method"]) == ("/v1/models/{model}/predict", 200, "POST")
     assert SECRET not in server.log()
 
 
-def test_a_stream_of_many_lines_in_bounded_memory(server: ServerProcess) -> None:
-    n_lines = 50_000
-    sent = 0
+def test_a_stream_of_many_lines_in_bounded_memory(shared_store: Path) -> None:
+    n_lines, path = 50_000, "/v1/models/raw/batch?top_r=3"
+    answered = threading.Event()
 
     def lines() -> Iterator[bytes]:
-        nonlocal sent
         for i in range(n_lines):
-            sent += 1
+            if i == n_lines // 2:  # answers begin long before the lines end
+                assert answered.wait(START_SECONDS)
             yield json.dumps({"id": i, **RAW}).encode() + b"\n"
 
-    list(server.stream("/v1/models/raw/batch?top_r=3", (next(lines()) for _ in range(2000))))
-    before, most, first_at = server.memory_bytes(), 0, None
-    sent = n_answers = 0
-    for i, line in enumerate(server.stream("/v1/models/raw/batch?top_r=3", lines())):
-        first_at = first_at or sent
-        answer = json.loads(line)
-        assert answer["id"] == i
-        n_answers += len(answer["labels"]) == 3
-        if i % 1000 == 0:
-            most = max(most, server.memory_bytes())
+    with ServerProcess(shared_store) as server:
+        list(server.stream(path, (next(lines()) for _ in range(2000))))
+        before, most, n_answers = server.memory_bytes(), 0, 0
+        for i, line in enumerate(server.stream(path, lines())):
+            answered.set()
+            answer = json.loads(line)
+            assert answer["id"] == i
+            n_answers += len(answer["labels"]) == 3
+            if i % 1000 == 0:
+                most = max(most, server.memory_bytes())
     assert n_answers == n_lines
-    assert first_at is not None
-    assert first_at < n_lines / 2  # answers begin long before the lines end
     assert most - before < 40 << 20
 
 
@@ -160,7 +157,8 @@ def test_hangup_looks_at_the_store_at_once(own_store: Store) -> None:
 
 def test_everything_in_flight_completes_after_sigterm(shared_store: Path) -> None:
     """R17: readiness goes first, requests still come in for a while, and those in flight are answered."""
-    with ServerProcess(shared_store, drain_seconds=2) as server:
+    limits = {"drain_seconds": START_SECONDS, "body_seconds_max": START_SECONDS}
+    with ServerProcess(shared_store, **limits) as server:
         data = json.dumps(BODY).encode()
         head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
         held = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(10)]
@@ -169,13 +167,16 @@ def test_everything_in_flight_completes_after_sigterm(shared_store: Path) -> Non
         idle = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         idle.request("GET", "/livez")
         idle.getresponse().read()
-        batch = server.stream("/v1/models/raw/batch", slowly(json.dumps(RAW).encode() + b"\n", 20, 0.2))
+        closed = threading.Event()
+        batch = server.stream("/v1/models/raw/batch", some_before_and_some_after(closed))
         next(batch)
         server.process.send_signal(signal.SIGTERM)
         wait_for(lambda: server.status("/readyz") == 503)
         assert server.ask("POST", PREDICT, BODY)[0] == 200
+        server.process.send_signal(signal.SIGTERM)  # the second one ends the while
         wait_for(lambda: server.status("/livez") == 0)  # no longer accepting, and still alive
         assert server.process.poll() is None
+        closed.set()
         for connection in held:
             connection.sendall(data[10:])
             response = http.client.HTTPResponse(connection)
@@ -189,10 +190,12 @@ def test_everything_in_flight_completes_after_sigterm(shared_store: Path) -> Non
         assert server.events("stopped")
 
 
-def slowly(line: bytes, n: int, pause: float) -> Iterator[bytes]:
-    for _ in range(n):
-        yield line
-        time.sleep(pause)
+def some_before_and_some_after(closed: threading.Event) -> Iterator[bytes]:
+    """Twenty lines of a batch, the last ten when the server no longer accepts connections."""
+    for i in range(20):
+        if i == 10:
+            assert closed.wait(START_SECONDS)
+        yield json.dumps(RAW).encode() + b"\n"
 
 
 def test_workers_share_a_socket_reload_and_are_replaced(own_store: Store) -> None:
@@ -465,10 +468,3 @@ def test_requests_with_mutated_bytes(server: ServerProcess) -> None:
     assert max(statuses) < 500
     assert {200, 400} <= set(statuses)
     assert server.status("/livez") == 200
-
-
-def wait_for(condition: Any) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

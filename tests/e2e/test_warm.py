@@ -7,10 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.timeout(300)
-
 _PROBE = """
 import asyncio, json, sys, tempfile
 from pathlib import Path

@@ -19,8 +19,6 @@ from service.api.problems import PROBLEMS
 from service.settings import Limits
 from tests.schemas import fault_of
 
-pytestmark = pytest.mark.timeout(300)
-
 REQUEST_SECONDS = 60.0
 SEED = 20_260_101
 

@@ -159,7 +159,7 @@ def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:
         number = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
         with other.write() as ending:
             ending.execute(text("SELECT pg_terminate_backend(:number)"), {"number": number})
-        for _ in range(100):  # until it has
+        for _ in range(2000):  # until it has
             all_heads(connection)
             time.sleep(0.05)
     with database.read() as connection:

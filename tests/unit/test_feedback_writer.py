@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import text
@@ -14,6 +15,7 @@ from service.db.tables import EVENT_KEY_BYTES
 from service.errors import BadParameter, DatabaseUnavailable, Overloaded, Unavailable
 from service.thresholds import feedback
 from service.thresholds import follower as follower_module
+from service.thresholds import live as live_module
 from service.thresholds.codec import DELTA_MAX
 from service.thresholds.events import Event, as_columns, event_keys, join
 from service.thresholds.feedback import FeedbackWriter, Outcome
@@ -117,12 +119,17 @@ def test_the_writer_goes_on_when_its_house_cannot_be_kept(
 def test_thresholds_are_stale_while_the_database_neither_answers_nor_refuses(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower_module, "HANG_SECONDS", 0.2)
-    follower = Follower(replica.database, 0.2, lambda: None)
+    now = 1000.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    for module in (follower_module, live_module):
+        monkeypatch.setattr(module, "time", clock)
+    follower = Follower(replica.database, 5.0, lambda: None)
     assert replica.live.is_stale is False  # it is not followed
     follower.add(replica.live)
     assert replica.live.is_stale is False
-    time.sleep(0.5)  # as if the look that is due did not come back
+    now += 5.0 + follower_module.HANG_SECONDS
+    assert replica.live.is_stale is False
+    now += 0.1  # the look that is due has not come back
     assert replica.live.is_stale is True
     follower.look()
     assert replica.live.is_stale is False
@@ -139,12 +146,12 @@ def test_versions_are_opened_and_the_service_stops_while_the_database_hangs(
     time.sleep(0.3)
     adding = threading.Thread(target=follower.add, args=(replica.live,), daemon=True)
     adding.start()
-    adding.join(5.0)
+    adding.join(120.0)
     assert not adding.is_alive(), "a version waits for the database"
     assert replica.live in follower.followed
     closing = threading.Thread(target=follower.close, daemon=True)
     closing.start()
-    closing.join(5.0)
+    closing.join(120.0)
     assert not closing.is_alive(), "the service does not stop"
     gate.set()
     replica.close()
@@ -158,7 +165,7 @@ def test_a_writer_is_closed_while_the_database_hangs(
     with replica.live.lock:  # the writer does not get on
         waiting = replica.writer.submit(replica.live, columns(token_event("a", [1], [])), may_wait=True)
         closing.start()
-        closing.join(5.0)
+        closing.join(120.0)
         assert not closing.is_alive(), "the service does not stop"
         assert not waiting.done()
     assert waiting.result(300).results == ["applied"]

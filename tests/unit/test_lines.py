@@ -10,8 +10,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
+from service.api import lines
 from service.api.lines import Block, LineReader
 from service.settings import Limits
+from tests.clocks import LeapingClock
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> LeapingClock:
+    """The reader's clock."""
+    clock = LeapingClock()
+    monkeypatch.setattr(lines, "time", clock)
+    return clock
 
 
 def limited(**limits: Any) -> Limits:
@@ -91,42 +101,45 @@ def test_reading_stops_while_nobody_takes() -> None:
     assert received == 10  # ten lines of 11 bytes are more than 100
 
 
-def test_a_stalled_body_ends_with_a_fault() -> None:
+def test_a_stalled_body_ends_with_a_fault(clock: LeapingClock) -> None:
     async def receive() -> Any:
         await asyncio.sleep(60)
 
     async def main() -> LineReader:
-        reader = LineReader(receive, limited(body_seconds_max=0.01), 10)
+        reader = LineReader(receive, limited(body_seconds_max=10), 10)
         await reader.read()
         assert (await reader.take()).lines == []
         return reader
 
-    fault = asyncio.run(main()).fault
+    fault = clock.run(main).fault
     assert fault is not None
     assert fault.code == "body-timeout"
+    assert clock.monotonic() == pytest.approx(10)
 
 
-@pytest.mark.parametrize(("least", "cut"), [(10, True), (1, False)])
-def test_a_body_that_trickles_below_the_least_rate_is_cut_off(least: int, cut: bool) -> None:
+@pytest.mark.parametrize(("least", "n_read"), [(10, 3), (3, 8), (1, 8)])
+def test_a_body_that_trickles_below_the_least_rate_is_cut_off(
+    clock: LeapingClock, least: int, n_read: int
+) -> None:
     n_sent = 0
 
     async def receive() -> Any:
         nonlocal n_sent
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(3)
         n_sent += 1
         return {"type": "http.request", "body": b"x", "more_body": n_sent < 8}
 
     async def main() -> LineReader:
-        reader = LineReader(receive, limited(body_seconds_max=0.2, batch_bytes_min=least), 10)
+        reader = LineReader(receive, limited(body_seconds_max=10, batch_bytes_min=least), 10)
         await reader.read()
         return reader
 
-    fault = asyncio.run(main()).fault
-    assert (fault is not None) == cut
-    assert (n_sent < 8) == cut
+    fault = clock.run(main).fault
+    assert (fault is not None) == (n_read < 8)
+    assert n_sent == n_read
 
 
-def test_time_in_which_nobody_takes_is_not_the_clients() -> None:
+def test_time_in_which_nobody_takes_is_not_the_clients(clock: LeapingClock) -> None:
     n_sent = 0
 
     async def receive() -> Any:
@@ -135,15 +148,16 @@ def test_time_in_which_nobody_takes_is_not_the_clients() -> None:
         return {"type": "http.request", "body": b"\n", "more_body": n_sent < 6}
 
     async def main() -> LineReader:
-        reader = LineReader(receive, limited(body_seconds_max=0.1, batch_bytes_min=1000), 1)
+        reader = LineReader(receive, limited(body_seconds_max=10, batch_bytes_min=1000), 1)
         task = asyncio.create_task(reader.read())
         for _ in range(6):
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(5)
             await reader.take()
         await task
         return reader
 
-    assert asyncio.run(main()).fault is None
+    assert clock.run(main).fault is None
+    assert clock.monotonic() == pytest.approx(30)
 
 
 def test_a_client_that_leaves() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import llvmlite.binding
 import numba
 import numpy as np
@@ -148,6 +150,7 @@ def test_other_dtypes_are_refused():
         _copy(np.zeros(16), 0, np.zeros(16, np.float32), 0)
 
 
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86 instructions")
 def test_a_loop_keeps_its_sum_in_registers():
     rng = np.random.default_rng(3)
     weights = rng.standard_normal((50, 16)).astype(np.float32)

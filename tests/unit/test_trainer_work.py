@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,6 +13,13 @@ import pytest
 from service.trainers import parse_parameters, train
 from service.trainers.work import Crew
 from tests.oracles.problems import random_labels, random_rows
+
+
+def _wait_until(condition):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 def _workers():
@@ -33,18 +41,19 @@ def test_every_item_is_done_once_and_reported_in_this_thread(threads, n):
 
 
 def test_a_failure_ends_the_work_and_goes_on():
-    begun = []
+    begun, crew = [], Crew(2)
 
     def work(item):
         begun.append(item)
         if item == 3:
             raise ZeroDivisionError("three")
+        if item > 3:  # goes on until it is told to stop
+            _wait_until(lambda: crew.stop[0])
 
-    crew = Crew(2)
     with pytest.raises(ZeroDivisionError, match="three"):
         crew.run(work, range(1000), lambda item, result: None)
     assert crew.stop[0] == 1
-    assert len(begun) < 20
+    assert len(begun) <= 3 + 4  # those before it, and as many as two threads are given at a time
     assert not _workers()
 
 
@@ -53,11 +62,17 @@ def test_an_interrupt_stops_solvers_that_would_go_on_for_hours(loss):
     rng = np.random.default_rng(0)
     rows, labels = random_rows(rng, 3000, 100, 0.2), random_labels(rng, 3000, 40, 0.3)
     settings = [f"loss={loss}", "cost=1e6", "eps=1e-4", "max_epochs=100000", "cost_decay=0"]
-    # Compiled before the clock starts, or the interrupt would fall into the compiler.
+    # Compiled before, or the interrupt would fall into the compiler.
     train("ovr", parse_parameters("ovr", [f"loss={loss}", "max_epochs=1"]), rows, labels)
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+
+    def interrupt():
+        _wait_until(_workers)
+        time.sleep(0.3)  # into the midst of it, if this machine is not too slow
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
     with pytest.raises(KeyboardInterrupt):
+        interrupter.start()
         train("ovr", parse_parameters("ovr", settings), rows, labels, 0, 2)
-    timer.join()
+    interrupter.join()
     assert not _workers()

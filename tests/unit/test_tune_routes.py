@@ -166,7 +166,7 @@ def test_one_call_at_a_time(store: Store, data: Path, monkeypatch: pytest.Monkey
     def tuner(*_: object) -> Callable[[object], dict[str, int]]:
         def tune(_: object) -> dict[str, int]:
             begun.set()
-            gate.wait(30)
+            gate.wait(120)
             return {"epoch": 1}
 
         return tune
@@ -176,7 +176,7 @@ def test_one_call_at_a_time(store: Store, data: Path, monkeypatch: pytest.Monkey
     async def call(client: httpx.AsyncClient) -> None:
         body = {"data": "more/valid.txt", "method": "ofo"}
         first = asyncio.create_task(post(client, "tune", body))
-        await asyncio.to_thread(begun.wait, 30)
+        await asyncio.to_thread(begun.wait, 120)
         second = await post(client, "tune", body)
         assert (second.status_code, second.json()["code"]) == (503, "overloaded")
         gate.set()
