@@ -144,6 +144,7 @@ def test_time_in_which_nobody_takes_is_not_the_clients(clock: LeapingClock) -> N
 
     async def receive() -> Any:
         nonlocal n_sent
+        await asyncio.sleep(1)
         n_sent += 1
         return {"type": "http.request", "body": b"\n", "more_body": n_sent < 6}
 
@@ -157,7 +158,7 @@ def test_time_in_which_nobody_takes_is_not_the_clients(clock: LeapingClock) -> N
         return reader
 
     assert clock.run(main).fault is None
-    assert clock.monotonic() == pytest.approx(30)
+    assert clock.monotonic() >= 30
 
 
 def test_a_client_that_leaves() -> None:

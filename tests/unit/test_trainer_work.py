@@ -16,7 +16,7 @@ from tests.oracles.problems import random_labels, random_rows
 
 
 def _wait_until(condition):
-    end = time.monotonic() + 120
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)
