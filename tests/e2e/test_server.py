@@ -172,6 +172,7 @@ def test_everything_in_flight_completes_after_sigterm(shared_store: Path) -> Non
         next(batch)
         server.process.send_signal(signal.SIGTERM)
         wait_for(lambda: server.status("/readyz") == 503)
+        time.sleep(0.5)  # longer than it takes the server to look whether the while is over
         assert server.ask("POST", PREDICT, BODY)[0] == 200
         server.process.send_signal(signal.SIGTERM)  # the second one ends the while
         wait_for(lambda: server.status("/livez") == 0)  # no longer accepting, and still alive
