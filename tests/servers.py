@@ -132,7 +132,7 @@ class ServerProcess:
                     connection.sendall(b"%x\r\n%s\r\n" % (len(line), line))
                 connection.sendall(b"0\r\n\r\n")
 
-            writer = threading.Thread(target=send)
+            writer = threading.Thread(target=send, daemon=True)
             writer.start()
             response = http.client.HTTPResponse(connection)
             response.begin()

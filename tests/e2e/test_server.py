@@ -61,7 +61,7 @@ def test_a_stream_of_many_lines_in_bounded_memory(shared_store: Path) -> None:
     def lines() -> Iterator[bytes]:
         for i in range(n_lines):
             if i == n_lines // 2:  # answers begin long before the lines end
-                assert answered.wait(START_SECONDS)
+                assert answered.wait(120)
             yield json.dumps({"id": i, **RAW}).encode() + b"\n"
 
     with ServerProcess(shared_store) as server:
@@ -195,7 +195,7 @@ def some_before_and_some_after(closed: threading.Event) -> Iterator[bytes]:
     """Twenty lines of a batch, the last ten when the server no longer accepts connections."""
     for i in range(20):
         if i == 10:
-            assert closed.wait(START_SECONDS)
+            assert closed.wait(120)
         yield json.dumps(RAW).encode() + b"\n"
 
 
