@@ -103,11 +103,12 @@ class Follower:
         for live in followed:
             is_fresh = fault is None and self._refreshed(live, heads)
             live.fresh_until = self._next_look() if is_fresh else -math.inf
-        if fault is None and self.fault is not None:
+        with self._adding:  # of several threads that find the same, one says it
+            before, self.fault = self.fault, None if fault is None else str(fault)
+        if fault is None and before is not None:
             log(logging.INFO, "database_answers")
-        if fault is not None and self.fault is None:
+        if fault is not None and before is None:
             log(logging.ERROR, "database_failed", detail=str(fault))
-        self.fault = None if fault is None else str(fault)
 
     def _next_look(self) -> float:
         """Return when the next look should be over, by the monotonic clock."""

@@ -136,6 +136,34 @@ def test_thresholds_are_stale_while_the_database_neither_answers_nor_refuses(
     replica.close()
 
 
+def test_a_database_that_fails_is_said_once_whoever_finds_it(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own thread, and one that opens a version, may both ask at once."""
+    both, said = threading.Barrier(2), []
+
+    def read() -> None:
+        both.wait(120)
+        raise DatabaseUnavailable("gone")
+
+    def log(_: int, event: str, **fields: object) -> None:
+        time.sleep(0.1)  # the other one finds the same meanwhile
+        said.append(event)
+
+    monkeypatch.setattr(replica.database, "read", read)
+    monkeypatch.setattr(follower_module, "log", log)
+    follower = Follower(replica.database, 60.0, lambda: None)
+    threads = [threading.Thread(target=follower.look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == ["database_failed"]
+    assert follower.fault == "gone"
+    monkeypatch.undo()
+    replica.close()
+
+
 def test_versions_are_opened_and_the_service_stops_while_the_database_hangs(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
