@@ -35,7 +35,7 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 
 # Kernels are compiled while what lint and the tests need is installed, and while it lints. Three processes for two
 # processors: a good part of the tests waits for others.
-test: $(VENV)/.run  ## the test suite (5 minutes on 2 cores, 7 the first time)
+test: $(VENV)/.run  ## the test suite (5 minutes on 2 cores, 7 to 12 the first time)
 	@$(MAKE) --no-print-directory lint & linting=$$!; \
 	$(BIN)/python -m service.warm; warmed=$$?; wait $$linting && exit $$warmed
 	$(BIN)/python -m pytest -n 3 --dist worksteal

@@ -13,7 +13,7 @@ import pytest
 from tests.servers import ServerProcess
 
 N_SHORT = 48
-N_ROUNDS = 8
+N_ROUNDS = 4
 LONG = {"instances": [{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}] * 1024, "exact": True, "top_r": 90}
 SHORT = {"instances": LONG["instances"][:1], "explain": True}  # type: ignore[index]
 REFUSED = (503, "overloaded", True)

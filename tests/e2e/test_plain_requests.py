@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -147,20 +148,19 @@ def test_tuned_thresholds_and_what_feedback_does_to_them(tmp_path: Path) -> None
         assert epochs == sorted(set(epochs))
 
 
-@pytest.mark.parametrize("beam_width", [1, 3, 60])
-def test_what_must_be_right_is_right_whichever_way_it_goes(tmp_path: Path, beam_width: int) -> None:
+def test_what_must_be_right_is_right_whichever_way_it_goes(tmp_path: Path) -> None:
     """A narrow beam is sure of some rows only; the others go to a thread, as all do that have a deadline."""
     publish_model(Store(tmp_path), "raw", "raw", n_labels=60, n_trees=1)
+    kinds = ({"exact": True}, {"threshold": 0.01}, {"threshold": 0.3}, {"threshold": 0})
     with ServerProcess(tmp_path) as server:
         connection = Connection(server.port)
-        for more in ({"exact": True}, {"threshold": 0.01}, {"threshold": 0.3}, {"threshold": 0}):
-            for feature in range(0, 60, 7):
-                row = {"indices": [feature, feature + 1], "values": [1.0, -0.5]}
-                asked = {"instances": [row], "top_r": 10, "beam_width": beam_width, **more}
-                found = connection.ask(request(json.dumps(asked).encode()))
-                sure = connection.ask(request(json.dumps({**asked, "deadline_ms": 30_000}).encode()))
-                assert content(found) == content(sure)
-                assert found[2]["predictions"][0]["exact"] is True
+        for more, beam_width, feature in itertools.product(kinds, (1, 3, 60), range(0, 60, 7)):
+            row = {"indices": [feature, feature + 1], "values": [1.0, -0.5]}
+            asked = {"instances": [row], "top_r": 10, "beam_width": beam_width, **more}
+            found = connection.ask(request(json.dumps(asked).encode()))
+            sure = connection.ask(request(json.dumps({**asked, "deadline_ms": 30_000}).encode()))
+            assert content(found) == content(sure)
+            assert found[2]["predictions"][0]["exact"] is True
         connection.close()
 
 
