@@ -138,11 +138,7 @@ def _tuner(store: Store, learning: Learning, seconds_max: float, stopping: threa
     """Return what tunes a version on a file; it gives up after a while, and when the service stops."""
 
     def tune(query: TuneQuery) -> dict[str, Any]:
-        from service.tuning import (
-            METHOD,
-            request_of,
-            tune_and_keep,
-        )  # readers of files: not before they are needed
+        from service.tuning import request_of, tune_and_keep  # readers of files: not before they are needed
 
         give_up_at = time.monotonic() + seconds_max
 
@@ -151,7 +147,7 @@ def _tuner(store: Store, learning: Learning, seconds_max: float, stopping: threa
                 raise TimedOut(f"expected to tune within {seconds_max:g} seconds, found it not done: {phase}")
 
         model, version, method, data, test, empty, kappa, start, shadow = query
-        request = request_of((method or METHOD,), data, test, empty, kappa, start)
+        request = request_of(None if method is None else [method], data, test, empty, kappa, start)
         opened = store.open(model, str(version))
         return tune_and_keep(opened, learning.database, request, shadow=shadow, on_progress=on_progress)
 

@@ -80,7 +80,7 @@ ALL = "all"
 
 
 def request_of(
-    methods: Sequence[str],
+    methods: Sequence[str] | None,
     valid: Path,
     test: Path | None,
     empty: str,
@@ -89,6 +89,7 @@ def request_of(
     threads: int = 1,
 ) -> TuneRequest:
     """Return the request that a command or a caller means, None being the default. Raises BadParameter."""
+    methods = methods or (METHOD,)
     named: Any = METHODS if ALL in methods else tuple(methods)
     convention: Any = empty
     request = TuneRequest(

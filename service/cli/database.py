@@ -54,16 +54,6 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[Learning | None]:
         learning.close()
 
 
-def database_shown(store: Path) -> str:
-    """Return which database `opened_database` opens, without its password."""
-    from sqlalchemy import make_url
-
-    from service.db.engine import default_url
-    from service.settings import read_settings
-
-    return make_url(read_settings().database_url or default_url(store)).render_as_string(hide_password=True)
-
-
 def _is_there(store: Path, url: str | None) -> bool:
     from service.db.engine import FILE_NAME
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from service.cli.console import print_facts, print_json, print_table, progress
-from service.cli.database import database_shown, opened_database
+from service.cli.database import opened_database
 from service.cli.options import (
     DEFAULT_STORE,
     EmptyLabels,
@@ -80,16 +80,17 @@ def thresholds(
     if data is None:
         raise BadParameter("expected --data FILE to tune on, or --switch or --drop, found none of them")
     from model_store.store import Store
-    from service.tuning import METHOD, request_of, tune_and_keep
+    from service.tuning import request_of, tune_and_keep
 
     request = request_of(
-        method or (METHOD,), data, test, empty_labels, kappa, _start_of(start), threads or os.cpu_count() or 1
+        method, data, test, empty_labels, kappa, _start_of(start), threads or os.cpu_count() or 1
     )
     name, reference = parse_reference(model)
     opened = Store(store).open(name, reference)
     with opened_database(store, create=True) as database, progress(json) as show:
         assert database is not None
         facts = tune_and_keep(opened, database, request, shadow=shadow, on_progress=show)
+        kept_in = database.shown
     if json:
         print_json(facts)
         return
@@ -102,7 +103,7 @@ def thresholds(
     rows = [(found["method"], *(found[name] for name in measures)) for found in facts["methods"]]
     print_table(f"{name}@{opened.manifest.version} tuned on {data}; percent", columns, rows)
     shown = ("method", "epoch", "empty_label_convention", "start", "power")
-    kept = {**{key: facts[key] for key in shown}, "database": database_shown(store)}
+    kept = {**{key: facts[key] for key in shown}, "database": kept_in}
     print_facts("candidate" if shadow else "kept", kept)
 
 

@@ -53,7 +53,8 @@ class Database:
     def __init__(self, url: str) -> None:
         """Take a URL as SQLAlchemy has it; nothing is opened yet. Raises BadParameter."""
         self._engine = _engine(url)
-        self._shown = self._engine.url.set(query={}).render_as_string(hide_password=True)
+        self.shown = self._engine.url.set(query={}).render_as_string(hide_password=True)
+        """Which database it is, without what may be secret: for logs and commands."""
         self._writing = self._engine.execution_options(xylem_write=True)
         is_postgresql = self._engine.dialect.name == "postgresql"  # SQLite's reads see one state as it is
         one_state = {"isolation_level": "REPEATABLE READ"} if is_postgresql else {}
@@ -128,7 +129,7 @@ class Database:
         except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error) as error:
             cause = getattr(error, "orig", None) or error
             line = " ".join(str(cause).split())[:300]
-            found = f"expected a database that answers, {self._shown}, found: {line}"
+            found = f"expected a database that answers, {self.shown}, found: {line}"
             raise DatabaseUnavailable.confidential(found) from error
 
 
