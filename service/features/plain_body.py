@@ -162,6 +162,8 @@ def _read_instances(
         if data[i] == CLOSE_LIST:
             return i + 1, n_rows
         i = after(data, i, COMMA)
+        if i == len(data) - 1:
+            break
     return len(data) - 1, 0
 
 

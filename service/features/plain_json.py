@@ -86,12 +86,17 @@ def read_ids(data: NDArray[np.uint8], i: int, limit: int, ids_out: NDArray[Any],
 
 @inlined
 def read_numbers(data: NDArray[np.uint8], i: int, values_out: NDArray[np.float32], n: int) -> tuple[int, int]:
-    """Read numbers from after the bracket to after its fellow, into values_out[n:]; return as `read_ids`."""
+    """Read numbers from after the bracket to after its fellow, into values_out[n:]; return as `read_ids`.
+
+    At the first thing that is no number it stops: the work is bounded by the data's length.
+    """
     i, is_end = first_item(data, i)
     while not is_end:
         if n == len(values_out):
             return len(data) - 1, n
         values_out[n], i = read_number(data, i)
+        if i == len(data) - 1:
+            return i, n
         n += 1
         i, is_end = next_item(data, i)
     return i, n

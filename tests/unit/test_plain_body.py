@@ -166,3 +166,26 @@ def test_what_is_not(body: bytes) -> None:
 def test_buffers_that_are_full_and_one_more(rows: int, features: int, fits: bool) -> None:
     instance = {"indices": list(range(features)), "values": [1] * features}
     assert assert_the_same(json.dumps({"instances": [instance] * rows}).encode()) == fits
+
+
+NOT_SPARSE = [
+    b'{"instances":[{"text":"a"}],"top_r":3}',
+    b'{"instances":[{"features":{"a":1.0}}]}',
+    b'{"instances":[{"indices":[1],"values":["a"]}]}',
+    b'{"instances":[{"indices":[1],"values":[1',
+    b'{"instances":[{}]}',
+    b"{}",
+    b"",
+]
+
+
+@pytest.mark.parametrize("body", NOT_SPARSE)
+def test_the_work_on_a_body_is_bounded_by_its_length_and_not_by_the_buffers(body: bytes) -> None:
+    """Each turn of the kernel's loops writes an index, a value or a row's end, so what is written counts them."""
+    bodies = PlainBodies(64, 100_000, 5, 10)
+    indptr, indices, values, _ = bodies.arrays
+    indptr[1:], indices[:], values[:] = -1, -1, np.nan
+    assert bodies.read(body, 0, featurizer_of("none")).n_rows == 0
+    n_written = np.count_nonzero(indptr[1:] != -1) + np.count_nonzero(indices != -1)
+    n_written += np.count_nonzero(~np.isnan(values))
+    assert n_written <= len(body) + 2
