@@ -20,6 +20,8 @@ FROM python:3.11-slim
 ENV NUMBA_CPU_NAME=generic \
     XYLEM_KERNEL_CACHE=/opt/xylem/kernels \
     XYLEM_STORE=/store \
+    XYLEM_HOST=0.0.0.0 \
+    XYLEM_PORT=8080 \
     PATH=/opt/xylem/bin:${PATH} \
     PYTHONUNBUFFERED=1
 RUN ["useradd", "--system", "--uid", "10001", "--no-create-home", "--shell", "/usr/sbin/nologin", "xylem"]
@@ -30,6 +32,6 @@ VOLUME /store
 EXPOSE 8080
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=5s --timeout=3s --start-period=30s --retries=3 \
-    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/readyz', timeout=2)"]
+    CMD ["python", "-c", "from os import environ; from urllib.request import urlopen; urlopen(f'http://127.0.0.1:{environ[\"XYLEM_PORT\"]}/readyz', timeout=2)"]
 ENTRYPOINT ["xylem"]
-CMD ["serve", "--host", "0.0.0.0", "--port", "8080"]
+CMD ["serve"]

@@ -6,7 +6,6 @@ is refused before it is written. No name of the archive ever becomes a path.
 
 from __future__ import annotations
 
-import mmap
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,7 +68,7 @@ def read_archive(
     return manifest
 
 
-def _member(name: str, data: bytes | mmap.mmap) -> Iterator[Buffer]:
+def _member(name: str, data: bytes | memoryview) -> Iterator[Buffer]:
     info = tarfile.TarInfo(name)
     info.size, info.mode = len(data), 0o444
     yield info.tobuf(tarfile.GNU_FORMAT)

@@ -6,7 +6,6 @@ import ast
 import hashlib
 import io
 import math
-import mmap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from model_store.errors import Corrupt
 from model_store.fs import FileSystem, Mapped, write_file
+from model_store.mapping import read_head
 
 ALIGNMENT = 64
 """The data of a file begin at a multiple of this many bytes."""
@@ -119,13 +119,10 @@ def map_array(fs: FileSystem, directory: Path, name: str, info: ArrayInfo) -> tu
 
 
 def _head(mapped: Mapped) -> bytes:
-    """Return the first bytes of a file, without having the system read megabytes ahead of them."""
+    """Return the first bytes of a file."""
     if isinstance(mapped.data, bytes):
         return mapped.data[:HEADER_BYTES_MAX]
-    mapped.data.madvise(mmap.MADV_RANDOM)
-    head = mapped.data[:HEADER_BYTES_MAX]
-    mapped.data.madvise(mmap.MADV_NORMAL)
-    return head
+    return read_head(mapped.data, HEADER_BYTES_MAX)
 
 
 def check_digest(name: str, mapped: Mapped, info: ArrayInfo) -> None:

@@ -18,11 +18,16 @@ StoreError
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class StoreError(Exception):
     """Anything the store refuses or fails at; the message says what was expected and what was found."""
 
     code = "store-error"
+
+    told: str | None = None
+    """What clients are told instead of the message, where that names paths of the machine."""
 
 
 class InvalidName(StoreError):
@@ -119,6 +124,13 @@ class StoreUnreadable(StoreError):
     """The file system refused or failed to read."""
 
     code = "store-unreadable"
+
+    @classmethod
+    def of(cls, path: Path, expected: str, found: str) -> StoreUnreadable:
+        """Return an error that names the path to those who read the log, and to clients what was found."""
+        error = cls(f"{path}: expected {expected}, found {found}")
+        error.told = f"expected {expected}, found {found}"
+        return error
 
 
 class StoreUnwritable(StoreError):

@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from model_store.mapping import map_bytes
 
 Buffer = bytes | memoryview
 
@@ -30,7 +31,7 @@ class Entry(NamedTuple):
 class Mapped(NamedTuple):
     """The bytes of a file, mapped read-only, and what identifies exactly these bytes."""
 
-    data: mmap.mmap | bytes
+    data: memoryview | bytes
     identity: tuple[int, int, int, int, int]
 
 
@@ -96,7 +97,7 @@ class FileSystem:
             identity = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
             if found.st_size == 0:  # which cannot be mapped
                 return Mapped(b"", identity)
-            return Mapped(mmap.mmap(fd, found.st_size, access=mmap.ACCESS_READ), identity)
+            return Mapped(map_bytes(fd, found.st_size), identity)
 
     def lock(self, path: Path) -> int | None:
         """Return a descriptor that holds the lock file, made if need be; None when another one holds it.

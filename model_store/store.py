@@ -147,6 +147,18 @@ class Store:
         """Raise Corrupt unless every digest of a version is right and every invariant holds."""
         self._open(name, version, verify=True, again=True)
 
+    def check_readable(self) -> None:
+        """Raise StoreUnreadable unless the store is a directory that can be read; it may be empty."""
+        try:
+            self._fs.entries(self.root)
+        except FileNotFoundError:
+            raise StoreUnreadable.of(self.root, "the directory of the models", "none") from None
+        except NotADirectoryError:
+            raise StoreUnreadable.of(self.root, "the directory of the models", "a file") from None
+        except OSError as error:
+            found = error.strerror or type(error).__name__
+            raise StoreUnreadable.of(self.root, "to read the directory of the models", found) from error
+
     def generation(self) -> tuple[object, ...]:
         """Return a value that differs when a version was published or deleted or an alias moved.
 
@@ -311,7 +323,9 @@ class Store:
         """Return ModelNotFound when the whole model is missing, else `error`."""
         if self.versions(name):
             return error
-        return ModelNotFound(f"{self.root}: expected a model, found none named {name!r}")
+        missing = ModelNotFound(f"{self.root}: expected a model, found none named {name!r}")
+        missing.told = f"expected a model, found none named {name!r}"
+        return missing
 
     @contextlib.contextmanager
     def _reading(self, path: Path) -> Iterator[None]:
@@ -322,8 +336,18 @@ class Store:
             raise
         except OSError as error:
             if error.errno in _NO_FILE:
-                raise Corrupt(str(error.filename or path), "a regular file", "something else") from error
-            raise StoreUnreadable(f"{path}: expected to read it, found {error}") from error
+                raise Corrupt(
+                    self._name_of(error.filename or path), "a regular file", "something else"
+                ) from error
+            found = error.strerror or type(error).__name__
+            raise StoreUnreadable.of(path, f"to read {self._name_of(path)}", found) from error
+
+    def _name_of(self, path: Path | str) -> str:
+        """Return a file's path within the store, for messages that clients see."""
+        try:
+            return str(Path(path).relative_to(self.root))
+        except ValueError:
+            return Path(path).name
 
     @contextlib.contextmanager
     def _reading_version(self, name: str, version: int) -> Iterator[None]:

@@ -49,10 +49,11 @@ ASKING_THREADS = 2
 """Threads that wait for the database to show or change thresholds."""
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, *, opens_first: bool = False) -> FastAPI:
     """Return the service as an ASGI app; without `settings`, those of the environment.
 
-    Its lifespan follows the store. `app.state.draining`, a threading.Event, makes `/readyz` say no.
+    Its lifespan follows the store; with `opens_first` it starts when the store has been read.
+    `app.state.draining`, a threading.Event, makes `/readyz` say no.
     """
     settings = settings or read_settings()
     limits = settings.limits
@@ -82,15 +83,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         learning.start()
         following = asyncio.create_task(live.follow(settings.store_poll_seconds, _settle))
         with _on_hangup(live.wake):
+            if opens_first:
+                await live.has_looked.wait()
             yield
         stopping.set()
         following.cancel()
-        live.close()
-        work.close()
-        asking.close()
-        batch.close()
-        feedback.close()
-        tuning.close()
+        for part in (live, work, asking, batch, feedback, tuning):
+            part.close()
         await asyncio.to_thread(learning.close)
         metrics.settle()
 

@@ -147,3 +147,13 @@ class DatabaseUnsupported(DatabaseUnavailable):
     """The database has the schema of a newer release."""
 
     code = "database-unsupported"
+
+
+def told_of(error: Exception) -> str:
+    """Return what clients are told of an error: of one of ours what it tells, of any other its type alone.
+
+    Messages of the system name paths of the machine; those are for the log.
+    """
+    if not hasattr(error, "told"):  # which errors of the service and of the store have
+        return type(error).__name__
+    return error.told or str(error)

@@ -23,6 +23,7 @@ import uvicorn
 
 from service.api.protocol import bounded_protocol
 from service.app import create_app
+from service.descriptors import are_used_up, raise_limit
 from service.errors import Unavailable
 from service.logs import configure, log
 from service.settings import Settings
@@ -40,21 +41,24 @@ until another has it: the writer of feedback does that at each statement, about 
 GRACE_SECONDS = 5.0
 """Given to workers to end beyond what the settings give to requests; then they are killed."""
 
+_TICKS_A_SECOND = 10  # of uvicorn's
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def run(settings: Settings, host: str, port: int, workers: int) -> None:
-    """Serve on `host` and `port` (0: a free one) until told to stop. Raises Unavailable for a port in use."""
+def run(settings: Settings) -> None:
+    """Serve as the settings say until told to stop. Raises Unavailable for a port in use."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop listens to it
     configure(settings.log_level)
-    listener = _listen(host, port)
+    raise_limit(settings.limits.requests_max)
+    listener = _listen(settings.host, settings.port)
     shown, port = listener.getsockname()[:2]
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-    log(logging.INFO, "listening", url=url, workers=workers, pid=os.getpid())
-    if workers == 1:
-        _Server(settings, parent=None).run([listener])
+    log(logging.INFO, "listening", url=url, workers=settings.workers, pid=os.getpid())
+    if settings.workers == 1:
+        _Server(settings).run([listener])
     else:
-        _Supervisor(settings, listener, workers).run()
+        _Supervisor(settings, listener).run()
     log(logging.INFO, "stopped", pid=os.getpid())
 
 
@@ -70,19 +74,23 @@ def _listen(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """uvicorn's server, which says that it is not ready before it stops to accept.
 
-    parent   the process without which this one stops too; None: it is on its own
+    parent       the process without which this one stops too; None: it is on its own
+    opens_first  whether it accepts connections only when it has opened the models: others accept them now
     """
 
-    def __init__(self, settings: Settings, parent: int | None) -> None:
-        self._app = create_app(settings)
+    def __init__(self, settings: Settings, parent: int | None = None, *, opens_first: bool = False) -> None:
+        self._app = create_app(settings, opens_first=opens_first)
         self._drain_seconds = settings.drain_seconds
         self._parent = parent
         self._stop_at = math.inf
+        self._is_out = False
         sys.setswitchinterval(SWITCH_SECONDS)
         super().__init__(
             uvicorn.Config(
                 self._app,
-                http=bounded_protocol(settings.limits, self._app.state.plain),
+                http=bounded_protocol(
+                    settings.limits, self._app.state.plain, self._app.state.metrics.count_aborted
+                ),
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -112,7 +120,16 @@ class _Server(uvicorn.Server):
             log(logging.ERROR, "parent_died", pid=os.getpid())
             self._drain()
         self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
+        if counter % _TICKS_A_SECOND == 0:
+            self._look_at_descriptors()
         return await super().on_tick(counter)
+
+    def _look_at_descriptors(self) -> None:
+        """Log it when there is no descriptor left for a connection: the loop closes those without a word."""
+        was_out, self._is_out = self._is_out, are_used_up()
+        if self._is_out and not was_out:
+            detail = "expected a file descriptor for the next connection, found none: raise ulimit -n"
+            log(logging.ERROR, "descriptors_used_up", detail=detail)
 
     def _drain(self) -> None:
         self._app.state.draining.set()
@@ -122,11 +139,10 @@ class _Server(uvicorn.Server):
 class _Supervisor:
     """Starts workers on one socket, hands signals on, and starts a worker again when it dies."""
 
-    def __init__(self, settings: Settings, listener: socket.socket, workers: int) -> None:
+    def __init__(self, settings: Settings, listener: socket.socket) -> None:
         self._settings = settings
         self._listener = listener
         self._spawn = multiprocessing.get_context("spawn")
-        self._n_workers = workers
         self._workers: list[BaseProcess] = []
 
     def run(self) -> None:
@@ -141,7 +157,7 @@ class _Supervisor:
             if signal.SIGHUP in arrived:
                 self._send(signal.SIGHUP)
             self._workers = [worker for worker in self._workers if self._is_alive(worker)]
-            while len(self._workers) < self._n_workers:
+            while len(self._workers) < self._settings.workers:
                 self._workers.append(self._start())
             readable, _, _ = select.select([arrivals], [], [], RESTART_SECONDS)
             arrived = arrivals.recv(4096) if readable else b""
@@ -150,10 +166,13 @@ class _Supervisor:
     def _start(self) -> BaseProcess:
         """Return a new worker, from which SIGHUP is kept until its event loop listens to it.
 
+        While another one lives, which answers, it accepts nothing before its models are open. The first one
+        accepts at once: somebody must say that the service lives, and is not ready.
         A handler does not outlive the worker's exec, which would leave the signal's default: to end it. A
         blocked signal stays blocked, and waits.
         """
-        worker = self._spawn.Process(target=_work, args=(self._settings, self._listener, os.getpid()))
+        others = bool(self._workers)
+        worker = self._spawn.Process(target=_work, args=(self._settings, self._listener, os.getpid(), others))
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         try:
             worker.start()
@@ -191,9 +210,9 @@ def _leave_to_the_loop(number: int, frame: FrameType | None) -> None:
     """Do nothing: the number is written to the wake-up descriptor."""
 
 
-def _work(settings: Settings, listener: socket.socket, parent: int) -> None:
+def _work(settings: Settings, listener: socket.socket, parent: int, opens_first: bool) -> None:
     """Serve in a worker process, started with SIGHUP blocked."""
     signal.signal(signal.SIGHUP, _leave_to_the_loop)  # to ignore it would forget one that waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure(settings.log_level)
-    _Server(settings, parent).run([listener])
+    _Server(settings, parent, opens_first=opens_first).run([listener])

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -29,6 +29,27 @@ _CONFIG = SettingsConfigDict(
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Pause = Annotated[float, Field(ge=0, le=86_400)]
+
+Workers = Annotated[int, Field(ge=1, le=256)]
+
+_PORT = 8080
+
+_SERVICE_URL = re.compile(r"(tcp|udp|sctp)://.*")
+_SERVICE_VARIABLE = re.compile(
+    r"XYLEM_(\w+_)?("
+    r"SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=\d+|"
+    r"PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://.*|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)=.*)"
+)
+"""What Kubernetes puts into the environment of pods beside a service whose name begins with `xylem`."""
+
+
+def _pass_over_url(port: object) -> object:
+    """Return the port; the default where Kubernetes has put the URL of a service called `xylem`."""
+    is_url = isinstance(port, str) and _SERVICE_URL.fullmatch(port)
+    return _PORT if is_url else port
+
+
+Port = Annotated[int, Field(ge=0, le=65535), BeforeValidator(_pass_over_url)]
 
 _SECRET = "secret"
 """The type of the errors of values that are not to be shown."""
@@ -83,7 +104,9 @@ class Limits(BaseSettings):
     block_bytes_max: Count = _count(1 << 20, "bytes of a batch's lines that are predicted together")
     batches_max: Count = _count(8, "batches answered at a time; one more is answered 503")
     batch_bytes_min: Count = _count(
-        1024, "bytes that a batch brings, at least, in each `XYLEM_BODY_SECONDS_MAX` that it is waited for"
+        1024,
+        "bytes that a batch brings, or a client reads of an answer, at least, in each "
+        "`XYLEM_BODY_SECONDS_MAX` that is waited for",
     )
     requests_max: Count = _count(1024, "requests in flight; one more is answered 503")
     threads_max: Count = _count(
@@ -106,6 +129,9 @@ class Settings(BaseSettings):
     model_config = _CONFIG
 
     store: Path = Field(Path("store"), description="the directory of the models")
+    host: str = Field("127.0.0.1", description="the address that `xylem serve` listens on")
+    port: Port = Field(_PORT, description="the port that `xylem serve` listens on; 0: a free one")
+    workers: Workers = Field(1, description="processes of `xylem serve`; they share the mapped models")
     store_poll_seconds: Seconds = _seconds(2.0, "seconds between two looks at the store for new versions")
     drain_seconds: Pause = _seconds(
         1.0, "seconds after SIGTERM in which `/readyz` says no while requests are still accepted"
@@ -151,11 +177,13 @@ def variables() -> dict[str, str]:
 def read_settings(**overrides: object) -> Settings:
     """Return the settings of the environment; `overrides` (a command line's) win over it.
 
-    Raises BadParameter for an unknown XYLEM_ variable and for a value of the wrong type or out of range.
+    Variables of the shapes that Kubernetes makes for its services are passed over. Raises BadParameter for
+    any other unknown XYLEM_ variable, and for a value of the wrong type or out of range.
     """
     known = variables().keys() | ELSEWHERE
-    for name in sorted(os.environ):
-        if name.upper().startswith(PREFIX) and name not in known:
+    for name, value in sorted(os.environ.items()):
+        is_ours = name.upper().startswith(PREFIX) and not _SERVICE_VARIABLE.fullmatch(f"{name}={value}")
+        if is_ours and name not in known:
             near = difflib.get_close_matches(name.upper(), known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise BadParameter(f"{name}: expected a setting of docs/settings.md, found no such one{hint}")

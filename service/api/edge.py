@@ -82,7 +82,7 @@ class Edge:
         try:
             if not admitted:
                 raise self._admission.refusal()
-            exchange.check_declared()
+            exchange.check_head()
             await self._app(scope, exchange.receive, exchange.send)
         except ClientDisconnect:
             exchange.status = CLIENT_GONE

@@ -11,7 +11,7 @@ from http.client import BAD_REQUEST, REQUEST_TIMEOUT
 
 from starlette.types import Message, Receive, Scope, Send
 
-from service.api.problems import BodyTooLarge
+from service.api.problems import BadHead, BodyTooLarge, UnsupportedEncoding
 
 LINGER_SECONDS = 1.0
 UNREAD_BYTES_MAX = 64 << 10
@@ -35,6 +35,7 @@ class Exchange:
         "_linger",
         "_receive",
         "_request_id",
+        "_scope",
         "_send",
         "_unread",
         "status",
@@ -52,6 +53,7 @@ class Exchange:
         self._receive = receive
         self._send = send
         self._request_id = request_id
+        self._scope = scope
         self._bytes_max = bytes_max
         self._closing = closing
         self._bytes = 0
@@ -60,8 +62,17 @@ class Exchange:
         self._linger = False
         self.status = 0
 
-    def check_declared(self) -> None:
-        """Raise BodyTooLarge if Content-Length says more bytes than the limit."""
+    def check_head(self) -> None:
+        """Raise what is wrong with the head: Host (RFC 9112, 3.2), codings (6.1), a body beyond the limit."""
+        n_hosts = 0
+        for name, value in self._scope["headers"]:
+            if name == b"host":
+                n_hosts += 1
+            elif name == b"transfer-encoding" and value.strip().lower() != b"chunked":
+                found = ascii(value.decode("latin-1"))[:100]
+                raise UnsupportedEncoding(f"Transfer-Encoding: expected chunked, found {found}")
+        if n_hosts > 1 or (n_hosts == 0 and self._scope["http_version"] == "1.1"):
+            raise BadHead(f"expected one Host header, found {n_hosts or 'none'}")
         self._check_bytes(self._declared or 0)
 
     async def receive(self) -> Message:

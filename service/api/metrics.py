@@ -56,6 +56,7 @@ class Metrics:
         """Counts what waits to be counted."""
         self.in_flight = 0
         self.lines_bad = 0
+        self.aborted = 0
         self.rows: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.events: Counter[tuple[str, str]] = Counter()
@@ -64,6 +65,10 @@ class Metrics:
     def record_rows(self, model: str, n_rows: int) -> None:
         """Count predicted instances."""
         self.rows[model] += n_rows
+
+    def count_aborted(self) -> None:
+        """Count a connection that was ended because its client did not read."""
+        self.aborted += 1
 
     def record_events(self, model: str, results: Iterable[str]) -> None:
         """Count events of feedback by what became of them."""
@@ -124,6 +129,11 @@ class _RequestCollector(Collector):
         )
         yield CounterMetricFamily(
             "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad
+        )
+        yield CounterMetricFamily(
+            "xylem_connections_aborted",
+            "Connections ended because the client did not read its answer.",
+            value=metrics.aborted,
         )
 
 

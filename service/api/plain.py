@@ -114,7 +114,8 @@ class PlainRequests:
             return
         headers = dict(scope["headers"])
         is_odd = len(headers) != len(scope["headers"]) or head.count(b"\n") != len(headers)
-        if is_odd or not _NOT_PLAIN.isdisjoint(headers) or len(body) > self._limits.body_bytes_max:
+        is_odd = is_odd or b"host" not in headers or not _NOT_PLAIN.isdisjoint(headers)
+        if is_odd or len(body) > self._limits.body_bytes_max:
             return
         if headers.get(b"content-length") != b"%d" % len(body):
             return

@@ -14,7 +14,8 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Scope
 
-from service.errors import BadInput, XylemError
+from model_store.errors import StoreError
+from service.errors import BadInput, XylemError, told_of
 from service.logs import log
 
 RETRY_AFTER_SECONDS = 1
@@ -42,6 +43,12 @@ class UnsupportedEncoding(BadInput):
     """A Content-Encoding: bodies are taken as they are."""
 
     code = "unsupported-content-encoding"
+
+
+class BadHead(BadInput):
+    """A request whose head breaks the rules of HTTP."""
+
+    code = "http-error"
 
 
 class Unauthorized(BadInput):
@@ -111,8 +118,7 @@ def code_of(error: Exception) -> str:
 
 def describe_error(error: Exception) -> dict[str, Any]:
     """Return what an error object says: its code, its detail and, where known, the field at fault."""
-    told = error.told if isinstance(error, XylemError) else None
-    described: dict[str, Any] = {"code": code_of(error), "detail": told or str(error)}
+    described: dict[str, Any] = {"code": code_of(error), "detail": told_of(error)}
     if isinstance(error, BadInput) and error.path:
         described["errors"] = [{"path": error.path, "detail": str(error)}]
     return described
@@ -120,7 +126,7 @@ def describe_error(error: Exception) -> dict[str, Any]:
 
 def log_untold(error: Exception, **fields: Any) -> None:
     """Log the message of an error of which clients are told less."""
-    if isinstance(error, XylemError) and error.told is not None:
+    if isinstance(error, XylemError | StoreError) and error.told is not None:
         log(logging.ERROR, "request_failed", detail=str(error), **fields)
 
 

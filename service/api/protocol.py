@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
+import logging
+import termios
+from array import array
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.api.admission import BODY_IS_HERE
+from service.logs import log
 from service.settings import Limits
 
 _WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
 """The ASGI extensions of a request that has been received."""
-
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -75,6 +81,14 @@ class JoinedWrites:
         return self._transport.is_closing()
 
 
+def unread_bytes(transport: asyncio.Transport) -> int:
+    """Return how many written bytes the client has not received: the transport's and the system's."""
+    n_sent = array("i", [0])
+    with contextlib.suppress(OSError):  # no such call for this kind of connection
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, n_sent)
+    return transport.get_write_buffer_size() + n_sent[0]
+
+
 def _unframed(data: bytes) -> bytes:
     """Return what is in a chunk as uvicorn writes it, perhaps the last one behind it, or in the last one."""
     size, _, rest = data.partition(b"\r\n")
@@ -103,10 +117,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     limits: Limits
     plain: Plain | None = None
+    on_abort: Callable[[], None]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start to wait for the first request."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # so that `pause_writing` tells of all that was not sent at once
+        self._unread: asyncio.TimerHandle | None = None
         self._late: asyncio.TimerHandle | None = None
         self._in_head = True
         self._is_between = True
@@ -121,7 +138,19 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._end_head()
+        self._stop_waiting_for_reader()
         super().connection_lost(exc)
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Return whether to go on: a client that sends no more may wait for answers to what it has sent.
+
+        The connection ends with the last of them.
+        """
+        if not self._is_between or self.cycle is None or self.cycle.response_complete:
+            return None
+        last = self.pipeline[0][0] if self.pipeline else self.cycle
+        last.keep_alive = False
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Hand received bytes to the parser, unless too many came without the end of a head or any body.
@@ -181,6 +210,44 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
         self._is_between = True
         self.scope["extensions"] = _WHOLE  # type: ignore[typeddict-item]
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read what is written, as long as for a batch's least bytes; else give it up.
+
+        A transport that is closed writes first what it still holds: a client that never reads would keep the
+        bytes, the descriptor and, at the end, the process.
+        """
+        super().pause_writing()
+        if self._unread is None:
+            self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        super().resume_writing()
+        self._stop_waiting_for_reader()
+
+    def _wait_for_reader(self) -> None:
+        seconds = self.limits.body_seconds_max
+        self._unread = self.loop.call_later(seconds, self._check_reader, unread_bytes(self.transport))
+
+    def _stop_waiting_for_reader(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _check_reader(self, n_before: int) -> None:
+        """Wait on if the client has read enough; else end the connection, and forget what was not read."""
+        least, n_read = self.limits.batch_bytes_min, n_before - unread_bytes(self.transport)
+        if n_read >= least:
+            self._wait_for_reader()
+            return
+        within = f"within {self.limits.body_seconds_max:g} seconds"
+        detail = (
+            f"expected the client to read {least} bytes of its answer {within}, found {n_read} of {n_before}"
+        )
+        log(logging.WARNING, "connection_aborted", detail=detail)
+        self.on_abort()
+        self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection on which nothing was asked for the time given, plain requests included."""
@@ -246,6 +313,16 @@ class BoundedProtocol(HttpToolsProtocol):
             self._late = None
 
 
-def bounded_protocol(limits: Limits, plain: Plain | None = None) -> type[Any]:
-    """Return the protocol class with these limits; uvicorn makes its own instances."""
-    return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits, "plain": plain})
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def bounded_protocol(
+    limits: Limits, plain: Plain | None = None, on_abort: Callable[[], None] = _nothing
+) -> type[Any]:
+    """Return the protocol class with these limits; uvicorn makes its own instances.
+
+    on_abort   called when a connection was ended because its client did not read
+    """
+    members = {"limits": limits, "plain": plain, "on_abort": staticmethod(on_abort)}
+    return type("BoundedProtocol", (BoundedProtocol,), members)

@@ -83,7 +83,7 @@ class Streams:
                 while (answering := await answers.get()) is not None:
                     answered = await answering
                     on_answer(answered)
-                    await self._write(send, answered.lines)
+                    await _write(send, answered.lines)
         except* ClientDisconnect as gone:
             raise gone.exceptions[0]  # noqa: B904
         except* Unavailable as failed:
@@ -97,15 +97,12 @@ class Streams:
             await send({"type": "http.response.body", "body": b""})
         else:
             log_untold(fault)
-            await self._write(send, dump_line({"error": describe_error(fault)}))
+            await _write(send, dump_line({"error": describe_error(fault)}))
 
-    async def _write(self, send: Send, lines: bytes) -> None:
-        """Send lines; a client that does not read them is given up after a while."""
-        try:
-            async with asyncio.timeout(self._limits.body_seconds_max):
-                await send({"type": "http.response.body", "body": lines, "more_body": True})
-        except TimeoutError:
-            raise ClientDisconnect from None
+
+async def _write(send: Send, lines: bytes) -> None:
+    """Send lines; the server gives up a client that does not read them."""
+    await send({"type": "http.response.body", "body": lines, "more_body": True})
 
 
 async def _dispatch(

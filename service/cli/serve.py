@@ -14,16 +14,23 @@ Store = Annotated[
     Path | None,
     typer.Option("--store", metavar="DIR", help="The directory of the models; $XYLEM_STORE, or ./store."),
 ]
-Host = Annotated[str, typer.Option(help="The address to listen on.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 is a free one.")]
-Workers = Annotated[int, typer.Option(min=1, max=256, help="Processes; they share the mapped models.")]
+Host = Annotated[
+    str | None, typer.Option(help="The address to listen on; $XYLEM_HOST, or 127.0.0.1.", show_default=False)
+]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="The port; 0 is a free one; $XYLEM_PORT, or 8080.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(min=1, max=256, help="Processes; they share the mapped models; $XYLEM_WORKERS, or 1."),
+]
 
 
 def serve(
     store: Store = None,
-    host: Host = "127.0.0.1",
-    port: Port = 8080,
-    workers: Workers = 1,
+    host: Host = None,
+    port: Port = None,
+    workers: Workers = None,
     json: Json = False,
 ) -> None:
     """Serve the models of a store over HTTP until SIGTERM or Ctrl-C; all else is set by XYLEM_ variables.
@@ -34,6 +41,7 @@ def serve(
     from service.serve import run
     from service.settings import read_settings
 
-    run(read_settings(**({} if store is None else {"store": store})), host, port, workers)
+    given = {"store": store, "host": host, "port": port, "workers": workers}
+    run(read_settings(**{name: value for name, value in given.items() if value is not None}))
     if json:
         print_json({"stopped": True})

@@ -27,7 +27,7 @@ from model_store.errors import (
 from model_store.identifiers import check_model, is_version
 from model_store.store import ModelInfo, Store
 from model_store.version import Model
-from service.errors import ModelUnavailable, TimedOut, Unavailable
+from service.errors import ModelUnavailable, TimedOut, Unavailable, told_of
 from service.logs import log
 
 T = TypeVar("T")
@@ -111,6 +111,8 @@ class LiveModels(Generic[T]):
         self._swaps = 0
         self._store_error: str | None = None
         self._woken = asyncio.Event()
+        self.has_looked = asyncio.Event()
+        """Set when `follow` has looked at the store for the first time, whatever it found."""
         self._looker = ThreadPoolExecutor(1, thread_name_prefix="xylem-store")
         self._opener = ThreadPoolExecutor(1, thread_name_prefix="xylem-open")
 
@@ -121,7 +123,10 @@ class LiveModels(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Return whether the store has been read, and some of it can be served if it has anything."""
+        """Return whether the store has been read, and some of it can be served if it has anything.
+
+        A store that is not there, or cannot be read, is not ready; an empty directory is.
+        """
         state = self._state
         return state is not None and (not state.models or bool(state.resident))
 
@@ -152,6 +157,10 @@ class LiveModels(Generic[T]):
         """
         state = self._state
         if state is None:
+            if self._store_error is not None:
+                raise Unavailable(
+                    f"expected a store that can be read, found that it cannot: {self._store_error}"
+                )
             raise Unavailable("the models are being opened")
         if model not in state.models:
             if is_version(ref):
@@ -204,6 +213,7 @@ class LiveModels(Generic[T]):
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._looker, self.look)
         on_first()
+        self.has_looked.set()
         while True:
             try:
                 async with asyncio.timeout(poll_seconds):
@@ -232,6 +242,7 @@ class LiveModels(Generic[T]):
         Never raises: what fails is kept as it was, logged and reported.
         """
         try:
+            self._store.check_readable()
             generation = self._store.generation()
             if self._state is None or self._state.generation != generation or self._has_retry():
                 infos = self._store.models()
@@ -242,7 +253,7 @@ class LiveModels(Generic[T]):
         except Exception as error:
             if self._store_error is None:
                 log(logging.ERROR, "store_failed", detail=str(error), error=error)
-            self._store_error = f"{type(error).__name__}: {error}"
+            self._store_error = told_of(error)
 
     def _has_retry(self) -> bool:
         """Return whether something that failed is to be tried again."""
@@ -299,7 +310,7 @@ class LiveModels(Generic[T]):
         except ModelUnavailable:
             return None
         except StoreError as error:
-            self._fail(key[0], str(key[1]), str(error))
+            self._fail(key[0], str(key[1]), told_of(error), error)
             return None
 
     def _open(self, key: Key) -> T:
@@ -318,7 +329,7 @@ class LiveModels(Generic[T]):
         except (InvalidName, NotFound):
             raise
         except Exception as error:
-            detail = self._fail(model, str(version), f"{type(error).__name__}: {error}", error)
+            detail = self._fail(model, str(version), told_of(error), error)
             raise ModelUnavailable(f"model {model} version {version}: {detail}") from error
         self._failures.pop((model, str(version)), None)
         ms = round(1000 * (time.perf_counter() - started), 3)
@@ -326,9 +337,10 @@ class LiveModels(Generic[T]):
         return opened
 
     def _fail(self, model: str, ref: str, detail: str, error: Exception | None = None) -> str:
-        """Note and log that a version or an alias cannot be served; return the detail."""
+        """Note and log that a version or an alias cannot be served; return the detail, which clients see."""
         self._failures[model, ref] = Failure(model, ref, detail, time.monotonic() + RETRY_SECONDS)
-        log(logging.ERROR, "model_failed", model=model, ref=ref, detail=detail, error=error)
+        said = detail if error is None else str(error)
+        log(logging.ERROR, "model_failed", model=model, ref=ref, detail=said, error=error)
         return detail
 
     async def _open_asked(self, key: Key) -> T:

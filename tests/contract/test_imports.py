@@ -83,6 +83,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.db": set(),
     "service.settings": set(),
     "service.logs": set(),
+    "service.descriptors": set(),
 }
 """A part and the parts it may import, besides itself and LEAVES."""
 

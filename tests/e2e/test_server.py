@@ -255,7 +255,7 @@ def test_an_unknown_variable_keeps_it_from_starting(variable: str, says: str) ->
 def test_a_port_in_use_is_said(shared_store: Path, server: ServerProcess) -> None:
     code = (
         "from service.serve import run; from service.settings import read_settings;"
-        f"run(read_settings(), '127.0.0.1', {server.port}, 1)"
+        f"run(read_settings(port={server.port}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode != 0

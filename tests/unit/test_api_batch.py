@@ -180,7 +180,11 @@ def streamed(store: Path, chunks: Callable[[list[bytes]], Any], **limits: Any) -
             "path": "/v1/models/raw/batch",
             "raw_path": b"/v1/models/raw/batch",
             "query_string": b"",
-            "headers": [(b"content-type", b"application/x-ndjson"), (b"transfer-encoding", b"chunked")],
+            "headers": [
+                (b"host", b"x"),
+                (b"content-type", b"application/x-ndjson"),
+                (b"transfer-encoding", b"chunked"),
+            ],
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
             "scheme": "http",

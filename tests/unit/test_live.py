@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ from model_store.store import Store
 from model_store.version import Model
 from service.errors import ModelUnavailable, TimedOut, Unavailable
 from service.inference.live import LiveModels
+from tests.faulty_fs import FaultyFileSystem
 from tests.served_models import publish_model
 
 Live = LiveModels[str]
@@ -78,12 +80,69 @@ def test_aliases_and_versions(own_store: Store) -> None:
     assert live.status().failures == []
 
 
-def test_an_empty_store_is_ready_and_a_missing_one_too(tmp_path: Path) -> None:
-    live = live_over(Store(tmp_path / "none"))
+def test_an_empty_store_is_ready(tmp_path: Path) -> None:
+    live = live_over(Store(tmp_path))
     live.look()
     assert live.ready
+    assert live.status().store_error is None
     with pytest.raises(ModelNotFound):
         find(live, "raw", "latest")
+
+
+def missing(root: Path) -> Store:
+    return Store(root / "none")
+
+
+def a_file(root: Path) -> Store:
+    (root / "file").write_bytes(b"")
+    return Store(root / "file")
+
+
+def unreadable(root: Path) -> Store:
+    return Store(root, fs=FaultyFileSystem(0, errno.EACCES))
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [(missing, "found none"), (a_file, "found a file"), (unreadable, "found Permission denied")],
+)
+def test_a_store_that_is_not_there_is_not_ready_and_says_why_without_its_path(
+    tmp_path: Path, make: Callable[[Path], Store], found: str
+) -> None:
+    live = live_over(make(tmp_path))
+    live.look()
+    assert not live.ready
+    said = live.status().store_error
+    assert said is not None
+    assert said.endswith(found)
+    assert str(tmp_path) not in said
+    with pytest.raises(Unavailable, match=found):
+        find(live, "raw", "latest")
+
+
+def test_a_store_that_is_made_later_becomes_ready(tmp_path: Path) -> None:
+    store = missing(tmp_path)
+    live = live_over(store)
+    live.look()
+    assert not live.ready
+    publish_model(store, "raw", "raw")
+    live.look()
+    assert live.ready
+    assert live.status().store_error is None
+    assert find(live, "raw", "latest") == "raw@1"
+
+
+def test_what_fails_with_a_path_is_reported_without_it(own_store: Store) -> None:
+    def fail(_: Model) -> str:
+        raise OSError(errno.EMFILE, "Too many open files", str(own_store.root / "secret"))
+
+    live = live_over(own_store, fail)
+    live.look()
+    assert live.status().failures
+    assert {failure.detail for failure in live.status().failures} == {"OSError"}
+    with pytest.raises(ModelUnavailable) as raised:
+        find(live, "raw", "1")
+    assert str(own_store.root) not in str(raised.value)
 
 
 def test_it_follows_publish_promote_and_rollback(own_store: Store) -> None:

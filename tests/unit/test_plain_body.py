@@ -181,7 +181,7 @@ NOT_SPARSE = [
 
 @pytest.mark.parametrize("body", NOT_SPARSE)
 def test_the_work_on_a_body_is_bounded_by_its_length_and_not_by_the_buffers(body: bytes) -> None:
-    """Each turn of the kernel's loops writes an index, a value or a row's end, so what is written counts them."""
+    """Each turn of the kernel's loops writes an index, a value or a row's end: these count."""
     bodies = PlainBodies(64, 100_000, 5, 10)
     indptr, indices, values, _ = bodies.arrays
     indptr[1:], indices[:], values[:] = -1, -1, np.nan

@@ -60,9 +60,59 @@ def test_an_unknown_variable_refuses_to_start(monkeypatch: pytest.MonkeyPatch, n
     assert says in str(caught.value)
 
 
+KUBERNETES = {
+    "XYLEM_PORT": "tcp://10.96.3.7:8080",
+    "XYLEM_SERVICE_HOST": "10.96.3.7",
+    "XYLEM_SERVICE_PORT": "8080",
+    "XYLEM_SERVICE_PORT_HTTP": "8080",
+    "XYLEM_PORT_8080_TCP": "tcp://10.96.3.7:8080",
+    "XYLEM_PORT_8080_TCP_PROTO": "tcp",
+    "XYLEM_PORT_8080_TCP_PORT": "8080",
+    "XYLEM_PORT_8080_TCP_ADDR": "10.96.3.7",
+    "XYLEM_BATCHES_SERVICE_HOST": "10.96.3.8",
+    "XYLEM_BATCHES_PORT": "udp://10.96.3.8:8081",
+}
+
+
+def test_what_kubernetes_puts_beside_a_service_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in KUBERNETES.items():
+        monkeypatch.setenv(name, value)
+    assert read_settings() == Settings()
+    assert read_settings().port == 8080
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("XYLEM_STORE_PORT", "8080"),
+        ("XYLEM_SERVICE_PORT", "http"),
+        ("XYLEM_PORT_8080", "8080"),
+        ("XYLEM_SERVICE", "x"),
+    ],
+)
+def test_what_only_looks_like_it_is_not(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BadParameter, match=f"^{name}: expected"):
+        read_settings()
+
+
+def test_where_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XYLEM_HOST", "::1")
+    monkeypatch.setenv("XYLEM_PORT", "9000")
+    monkeypatch.setenv("XYLEM_WORKERS", "3")
+    settings = read_settings()
+    assert (settings.host, settings.port, settings.workers) == ("::1", 9000, 3)
+    assert read_settings(port=0).port == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("XYLEM_PORT", "65536"),
+        ("XYLEM_PORT", "http"),
+        ("XYLEM_PORT", "http://x:80"),
+        ("XYLEM_WORKERS", "0"),
+        ("XYLEM_WORKERS", "257"),
         ("XYLEM_TOP_R_MAX", "0"),
         ("XYLEM_TOP_R_MAX", "many"),
         ("XYLEM_TOP_R_MAX", "1.5"),

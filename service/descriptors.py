@@ -1,0 +1,44 @@
+"""File descriptors: a connection takes one, and the system gives a process a limited number."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import resource
+
+from service.logs import log
+
+OWN = 64
+"""Descriptors that the process needs itself: libraries, the database, the log, sockets that listen."""
+
+
+def raise_limit(connections: int) -> None:
+    """Raise the limit of open files as far as this process may, and log it if it is too low even so.
+
+    connections   as many are to be open at a time, at least
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (ValueError, OSError):  # a system that has a lower limit of its own
+            pass
+    needed = connections + OWN
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        log(
+            logging.WARNING,
+            "descriptors_few",
+            detail=f"expected a limit of {needed} open files, found {soft}: raise it (ulimit -n), or lower "
+            "XYLEM_REQUESTS_MAX",
+        )
+
+
+def are_used_up() -> bool:
+    """Return whether no further file or connection can be opened now. Cost: two calls of the system."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False

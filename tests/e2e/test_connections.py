@@ -1,0 +1,291 @@
+"""Connections as clients make them: odd heads, closed halves, answers nobody reads, workers that die."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import ServerProcess, wait_for
+
+RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
+PREDICT, BATCH, FEEDBACK = (f"/v1/models/raw/{route}" for route in ("predict", "batch", "feedback"))
+BODY = json.dumps({"instances": [RAW]}).encode()
+
+
+@pytest.fixture(scope="module")
+def server(shared_store: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(shared_store) as process:
+        yield process
+        assert process.terminate() == 0, process.log()
+
+
+def request(*headers: bytes, path: str = PREDICT, body: bytes = BODY, version: bytes = b"1.1") -> bytes:
+    fixed = [b"content-type: application/json", b"connection: close", b"content-length: %d" % len(body)]
+    lines = [b"POST %b HTTP/%b" % (path.encode(), version), *fixed, *headers, b"", body]
+    return b"\r\n".join(lines)
+
+
+def answer_to(server: ServerProcess, sent: bytes) -> tuple[int, Any]:
+    head, _, body = server.raw(sent).partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)
+
+
+# --- heads
+
+
+def test_a_request_has_one_host(server: ServerProcess) -> None:
+    assert answer_to(server, request(b"host: x"))[0] == 200
+    assert answer_to(server, request(version=b"1.0"))[0] == 200
+    for headers, found in (((), "found none"), ((b"host: x", b"host: y"), "found 2")):
+        status, problem = answer_to(server, request(*headers))
+        assert (status, problem["code"]) == (400, "http-error")
+        assert problem["detail"] == f"expected one Host header, {found}"
+
+
+def test_a_request_without_host_is_refused_although_others_like_it_were_answered(
+    server: ServerProcess,
+) -> None:
+    head = b"POST %b HTTP/1.1\r\ncontent-type: application/json\r\n%bcontent-length: %d\r\n\r\n"
+    for host in (b"host: x\r\n", b""):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+            for _ in range(3):
+                connection.sendall(head % (PREDICT.encode(), host, len(BODY)) + BODY)
+                response = http.client.HTTPResponse(connection)
+                response.begin()
+                assert response.status == (200 if host else 400)
+                response.read()
+
+
+def test_a_coding_other_than_chunks_is_refused(server: ServerProcess) -> None:
+    for coding, status in ((b"chunked", 200), (b"gzip, chunked", 415), (b"identity, chunked", 415)):
+        chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+        head = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        sent = head % PREDICT.encode() + b"transfer-encoding: %b\r\n\r\n" % coding + chunks
+        found, answer = answer_to(server, sent)
+        assert found == status
+        if status != 200:
+            assert answer["code"] == "unsupported-content-encoding"
+            assert "expected chunked" in answer["detail"]
+
+
+# --- a client that has sent all it will send
+
+
+def answer_to_half(port: int, sent: bytes) -> bytes:
+    """Send, close our half of the connection, and return all that comes until the other one closes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_a_client_that_closes_its_half_is_answered(server: ServerProcess) -> None:
+    event = {"event_id": "half", "instance": RAW, "labels": ["label::3"]}
+    long = {"instances": [RAW] * 1000, "exact": True}
+    for path, body in ((PREDICT, json.loads(BODY)), (PREDICT, long), (FEEDBACK, event)):
+        data = json.dumps(body).encode()
+        for _ in range(2):  # of the second one the head is known
+            sent = request(b"host: x", path=path, body=data).replace(b"connection: close\r\n", b"")
+            assert answer_to_half(server.port, sent).startswith(b"HTTP/1.1 200 ")
+    two = request(b"host: x").replace(b"connection: close\r\n", b"") * 2
+    assert answer_to_half(server.port, two).count(b"HTTP/1.1 200 ") == 2
+
+
+def test_a_batch_whose_client_closes_its_half_is_answered_to_its_end(server: ServerProcess) -> None:
+    lines = (json.dumps(RAW).encode() + b"\n") * 5000
+    sent = request(b"host: x", path=BATCH, body=lines).replace(b"application/json", b"application/x-ndjson")
+    assert answer_to_half(server.port, sent).count(b'"labels"') == 5000
+
+
+def test_a_client_that_closes_within_a_request_is_let_go(server: ServerProcess) -> None:
+    assert answer_to_half(server.port, request(b"host: x")[:-1]) == b""
+    assert answer_to_half(server.port, b"POST /v1") == b""
+    assert answer_to_half(server.port, b"") == b""
+
+
+# --- answers that nobody reads
+
+
+def send_until_it_stands_still(port: int, sent: bytes) -> socket.socket:
+    """Send again and again on a connection that nothing is read from, until no more is taken, or a reset."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.sendall(sent)
+    connection.settimeout(10.0)
+    line = json.dumps(RAW).encode() + b"\n"
+    try:
+        for _ in range(10_000):
+            connection.sendall(b"%x\r\n%b\r\n" % (len(line) * 100, line * 100))
+    except (TimeoutError, ConnectionResetError, BrokenPipeError):
+        return connection
+    raise AssertionError("expected the server to stop reading")
+
+
+def aborted(server: ServerProcess) -> float:
+    text = server.ask("GET", "/metrics")[1].decode()
+    return float(re.findall(r"^xylem_connections_aborted_total (\S+)", text, re.MULTILINE)[0])
+
+
+def test_a_batch_whose_client_writes_all_before_it_reads_is_given_up(shared_store: Path) -> None:
+    head = b"POST %b?top_r=20 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n" % BATCH.encode()
+    with ServerProcess(shared_store, body_seconds_max=1, shutdown_seconds=120) as server:
+        connection = send_until_it_stands_still(server.port, head + b"transfer-encoding: chunked\r\n\r\n")
+        wait_for(lambda: aborted(server) == 1)
+        assert len(server.events("connection_aborted")) == 1
+        descriptors = Path(f"/proc/{server.process.pid}/fd")
+        wait_for(
+            lambda: not any("socket" in name and is_open(name, connection) for name in links(descriptors))
+        )
+        started = time.monotonic()
+        assert server.terminate() == 0
+        assert time.monotonic() - started < 60  # it does not wait for the client, who is still there
+        connection.close()
+
+
+def links(directory: Path) -> list[str]:
+    return [str(file.readlink()) for file in directory.iterdir() if file.is_symlink()]
+
+
+def is_open(name: str, connection: socket.socket) -> bool:
+    """Return whether a socket of the server's is its end of the connection."""
+    inode = re.findall(r"\d+", name)[0]
+    ours = f"{connection.getsockname()[1]:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[9] == inode and row[2].endswith(f":{ours}") for row in rows)
+
+
+N_LONG = 100
+LONG = json.dumps({"instances": [RAW] * 1000, "top_r": 50}).encode()
+
+
+def ask_without_reading(server: ServerProcess) -> socket.socket:
+    """Send so many requests on one connection that their answers fill all buffers of the system."""
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    one = request(b"host: x", body=LONG).replace(b"connection: close\r\n", b"")
+    sent = one * N_LONG + request(b"host: x", body=LONG)
+    threading.Thread(target=send_all, args=(connection, sent), daemon=True).start()
+    return connection
+
+
+def send_all(connection: socket.socket, sent: bytes) -> None:
+    with contextlib.suppress(OSError):
+        connection.sendall(sent)
+
+
+def test_answers_that_nobody_reads_do_not_keep_a_connection(shared_store: Path) -> None:
+    with ServerProcess(shared_store, body_seconds_max=1) as server:
+        with ask_without_reading(server):
+            wait_for(lambda: aborted(server) == 1)
+        assert server.terminate() == 0
+
+
+def test_a_client_that_reads_slowly_gets_all_of_its_answers(shared_store: Path) -> None:
+    with ServerProcess(shared_store, body_seconds_max=2) as server:
+        with ask_without_reading(server) as connection:
+            n_answers, tail, until = 0, b"", time.monotonic() + 6  # longer than three waits
+            while part := connection.recv(65536):
+                joined = tail + part
+                n_answers += joined.count(b'"threshold_epoch"')
+                tail = joined[-16:]
+                time.sleep(0.05 if time.monotonic() < until else 0)
+        assert n_answers == N_LONG + 1
+        assert aborted(server) == 0
+
+
+# --- workers and descriptors
+
+
+def test_a_worker_that_is_replaced_takes_no_connection_before_its_models_are_open(shared_store: Path) -> None:
+    """R18 within a replica: what fails is at most what the killed worker was answering."""
+    n_clients = 4
+    with ServerProcess(shared_store, workers=2, access_log=False) as server:
+        wait_for(lambda: len(server.events("models_opened")) == 2)
+        seen: Counter[int] = Counter()
+        stop = threading.Event()
+
+        def ask() -> None:
+            while not stop.is_set():
+                try:
+                    seen[server.ask("POST", PREDICT, BODY)[0]] += 1
+                except (OSError, http.client.HTTPException):
+                    seen[0] += 1
+
+        clients = [threading.Thread(target=ask) for _ in range(n_clients)]
+        for client in clients:
+            client.start()
+        for n_opened in (3, 4):
+            os.kill(server.events("worker_started")[n_opened - 3]["pid"], signal.SIGKILL)
+            wait_for(lambda n=n_opened: len(server.events("models_opened")) == n)  # type: ignore[misc]
+        n_before = seen[200]
+        wait_for(lambda: seen[200] > n_before + 100)
+        stop.set()
+        for client in clients:
+            client.join()
+        assert seen.keys() <= {200, 0}
+        assert seen[0] <= 2 * n_clients
+        assert server.terminate() == 0
+
+
+def test_the_first_worker_says_at_once_that_the_service_lives(tmp_path: Path) -> None:
+    """A store that is missing is never ready; with several workers too, that is said."""
+    process = ServerProcess(tmp_path / "none", workers=2)
+    try:
+        wait_for(lambda: bool(process.events("listening")))
+        process.port = int(process.events("listening")[0]["url"].rsplit(":", 1)[1])
+        wait_for(lambda: process.status("/livez") == 200)
+        wait_for(lambda: len(process.events("store_failed")) == 2)
+        status, ready = process.ask("GET", "/readyz")
+        assert (status, ready["status"]) == (503, "not ready")
+        assert ready["store_error"] == "expected the directory of the models, found none"
+        status, problem = process.ask("POST", PREDICT, BODY)
+        assert (status, problem["code"]) == (503, "unavailable")
+        assert str(tmp_path) not in problem["detail"]
+        (tmp_path / "none").mkdir()
+        wait_for(lambda: process.status("/readyz") == 200)
+        assert process.terminate() == 0
+    finally:
+        process.__exit__()
+
+
+def test_descriptors_that_are_used_up_are_told(shared_store: Path) -> None:
+    with ServerProcess(shared_store) as server:
+        pid = server.process.pid
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        n_open = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (n_open + 3, before[1]))
+        held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(10)]
+        wait_for(lambda: bool(server.events("descriptors_used_up")))
+        for connection in held:
+            connection.close()
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        wait_for(lambda: server.status("/livez") == 200)
+        assert len(server.events("descriptors_used_up")) == 1
+
+
+@pytest.mark.parametrize(("soft", "hard", "says"), [(64, 4096, ""), (64, 200, "found 200")])
+def test_the_limit_of_open_files_is_raised_as_far_as_it_may(soft: int, hard: int, says: str) -> None:
+    code = (
+        f"import resource as r; r.setrlimit(r.RLIMIT_NOFILE, ({soft}, {hard}))\n"
+        "from service.descriptors import raise_limit; raise_limit(1024)\n"
+        "print(r.getrlimit(r.RLIMIT_NOFILE)[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == hard
+    assert ("descriptors_few" in done.stderr) == bool(says)
+    assert says in done.stderr
