@@ -7,7 +7,12 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 # The tests start hundreds of processes: each would translate all modules where this is set, as in images.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help venv demo test lint soak peers bench lock clean
+# What uses the inner parts of libraries: the server, the compiler, settings, the command line, the database.
+LOWEST_TESTS := tests/unit/test_api_predict.py tests/unit/test_api_batch.py tests/unit/test_settings.py \
+	tests/unit/test_problems.py tests/unit/test_database.py tests/contract/test_patched.py \
+	tests/e2e/test_connections.py tests/e2e/test_plain_requests.py
+
+.PHONY: help venv demo test lint soak lowest peers bench lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -43,6 +48,14 @@ test: $(VENV)/.run  ## the test suite (5 minutes on 2 cores, 7 to 12 the first t
 soak: $(VENV)/.dev  ## the reliability runs at full size (hours)
 	$(BIN)/python -m pytest -m soak --timeout=0
 
+# Kernels are compiled for these versions first: a few minutes.
+lowest: $(VENV)/.dev  ## a short suite with the lowest versions that pyproject.toml allows
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(BIN)/python tests/lowest.py > $(VENV)-lowest/requirements.txt
+	$(VENV)-lowest/bin/python -m pip --disable-pip-version-check --no-input -q install --only-binary :all: -r $(VENV)-lowest/requirements.txt hatchling editables
+	$(VENV)-lowest/bin/python -m pip --disable-pip-version-check --no-input -q install --no-deps --no-build-isolation -e .
+	$(VENV)-lowest/bin/python -m pytest $(LOWEST_TESTS)
+
 peers: $(VENV)/.dev ## install the other libraries, and import the models that they train
 	$(BIN)/python -m pytest -m peers -rs
 
@@ -54,4 +67,4 @@ lock:               ## recompile the pinned requirements (needs uv on PATH)
 	uv pip compile pyproject.toml requirements.in --extra postgresql --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements.txt
 
 clean:              ## remove what make made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lowest .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -32,7 +32,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import llvmlite
 import numba
+import numpy as np
 from numba.core import config as _numba_config
 from numba.core import sigutils, types
 from numba.core.caching import FunctionCache, _CacheLocator
@@ -46,6 +48,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _CONFIG: Any = _numba_config
 """numba sets its attributes when it is imported; its type stubs do not know them."""
+
+_ENVIRONMENT = (
+    f"python{sys.version_info[0]}.{sys.version_info[1]}-numba{numba.__version__}"
+    f"-llvmlite{llvmlite.__version__}-numpy{np.__version__}"
+)
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGES = ("model_store", "service")
@@ -72,11 +79,12 @@ def cache_dir() -> Path:
 
     Where the user has no home that can be written to, as in a container, it is a directory of the user's own
     below that for temporary files; where that is not to be had either, one that cannot exist.
-    NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its own.
+    NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its own, and so has
+    each mixture of Python, numba, llvmlite and numpy: two of them would evict each other's kernels.
     """
     base = os.environ.get("XYLEM_KERNEL_CACHE")
     root = Path(base) if base else _cache_at_home() or _temporary_cache()
-    return root / ("checked" if _CONFIG.BOUNDSCHECK else "plain")
+    return root / ("checked" if _CONFIG.BOUNDSCHECK else "plain") / _ENVIRONMENT
 
 
 @functools.cache
@@ -177,10 +185,11 @@ class KernelCacheLocator(_CacheLocator):
         return cls(py_func, file)
 
     def ensure_cache_path(self) -> None:
-        """Make the directory, and mark it as used; raise OSError when that fails."""
+        """Make the directory, and mark it and the environment's as used; raise OSError when that fails."""
         self._path.mkdir(parents=True, exist_ok=True)
-        if self._path.stat().st_mtime < time.time() - _TOUCH_SECONDS:
-            os.utime(self._path)
+        for directory in (self._path, self._path.parent):
+            if directory.stat().st_mtime < time.time() - _TOUCH_SECONDS:
+                os.utime(directory)
 
     def get_cache_path(self) -> str:
         """Return the directory."""
@@ -214,17 +223,30 @@ def _names_of_this_release() -> set[str]:
 
 
 @functools.cache
+def _say_compiling(directory: str) -> None:
+    """Log that kernels are compiled, which takes a minute or two for all of them. Once a process."""
+    logging.getLogger(__name__).warning(
+        "compiling kernels into %s: once for each release and each version of Python, numba and numpy",
+        directory,
+    )
+
+
+@functools.cache
 def remove_unused(cache: Path) -> None:
-    """Remove from a cache what other releases left there and nobody has used for 30 days. Once a process.
+    """Remove what other releases and environments left and nobody has used for 30 days. Once a process.
+
+    cache   the directory of this environment, beside which are those of others
 
     A process that loads a kernel has marked the directory before. One that comes in between finds less than
     there was, which is a cache without it: it compiles, and makes the directory again.
     """
     with contextlib.suppress(OSError):
         stays = _names_of_this_release()
-        for directory in cache.iterdir():
+        mine = (path for path in cache.iterdir() if path.name not in stays)
+        others = (path for path in cache.parent.iterdir() if path != cache)
+        for directory in (*mine, *others):
             unused_since = time.time() - directory.stat().st_mtime
-            is_one = re.fullmatch(r".+-[0-9a-f]{16}", directory.name) and directory.name not in stays
+            is_one = re.fullmatch(r".+-[0-9a-f]{16}|python[0-9.]+-numba.+", directory.name)
             if is_one and unused_since > _UNUSED_SECONDS:
                 shutil.rmtree(directory, ignore_errors=True)
 
@@ -249,9 +271,12 @@ class _Cache(FunctionCache):
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the code for this signature, None when there is none that can be read."""
         try:
-            return super().load_overload(sig, target_context)
+            found = super().load_overload(sig, target_context)
         except OSError:
-            return None
+            found = None
+        if found is None:
+            _say_compiling(str(Path(self.cache_path).parent))
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep the code for this signature if that is possible."""

@@ -20,6 +20,7 @@ from model_store.aliases import ALIAS_BYTES_MAX, Alias, parse_alias, render_alia
 from model_store.archive import archive_pieces, read_archive
 from model_store.errors import (
     AliasNotFound,
+    Conflict,
     Corrupt,
     ModelNotFound,
     NotFound,
@@ -264,11 +265,39 @@ class Store:
                 raise VersionInUse(
                     f"{name}@{version}: expected no alias to name it, found {', '.join(users)}"
                 )
-            write_file(self._fs, stage / LAST, [render_alias(Alias(self._last_version(name), ()))])
-            self._fs.rename(stage / LAST, self._home(name) / LAST)
-            self._fs.fsync_dir(self._home(name))
+            self._keep_last(name, stage)
             self._fs.rename(self._version_path(name, version), stage / "deleted")
             self._fs.fsync_dir(self._home(name) / VERSIONS)
+
+    def delete_alias(self, name: str, alias: str) -> None:
+        """Remove an alias, damaged or not; the version that it names stays.
+
+        Raises NotFound, Conflict for `latest`, which every model has, or StoreUnwritable.
+        """
+        if check_alias(alias) == LATEST:
+            raise Conflict(f"{name}: expected an alias that a model can be without, found {LATEST}")
+        with self._writing(0), self._stage() as stage, self._locked(name):
+            if alias not in self._alias_names(name):
+                raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
+            self._fs.rename(self._home(name) / ALIASES / alias, stage / "deleted")
+            self._fs.fsync_dir(self._home(name) / ALIASES)
+
+    def delete_model(self, name: str) -> tuple[int, ...]:
+        """Remove a model, its aliases and all its versions, and return their numbers.
+
+        Who has a version open keeps it. The numbers are not used again, should a model of that name be
+        published later. A crash leaves the model as it was, or with `latest` alone, or gone. Raises
+        ModelNotFound or StoreUnwritable.
+        """
+        if not self.versions(name):
+            raise self._missing(name, ModelNotFound(name))
+        with self._writing(0), self._stage() as stage, self._locked(name):
+            versions = self.versions(name)
+            self._keep_last(name, stage)
+            for part in (ALIASES, VERSIONS):
+                self._fs.rename(self._home(name) / part, stage / part)
+                self._fs.fsync_dir(self._home(name))
+        return versions
 
     def collect(self) -> list[Path]:
         """Remove what dead writers left in the staging directory, and return it; the living keep theirs."""
@@ -379,6 +408,12 @@ class Store:
             self._fs.fsync_dir(self._home(name) / VERSIONS)
             self._put_alias(name, stage, LATEST)
         return manifest
+
+    def _keep_last(self, name: str, stage: Path) -> None:
+        """Keep the highest number that a version has or had; under the lock."""
+        write_file(self._fs, stage / LAST, [render_alias(Alias(self._last_version(name), ()))])
+        self._fs.rename(stage / LAST, self._home(name) / LAST)
+        self._fs.fsync_dir(self._home(name))
 
     def _next_version(self, name: str) -> int:
         """Return a number that no version has or had; under the lock."""

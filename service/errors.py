@@ -156,4 +156,10 @@ def told_of(error: Exception) -> str:
     """
     if not hasattr(error, "told"):  # which errors of the service and of the store have
         return type(error).__name__
-    return error.told or str(error)
+    return error.told or located(error)
+
+
+def located(error: Exception) -> str:
+    """Return the message of an error, the place of a fault in a request in front of it."""
+    path = error.path if isinstance(error, BadInput) else None
+    return f"{path}: {error}" if path else str(error)

@@ -6,6 +6,7 @@ the process ends with status 0. SIGHUP: every process looks at the store at once
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import math
@@ -101,7 +102,9 @@ class _Server(uvicorn.Server):
                 timeout_graceful_shutdown=math.ceil(settings.shutdown_seconds),
             )
         )
-        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        logger = logging.getLogger("uvicorn.error")
+        logger.setLevel(logging.WARNING)
+        logger.addFilter(_is_no_cancellation)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop; at the second signal, or SIGINT, stop accepting at once."""
@@ -131,9 +134,20 @@ class _Server(uvicorn.Server):
             detail = "expected a file descriptor for the next connection, found none: raise ulimit -n"
             log(logging.ERROR, "descriptors_used_up", detail=detail)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop, at a second SIGINT without waiting for what is in flight, and let the app end."""
+        await super().shutdown(sockets)
+        if self.force_exit:  # then uvicorn leaves the app where it is, and logs how its task is cancelled
+            await self.lifespan.shutdown()
+
     def _drain(self) -> None:
         self._app.state.draining.set()
         self._stop_at = time.monotonic() + self._drain_seconds
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """Return whether a record of uvicorn tells more than that a request was given up at the end."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 class _Supervisor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import multiprocessing
 import os
 import sys
@@ -115,12 +116,18 @@ def warm(job: Job) -> None:
         tune(model, TuneRequest(METHODS, job.data), lambda phase, done, total: None)
 
 
+def _begin() -> None:
+    """Set up a process that compiles, and need not say so: that is what was asked for."""
+    gc.set_threshold(*_COLLECT_EVERY)
+    logging.getLogger("model_store.jit").setLevel(logging.ERROR)
+
+
 def warm_all() -> None:
     """Compile everything, in a process more than there are processors: one may wait for another's kernel."""
     n_processes = min(len(os.sched_getaffinity(0)) + 1, _PROCESSES_MAX)
     with tempfile.TemporaryDirectory() as directory:
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(n_processes, context, gc.set_threshold, _COLLECT_EVERY) as pool:
+        with ProcessPoolExecutor(n_processes, context, _begin) as pool:
             list(pool.map(warm, jobs(Path(directory))))
 
 

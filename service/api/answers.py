@@ -35,10 +35,12 @@ def write_predictions(
     epoch: int,
     served: Served,
     explanations: Sequence[bytes] | None = None,
+    unknown: Sequence[int] = (),
 ) -> list[bytes]:
     """Return the JSON of a Prediction for each row; `explanations` has that of each of its labels.
 
-    epoch  that of the thresholds before the rows were predicted
+    epoch    that of the thresholds before the rows were predicted
+    unknown  the rows of which the model knows nothing
     """
     thresholds, seal = served.ids.thresholds_for(options), served.ids.seal(epoch, len(found.ptr) - 1)
     predictions = predictions_json(served.labels, thresholds, *seal, spans_of(found))
@@ -49,6 +51,8 @@ def write_predictions(
             b'%b,"statistics":{"nodes":%d,"weight_bytes":%d}}' % (prediction[:-1], nodes, weight_bytes)
             for prediction, (nodes, weight_bytes) in zip(predictions, found.costs.tolist(), strict=True)
         ]
+    for row in unknown:
+        predictions[row] = predictions[row][:-1] + b',"no_known_features":true}'
     return predictions
 
 

@@ -10,7 +10,7 @@ from service.api.answers import explain_labels, write_predictions
 from service.api.lines import Block, too_long
 from service.api.parse import Instance, Line, parse_line
 from service.api.problems import describe_error
-from service.api.rows import fault_of, transform, with_present_thresholds
+from service.api.rows import fault_of, transform, unknown_rows, with_present_thresholds
 from service.api.served import Served
 from service.api.streams import Answered
 from service.api.wire import dump, dump_line
@@ -26,12 +26,12 @@ def answer_block(
     block: Block, served: Served, options: PredictOptions, limits: Limits, *, explain: bool = False
 ) -> Answered:
     """Return an answer line for each line of a block: a prediction, explained or not, or the line's error."""
-    rows, lines = _read(block.lines, served.featurizer, limits)
+    rows, unknown, lines = _read(block.lines, served.featurizer, limits)
     epoch = served.thresholds.epoch
     options = with_present_thresholds(options, served)
     found = served.predictor.predict_batch(rows, options, 1)
     explanations = explain_labels(found, rows, served) if explain else None
-    predictions = iter(write_predictions(found, options, epoch, served, explanations))
+    predictions = iter(write_predictions(found, options, epoch, served, explanations, unknown))
     answers = []
     for number, (identity, fault) in zip(count(block.first), lines, strict=False):
         if fault is not None:
@@ -56,18 +56,21 @@ _NOTHING = _Said(None, None)
 
 def _read(
     lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits
-) -> tuple[SparseRows, list[_Said]]:
-    """Return the rows of the lines that have one, and what each line says."""
+) -> tuple[SparseRows, list[int], list[_Said]]:
+    """Return the rows of the lines that have one, which of them are unknown, and what each line says."""
     plain = _plain_rows(lines, featurizer, limits)
     if plain is not None:
-        return plain, [_NOTHING] * len(lines)
+        return plain, [], [_NOTHING] * len(lines)
     parsed = [_parse(line, limits) for line in lines]
-    rows, faults = _to_rows([line.instance for line in parsed if isinstance(line, Line)], featurizer)
+    instances = [line.instance for line in parsed if isinstance(line, Line)]
+    rows, faults = _to_rows(instances, featurizer)
+    good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
     next_fault = iter(faults)
-    return rows, [
+    said = [
         _Said(line.identity, next(next_fault)) if isinstance(line, Line) else _Said(None, line)
         for line in parsed
     ]
+    return rows, unknown_rows(good, rows), said
 
 
 def _plain_rows(lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits) -> SparseRows | None:

@@ -41,6 +41,11 @@ _ALIAS: Json = {
     "schema": {"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,62}$"},
     "description": "the alias's name; without one, `latest` answers",
 }
+_NO_KNOWN_FEATURES: Json = {
+    "const": True,
+    "description": "there if the model knows nothing of the text, or of the named features: the labels are "
+    "those of an empty instance",
+}
 _EXAMPLE_LABEL: Json = {"label": "role::program", "id": 12, "score": 0.93}
 _EXAMPLE_PREDICTION: Json = {
     "labels": [_EXAMPLE_LABEL],
@@ -579,7 +584,7 @@ def _answer_schemas() -> Json:
             "description": "whether these are surely the labels that an exact search finds",
         },
     }
-    told = {**prediction, "statistics": _ref("Statistics")}
+    told = {**prediction, "statistics": _ref("Statistics"), "no_known_features": _NO_KNOWN_FEATURES}
     fault = _object(["path", "detail"], {"path": text, "detail": text})
     summary = {"name": text, "versions": _array(integer), "aliases": _map(integer)}
     return {

@@ -122,9 +122,10 @@ def parse_predict(body: bytes, limits: Limits) -> PredictQuery:
 
 
 def parse_line(line: bytes, limits: Limits) -> Line:
-    """Return what a line of a batch says. Raises as `parse_predict`."""
+    """Return what a line of a batch says; `labels` in it are ignored. Raises as `parse_predict`."""
     fields = _object(parse_json(line), "")
     identity = fields.pop("id", None)
+    fields.pop("labels", None)  # of a labelled file, which can be predicted as it is
     if identity is not None and type(identity) not in (str, int):
         raise BadRequest(f"expected a string or an integer, found {what_is(identity)}").at("id")
     return Line(_instance(fields, limits), identity)
@@ -198,7 +199,7 @@ def parse_options(query_string: bytes, limits: Limits) -> Options:
     options = _options(fields, limits)
     for key in PREDICT_ONLY:
         if getattr(options, key):
-            raise UnsupportedOption(f"{key}: a batch does not have it; ask predict").at(key)
+            raise UnsupportedOption("expected an option of a batch, found one that only predict has").at(key)
     return options
 
 

@@ -16,7 +16,7 @@ from service.api.answers import explain_labels, write_answer, write_predictions
 from service.api.metrics import Metrics
 from service.api.parse import TUNED, Instance, Options, PredictQuery, RawInstance, TextInstance, parse_predict
 from service.api.routing import RawRoute
-from service.api.rows import to_options, to_rows
+from service.api.rows import to_options, to_rows, unknown_rows
 from service.api.served import LiveServed, Served, find_served, stale_headers
 from service.api.wire import JsonResponse
 from service.api.work import WorkPool
@@ -92,7 +92,8 @@ def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | 
     options = to_options(query.options, served, stop)
     found = served.predictor.predict(rows, options)
     explanations = explain_labels(found, rows, served) if query.options.explain else None
-    return _write(write_predictions(found, options, epoch, served, explanations), epoch, served)
+    unknown = unknown_rows(query.instances, rows)
+    return _write(write_predictions(found, options, epoch, served, explanations, unknown), epoch, served)
 
 
 def answer_shortly(query: PredictQuery, served: Served) -> bytes | None:
@@ -103,7 +104,10 @@ def answer_shortly(query: PredictQuery, served: Served) -> bytes | None:
     epoch = served.thresholds.epoch
     options = to_options(query.options, served)
     found = served.predictor.predict_shortly(rows, options)
-    return None if found is None else _write(write_predictions(found, options, epoch, served), epoch, served)
+    if found is None:
+        return None
+    unknown = unknown_rows(query.instances, rows)
+    return _write(write_predictions(found, options, epoch, served, None, unknown), epoch, served)
 
 
 def _write(predictions: Sequence[bytes], epoch: int, served: Served) -> bytes:

@@ -60,6 +60,12 @@ def transform(instances: Sequence[Instance], featurizer: Featurizer) -> SparseRo
     return _interleaved(rows, np.argsort(np.concatenate(parts)))
 
 
+def unknown_rows(instances: Sequence[Instance], rows: SparseRows) -> list[int]:
+    """Return the rows of texts and named features of which the model knows nothing."""
+    empty = np.flatnonzero(rows.indptr[1:] == rows.indptr[:-1]).tolist()
+    return [row for row in empty if not isinstance(instances[row], RawInstance)]
+
+
 def _transform_raw(instances: Sequence[RawInstance], featurizer: Featurizer) -> SparseRows:
     """Return the rows of instances whose elements the parser has checked to be integers and numbers."""
     ends, indices, values = array("q", [0]), array("q"), array("f")

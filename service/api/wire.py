@@ -94,9 +94,13 @@ class PlainPrediction(TypedDict):
 
 
 class Prediction(PlainPrediction, total=False):
-    """What is predicted for one instance, with what it cost if the request asks for that."""
+    """What is predicted for one instance, with what it cost if the request asks for that.
+
+    no_known_features   there, and true, if the model knows nothing of a text or of named features
+    """
 
     statistics: Statistics
+    no_known_features: bool
 
 
 class PredictAnswer(TypedDict):

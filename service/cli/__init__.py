@@ -13,7 +13,7 @@ import typer
 
 from model_store.errors import StoreError, StoreUnreadable, StoreUnwritable
 from service.cli.console import complain, print_line
-from service.errors import BadInput, XylemError
+from service.errors import BadInput, XylemError, located
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -86,7 +86,7 @@ def run() -> int:
         complain(str(error))
         return FAILED
     except BadInput as error:
-        complain(f"{error.path}: {error}" if error.path else str(error))
+        complain(located(error))
         return BAD_INPUT
     except StoreError as error:
         complain(str(error))

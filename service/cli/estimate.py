@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from service.cli.console import mebibytes, print_facts, print_json, progress
-from service.cli.options import Data, Json, Parameters, Seed, Threads
+from service.cli.options import TRAINER_NAMES, Data, Json, Parameters, Seed, Threads
 from service.cli.train import LabelNames
 
-Trainer = Annotated[str, typer.Option("--trainer", metavar="TRAINER", help="As for xylem train.")]
+Trainer = Annotated[
+    str, typer.Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
+]
 
 
 def estimate(

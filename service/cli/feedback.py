@@ -70,7 +70,7 @@ def feedback(
     tally = _Tally()
     sender = _to_database(model, store, limits) if url is None else _to_server(model, url)
     with opened(data) as source, progress(json or data == STDIN) as show, sender as send, tally.told():
-        for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK, keep_labels=True):
+        for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK):
             values = [value_of(line, limits) for line in block.lines]
             for number, verdict in enumerate(_sent(values, send), block.first):
                 tally.add(number, verdict)

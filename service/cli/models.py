@@ -169,15 +169,45 @@ def rollback(model: Name, alias: Alias = LATEST, store: StoreDir = DEFAULT_STORE
 
 
 @app.command()
-def delete(model: Version, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Remove a version that no alias names, and its thresholds from the database beside the store."""
+def delete(
+    model: Annotated[
+        str, typer.Argument(metavar="NAME@VERSION", help="A version; with --all, a model's name.")
+    ],
+    whole: Annotated[
+        bool, typer.Option("--all", help="Remove the model, with every version and alias.")
+    ] = False,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Remove a version that no alias names, or a whole model, and its thresholds beside the store."""
     opened = _store(store)
+    if whole:
+        if "@" in model:
+            raise BadParameter(f"--all: expected the name of a model, found {model!r}")
+        versions = opened.delete_model(model)
+        forgotten = [version for version in versions if _delete_thresholds(store, model, version)]
+        line = f"{model} deleted, with {len(versions)} version{'' if len(versions) == 1 else 's'}"
+        facts = {"versions": list(versions), "deleted": True, "thresholds_deleted": bool(forgotten)}
+        _report(json, line, model=model, **facts)
+        return
     name, reference = parse_version(model)
     version = opened.resolve(name, reference)
     opened.delete(name, version)
-    forgotten = _delete_thresholds(store, name, version)
-    line = f"{name}@{version} deleted{', and its thresholds' if forgotten else ''}"
-    _report(json, line, model=name, version=version, deleted=True, thresholds_deleted=forgotten)
+    forgot = _delete_thresholds(store, name, version)
+    line = f"{name}@{version} deleted{', and its thresholds' if forgot else ''}"
+    _report(json, line, model=name, version=version, deleted=True, thresholds_deleted=forgot)
+
+
+@app.command()
+def unalias(
+    model: Name,
+    alias: Annotated[str, typer.Argument(metavar="ALIAS", help="An alias other than latest.")],
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Remove an alias; the version that it names stays, and can then be deleted."""
+    _store(store).delete_alias(model, alias)
+    _report(json, f"{model}: {alias} removed", model=model, alias=alias, deleted=True)
 
 
 def _delete_thresholds(store: Path, name: str, version: int) -> bool:

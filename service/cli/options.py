@@ -11,6 +11,9 @@ from service.errors import BadParameter
 
 LATEST = "latest"
 
+TRAINER_NAMES = ("label-tree", "ovr", "plt", "lomtree", "fastxml", "pfastrexml", "ldsm")
+"""Those of `service.trainers`, which takes a second to import; a test holds them equal."""
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON object as the last line; no progress bars.")]
 StoreDir = Annotated[
     Path, typer.Option("--store", metavar="DIR", envvar="XYLEM_STORE", help="The directory of the models.")

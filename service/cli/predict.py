@@ -147,9 +147,7 @@ def opened(data: str) -> Iterator[Source]:
             raise BadData(f"{data}: expected a gzip file, found a damaged one: {error}") from None
 
 
-def blocks(
-    source: Source, line_bytes_max: int, rows_max: int, *, keep_labels: bool = False
-) -> Iterator[Block]:
+def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[Block]:
     """Yield the lines of `source` in blocks, as they come; of a line that is too long, None.
 
     A byte order mark in front is left out.
@@ -164,8 +162,7 @@ def blocks(
             ends, rest = [rest], b""
         if first == 1 and ends:
             ends[0] = ends[0].removeprefix(codecs.BOM_UTF8)
-        short = [end if len(end) <= line_bytes_max else None for end in ends]
-        lines = [end if keep_labels or end is None else _unlabelled(end) for end in short]
+        lines = [end if len(end) <= line_bytes_max else None for end in ends]
         if lines and skipping:
             lines[0], skipping = None, False
         if len(rest) > line_bytes_max:
@@ -175,20 +172,6 @@ def blocks(
         first += len(lines)
         if not chunk:
             return
-
-
-def _unlabelled(line: bytes) -> bytes:
-    """Return a line of instances without its labels."""
-    import orjson
-
-    if b'"labels"' in line:
-        try:
-            fields = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            return line
-        if isinstance(fields, dict) and fields.pop("labels", None) is not None:
-            return orjson.dumps(fields)
-    return line
 
 
 def idle(source: Source) -> Callable[[], bool]:

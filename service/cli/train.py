@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli.console import mebibytes, print_facts, print_json, progress
-from service.cli.options import DEFAULT_STORE, Data, Json, Parameters, Seed, StoreDir, Threads
+from service.cli.options import DEFAULT_STORE, TRAINER_NAMES, Data, Json, Parameters, Seed, StoreDir, Threads
 
 if TYPE_CHECKING:
     from service.trainers.source import Plan
 
 Trainer = Annotated[
-    str, typer.Argument(metavar="TRAINER", help="label-tree, plt, or another of docs/parameters.md.")
+    str, typer.Argument(metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}: see docs/trainers/.")
 ]
 Valid = Annotated[
     Path | None, typer.Option("--valid", metavar="FILE", help="A labelled file to measure the result on.")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
 from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
@@ -17,6 +20,9 @@ from service.rows import LabelRows, SparseRows
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
 _ZIP_MAGIC = b"PK"
+
+_SIZES_SHOWN = 1024
+"""Arrays up to this size are unpacked, whatever they should have been: other checks say what is wrong."""
 
 
 def partner(path: Path) -> Path:
@@ -115,15 +121,49 @@ def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
         )
     try:
         with np.load(io.BytesIO(packed), allow_pickle=False) as found:
-            kind = found["format"].tobytes().replace(b"\0", b"") if "format" in found else b"csr"
             missing = [key for key in _KEYS if key not in found]
-            arrays = {} if missing else {key: found[key] for key in _KEYS}
+            fault = f"expected the arrays {', '.join(_KEYS)} in it, found no {missing[0]}" if missing else ""
+            fault = _format_fault(found) or fault or _sizes_fault(found)
+            arrays = {} if fault else {key: found[key] for key in _KEYS}
     except Exception as error:  # zipfile, zlib and numpy have no common base for "damaged"
         raise file.fault(
             None, f"expected a matrix saved by scipy.sparse.save_npz, found damage: {error}"
         ) from error
-    if kind != b"csr":
-        raise file.fault(None, f"expected a matrix of format csr (X.tocsr()), found {kind[:20]!r}")
-    if missing:
-        raise file.fault(None, f"expected the arrays {', '.join(_KEYS)} in it, found no {missing[0]}")
+    if fault:
+        raise file.fault(None, fault)
     return arrays
+
+
+def _format_fault(found: NpzFile) -> str:
+    """Return why a matrix is not of format csr; nothing is ''."""
+    if "format" not in found:
+        return ""
+    kind = b"much" if _size(found, "format") > 1 else found["format"].tobytes().replace(b"\0", b"")
+    return "" if kind == b"csr" else f"expected a matrix of format csr (X.tocsr()), found {kind[:20]!r}"
+
+
+def _sizes_fault(found: NpzFile) -> str:
+    """Return which arrays cannot be those of one matrix, before the long ones are unpacked; none is ''.
+
+    A megabyte of a file can hold gigabytes of zeros.
+    """
+    if _size(found, "shape") > _SIZES_SHOWN:
+        return f"expected a shape of two numbers, found {_size(found, 'shape')}"
+    shape, n_offsets = found["shape"], _size(found, "indptr")
+    if shape.size and n_offsets > int(shape.flat[0]) + 1:
+        return f"expected {int(shape.flat[0]) + 1} ascending offsets in indptr, found {n_offsets}"
+    indptr = found["indptr"]
+    n_pairs = int(indptr.flat[-1]) if indptr.size and indptr.dtype.kind == "i" else 0
+    sizes = _size(found, "indices"), _size(found, "data")
+    if max(sizes) > max(n_pairs, _SIZES_SHOWN):
+        return f"expected {n_pairs} indices and data, found {sizes[0]} and {sizes[1]}"
+    return ""
+
+
+def _size(found: NpzFile, key: str) -> int:
+    """Return how many elements an array has, as its header says."""
+    assert found.zip is not None  # until it is closed
+    with found.zip.open(f"{key}.npy") as member:
+        version = np.lib.format.read_magic(member)
+        read = read_array_header_1_0 if version == (1, 0) else read_array_header_2_0
+        return math.prod(read(member)[0])

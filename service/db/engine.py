@@ -139,6 +139,10 @@ def _engine(url: str) -> Engine:
         backend = parsed.get_backend_name()
         if backend not in ("sqlite", "postgresql"):
             raise BadParameter(f"database: expected sqlite or postgresql+psycopg, found {backend!r}")
+        if backend == "sqlite" and parsed.database in (None, "", ":memory:"):
+            raise BadParameter(
+                "database: expected a file, sqlite:////DIR/FILE, found none: nothing would be kept"
+            )
         arguments: dict[str, Any] = {"timeout": CONNECT_SECONDS}
         if backend == "postgresql":
             arguments = {"connect_timeout": CONNECT_SECONDS, "options": _POSTGRESQL, **_KEEP_ALIVE}
@@ -150,10 +154,12 @@ def _engine(url: str) -> Engine:
         )
         if backend == "postgresql":
             _bound_waits(engine)
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError, TypeError) as error:
+        # ValueError and TypeError: a port, host or option that is none; they may repeat a part of the URL
+        found = error if isinstance(error, SQLAlchemyError | ModuleNotFoundError) else type(error).__name__
         raise BadParameter(
             "database: expected sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME "
-            f"(pip install xylem-serve[postgresql]), found one that cannot be used: {error}"
+            f"(pip install xylem-serve[postgresql]), found one that cannot be used: {found}"
         ) from None
     if backend == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)

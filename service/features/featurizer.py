@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from service.datasets import Dataset
 from service.errors import BadInstance
-from service.features.parameters import FeatureParameters
+from service.features.parameters import FeatureParameters, RawParameters
 from service.features.raw import rows_of_csr
 from service.features.weights import normalise
 from service.rows import SparseRows
@@ -59,11 +59,17 @@ class Featurizer(ABC):
         return self._normalised(rows_of_csr(indptr, indices, values, self.n_features))
 
     def transform_dataset(self, dataset: Dataset) -> SparseRows:
-        """Return the rows of a data set. Raises BadInstance when its instances are of a kind not taken."""
+        """Return the rows of a data set. Raises BadInstance when its instances are of a kind not taken.
+
+        Feature ids of a file are another numbering than that of words or names, so that only models of such
+        files take them.
+        """
         if dataset.texts is not None:
             return self.transform_texts(dataset.texts)
         if dataset.named is not None:
             return self.transform_named(dataset.named)
+        if not isinstance(self.parameters, RawParameters):
+            raise self._refuse("a file of feature ids")
         assert dataset.rows is not None
         return self.transform_csr(dataset.rows.indptr, dataset.rows.indices, dataset.rows.values)
 

@@ -246,7 +246,9 @@ class LiveModels(Generic[T]):
             generation = self._store.generation()
             if self._state is None or self._state.generation != generation or self._has_retry():
                 infos = self._store.models()
-                if self.models and not infos:
+                if (
+                    self.models and not infos and not generation
+                ):  # of a model that was deleted something stays
                     raise StoreUnreadable("expected models as before, found none: is the disk still there?")
                 self._state = self._next_state(generation, infos)
             self._store_error = None

@@ -80,7 +80,12 @@ def bounds_of(parameters: Parameters, data: TrainingSet, threads: int) -> Plan:
     Memory is besides the rows themselves. Cost: a pass over the rows. Deterministic.
     """
     counts = _count(data)
-    bound = next(rule for kind, rule in _RULES if isinstance(parameters, kind))(parameters, counts)
+    rule = next((rule for kind, rule in _RULES if isinstance(parameters, kind)), None)
+    if rule is None:
+        raise TypeError(
+            f"{type(parameters).__name__}: expected parameters with a rule in bounds.py, found none"
+        )
+    bound = rule(parameters, counts)
     return Plan(
         rows=counts.rows,
         epochs=bound.passes,

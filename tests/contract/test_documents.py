@@ -15,6 +15,7 @@ import model_store.errors
 import service.api.problems
 import service.errors
 from service import cli
+from service.cli.options import TRAINER_NAMES
 from service.features.parameters import PARAMETERS
 from service.trainers import TRAINERS
 from service.trainers.parameters import rule_of
@@ -51,6 +52,10 @@ def test_the_readme_names_no_command_that_is_not_there() -> None:
     named = set(re.findall(r"`xylem ((?:models )?[a-z]+)", README))
     assert named - {"models"} <= COMMANDS.keys()
     assert len(named) > 10
+
+
+def test_the_help_names_every_trainer() -> None:
+    assert set(TRAINER_NAMES) == TRAINERS.keys()
 
 
 def test_every_parameter_of_every_trainer_is_documented_with_its_default() -> None:

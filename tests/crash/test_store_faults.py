@@ -52,6 +52,8 @@ WRITERS: dict[str, tuple[int, Callable[[Store, bytes], object], set[int], int]] 
     "promote": (2, lambda store, _: store.promote("m", 1), {2, 1}, 1),
     "rollback": (2, lambda store, _: store.rollback("m"), {2, 1}, 1),
     "delete": (2, lambda store, _: store.delete("m", 1), {2}, 2),
+    "delete all": (2, lambda store, _: store.delete_model("m"), {2, 0}, 0),
+    "unalias": (2, lambda store, _: (store.promote("m", 1, "s"), store.delete_alias("m", "s")), {2}, 2),
     "collect": (1, lambda store, _: store.collect(), {1}, 1),
 }
 

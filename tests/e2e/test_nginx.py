@@ -252,6 +252,30 @@ def test_a_batch_of_any_length_streams_through_its_own_port(cluster: tuple[int, 
     assert [*first, *ids] == list(range(n_lines))
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/metrics",
+        "/metrics/",
+        "//metrics",
+        "/%6Detrics",
+        "/x/../metrics",
+        "/v1/admin/models/raw/thresholds/tune",
+    ],
+)
+def test_what_is_for_those_who_run_it_is_not_published(
+    cluster: tuple[int, int, list[Replica]], path: str
+) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", cluster[0], timeout=120)
+    for method in ("GET", "POST"):
+        connection.request(method, path)
+        response = connection.getresponse()
+        assert response.status == 404
+        assert json.loads(response.read())["code"] == "route-not-found"
+        assert "x-request-id" not in response.headers  # no replica was asked
+    connection.close()
+
+
 def test_a_batch_on_the_other_port_is_refused_at_once(cluster: tuple[int, int, list[Replica]]) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", cluster[0], timeout=120)
     connection.request("POST", "/v1/models/raw/versions/1/batch", b"{}\n" * 10, NDJSON)

@@ -240,6 +240,38 @@ def test_workers_end_with_their_parent(shared_store: Path) -> None:
         wait_for(lambda: server.status("/livez") == 0)
 
 
+def test_a_second_interrupt_ends_it_at_once_without_a_complaint(shared_store: Path) -> None:
+    with ServerProcess(shared_store, shutdown_seconds=START_SECONDS) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+            head = b"POST /v1/models/raw/batch HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
+            connection.sendall(head + b"transfer-encoding: chunked\r\n\r\n")
+            wait_for(lambda: b"xylem_requests_in_flight 2.0" in server.ask("GET", "/metrics")[1])
+            server.process.send_signal(signal.SIGINT)
+            wait_for(lambda: server.status("/livez") == 0)
+            assert server.process.poll() is None  # it waits for the batch
+            server.process.send_signal(signal.SIGINT)
+            assert server.process.wait(60) == 0
+        assert "Traceback" not in server.log()
+        assert {event["level"] for event in server.events("message")} <= {"warning"}
+        assert server.events("stopped")
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6])
+def test_a_hangup_does_not_end_a_server_that_starts(shared_store: Path, seconds: float) -> None:
+    """The command takes its time to import what it needs; it looks at the store afterwards anyway."""
+    command = [sys.executable, "-m", "service.entry", "serve", "--store", str(shared_store), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(seconds)
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if '"event":"models_opened"' in line:
+                break
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+        assert process.wait(60) == 0
+
+
 @pytest.mark.parametrize(
     ("variable", "says"), [("XYLEM_TOPR_MAX", "did you mean"), ("XYLEM_LIMIT", "expected")]
 )

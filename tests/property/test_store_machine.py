@@ -12,7 +12,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from model_store.errors import AliasNotFound, ModelNotFound, NothingToRollBack, VersionInUse, VersionNotFound
+from model_store.errors import (
+    AliasNotFound,
+    Conflict,
+    ModelNotFound,
+    NothingToRollBack,
+    VersionInUse,
+    VersionNotFound,
+)
 from model_store.store import Store
 from model_store.version import Model
 from tests.faulty_fs import QuickFileSystem
@@ -103,6 +110,30 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             assert not users
             del self.versions[name][number]
+
+    @rule(name=names, alias=aliases)
+    def delete_alias(self, name: str, alias: str) -> None:
+        try:
+            self.store.delete_alias(name, alias)
+        except Conflict:
+            assert alias == "latest"
+        except (ModelNotFound, AliasNotFound) as error:
+            assert alias not in self.aliases.get(name, {})
+            assert isinstance(error, ModelNotFound) == (name not in self.versions)
+        else:
+            del self.aliases[name][alias]
+
+    @rule(name=names, really=st.integers(0, 3))
+    def delete_model(self, name: str, really: int) -> None:
+        if really and name in self.versions:
+            return  # or nothing much would ever be there
+        try:
+            versions = self.store.delete_model(name)
+        except ModelNotFound:
+            assert name not in self.versions
+        else:
+            assert versions == tuple(sorted(self.versions.pop(name)))
+            del self.aliases[name]
 
     @rule(name=names, ref=st.one_of(aliases, numbers), verify=st.booleans())
     def open(self, name: str, ref: str | int, verify: bool) -> None:

@@ -27,6 +27,13 @@ def batch(content: Any, model: str = "raw", query: str = "", **headers: str) -> 
     return call
 
 
+def predict(model: str, body: dict[str, Any]) -> Callable[..., Any]:
+    async def call(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post(f"/v1/models/{model}/predict", json=body)
+
+    return call
+
+
 def lines_of(response: httpx.Response) -> list[dict[str, Any]]:
     assert response.status_code == 200, response.text
     assert response.headers["content-type"] == "application/x-ndjson"
@@ -96,6 +103,23 @@ def test_a_bad_line_is_answered_in_its_place(in_process: Run) -> None:
 def test_the_ends_of_a_body(in_process: Run, content: bytes) -> None:
     lines = lines_of(in_process(batch(content)))
     assert len(lines) == len(content.splitlines())
+
+
+def test_what_the_model_knows_nothing_of_is_told(in_process: Run) -> None:
+    known, unknown = b'{"text": "chess"}\n', b'{"text": "\xe4\xb8\xad\xe6\x96\x87"}\n'
+    lines = lines_of(in_process(batch(known + unknown + b"{}\n" + unknown, model="text")))
+    assert ["no_known_features" in line for line in lines] == [False, True, False, True]
+    assert lines[1]["no_known_features"] is True
+    body = {"instances": [{"text": "中文"}, {"text": "chess"}]}
+    for more in ({}, {"statistics": True}, {"explain": True}):
+        predictions = in_process(predict("text", {**body, **more})).json()["predictions"]
+        assert ["no_known_features" in prediction for prediction in predictions] == [True, False]
+
+
+def test_a_labelled_file_can_be_predicted(in_process: Run) -> None:
+    with_labels = b'{"labels": ["x"], ' + GOOD[1:]
+    found, expected = (lines_of(in_process(batch(line)))[0]["labels"] for line in (with_labels, GOOD))
+    assert found == expected
 
 
 def test_named_features_and_text(in_process: Run) -> None:

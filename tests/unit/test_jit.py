@@ -9,6 +9,9 @@ import sys
 import time
 from pathlib import Path
 
+import llvmlite
+import numba
+import numpy as np
 import pytest
 
 from model_store import jit
@@ -99,7 +102,7 @@ def test_two_states_of_a_file_have_directories_of_their_own(
 
 
 def test_code_with_bounds_checks_is_kept_apart() -> None:
-    script = "from model_store.jit import cache_dir; print(cache_dir().name)"
+    script = "from model_store.jit import cache_dir; print(cache_dir().parent.name)"
     names = [
         subprocess.run(
             [sys.executable, "-c", script],
@@ -111,6 +114,26 @@ def test_code_with_bounds_checks_is_kept_apart() -> None:
         for checked in ("0", "1")
     ]
     assert names == ["plain", "checked"]
+
+
+def test_each_mixture_of_versions_has_a_cache_of_its_own() -> None:
+    """Kernels are filed by their sources: two environments of one release would evict each other's."""
+    versions = (
+        numba.__version__,
+        llvmlite.__version__,
+        np.__version__,
+        f"{sys.version_info[0]}.{sys.version_info[1]}",
+    )
+    assert all(version in jit.cache_dir().name for version in versions)
+
+
+def test_that_kernels_are_compiled_is_said_once(tmp_path: Path) -> None:
+    cache = {"XYLEM_KERNEL_CACHE": str(tmp_path / "cache")}
+    for n_compiled, n_said in ((2, 1), (0, 0)):
+        process = compiler(tmp_path, stderr=subprocess.PIPE, **cache)
+        said, complaints = process.communicate("\n")
+        assert (int(said), complaints.count("compiling kernels into")) == (n_compiled, n_said)
+        assert (str(tmp_path / "cache") in complaints) == bool(n_said)
 
 
 _KERNELS = """
@@ -197,7 +220,8 @@ def refused(tmp_path: Path, script: str, **changes: str) -> tuple[int, str]:
     process = compiler(tmp_path, script + _COMPILE, stderr=subprocess.PIPE, **changes)
     said, complaints = process.communicate("\n")
     assert process.returncode == 0, complaints
-    return int(said), complaints
+    lines = complaints.splitlines(keepends=True)
+    return int(said), "".join(line for line in lines if not line.startswith("compiling kernels"))
 
 
 def test_a_full_disk_costs_time_and_not_the_call(tmp_path: Path) -> None:
@@ -297,28 +321,36 @@ def aged(directory: Path, days: float) -> Path:
 
 
 def test_a_process_that_compiles_removes_what_nobody_has_used_for_long(tmp_path: Path) -> None:
-    cache = tmp_path / "cache" / "plain"
+    cache = tmp_path / "cache" / "plain" / jit.cache_dir().name
     beam = Path(jit.__file__).parent.parent / "service" / "kernels" / "beam.py"
-    old = aged(cache / "beam-0123456789abcdef", 31)
+    old = [
+        aged(cache / "beam-0123456789abcdef", 31),
+        aged(cache.parent / "beam-0123456789abcdef", 31),  # of a release that kept no environments apart
+        aged(cache.parent / "python3.11-numba0.67.0-llvmlite0.47.0-numpy2.4.0", 31),
+    ]
     stay = [
         aged(cache / "beam-fedcba9876543210", 29),
         aged(cache / "somebody-else", 300),
         aged(cache / f"beam-{jit.source_digest(beam)[:16]}", 300),  # this release's, not used as yet
+        aged(cache.parent / "python3.11-numba0.67.1-llvmlite0.47.0-numpy2.4.0", 29),
         aged(tmp_path / "cache" / "tuned-0123456789abcdef", 300),
     ]
     compiler(tmp_path, XYLEM_KERNEL_CACHE=str(tmp_path / "cache")).communicate("\n")
-    assert not old.exists()
+    assert not any(directory.exists() for directory in old)
     assert all((directory / "kernels.total-5.py311.1.nbc").exists() for directory in stay)
 
 
 def test_a_process_that_only_loads_marks_what_it_uses_and_removes_nothing(tmp_path: Path) -> None:
     cache = str(tmp_path / "cache")
     compiler(tmp_path, XYLEM_KERNEL_CACHE=cache).communicate("\n")
-    (used,) = (tmp_path / "cache" / "plain").iterdir()
-    os.utime(used, (0, 0))
-    old = aged(tmp_path / "cache" / "plain" / "beam-0123456789abcdef", 31)
+    (environment,) = (tmp_path / "cache" / "plain").iterdir()
+    (used,) = environment.iterdir()
+    for directory in (used, environment):
+        os.utime(directory, (0, 0))
+    old = aged(environment / "beam-0123456789abcdef", 31)
+    os.utime(environment, (0, 0))
     assert int(compiler(tmp_path, XYLEM_KERNEL_CACHE=cache).communicate("\n")[0]) == 0
-    assert used.stat().st_mtime > time.time() - 3600
+    assert min(used.stat().st_mtime, environment.stat().st_mtime) > time.time() - 3600
     assert old.exists()
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,33 @@ def test_bad_pairs(tmp_path: Path, x: bytes, fault: str) -> None:
         read_dataset(write_pair(tmp_path, x, packed(Y)))
     assert fault in str(caught.value)
     assert "allow_pickle=`" not in str(caught.value)  # numpy's advice for what it takes for a pickle
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"indices": np.zeros(1 << 24, np.int32)}, "expected 4 indices and data, found 16777216 and 4"),
+        ({"data": np.zeros(1 << 24)}, "expected 4 indices and data, found 4 and 16777216"),
+        ({"indptr": np.zeros(1 << 24, np.int64)}, "expected 4 ascending offsets in indptr, found 16777216"),
+        ({"shape": np.zeros(1 << 24, np.int64)}, "expected a shape of two numbers, found 16777216"),
+        ({"format": np.zeros(1 << 24, "S1")}, "expected a matrix of format csr"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_before_it_is_unpacked(
+    tmp_path: Path, changes: dict[str, Any], fault: str
+) -> None:
+    """Zeros shrink to a thousandth: 128 MB would be unpacked for a file of 130 kB."""
+    file = io.BytesIO()
+    np.savez_compressed(file, **csr_arrays(X, **changes))
+    path = write_pair(tmp_path, file.getvalue(), packed(Y))
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadData) as caught:
+            read_dataset(path)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    assert fault in str(caught.value)
 
 
 def test_a_label_that_is_no_number(tmp_path: Path) -> None:

@@ -260,7 +260,7 @@ def test_a_deadline_is_at_most_the_limit_of_a_request() -> None:
 
 @pytest.mark.parametrize("option", ["explain=true", "deadline_ms=5"])
 def test_what_a_batch_does_not_have(option: str) -> None:
-    with pytest.raises(UnsupportedOption, match="ask predict") as caught:
+    with pytest.raises(UnsupportedOption, match="only predict has") as caught:
         parse_options(option.encode(), LIMITS)
     assert caught.value.path == option.partition("=")[0]
 
@@ -280,6 +280,11 @@ def test_a_line_with_an_identity(identity: str | int | None) -> None:
 def test_an_identity_is_a_string_or_an_integer(identity: Any) -> None:
     with pytest.raises(BadRequest, match="string or an integer"):
         parse_line(json.dumps({"id": identity, "text": "a"}).encode(), LIMITS)
+
+
+def test_labels_of_a_labelled_file_are_ignored() -> None:
+    line = b'{"id": 7, "labels": ["a", 3, null], "text": "a"}'
+    assert parse_line(line, LIMITS) == Line(TextInstance("a"), 7)
 
 
 def test_paths_within_a_line() -> None:

@@ -33,7 +33,7 @@ def test_an_error_says_where() -> None:
     described = describe_error(BadInput("expected a, found b").at("instances[3].text"))
     assert described == {
         "code": "bad-input",
-        "detail": "expected a, found b",
+        "detail": "instances[3].text: expected a, found b",
         "errors": [{"path": "instances[3].text", "detail": "expected a, found b"}],
     }
     assert describe_error(Overloaded("full")) == {"code": "overloaded", "detail": "full"}

@@ -15,6 +15,7 @@ from model_store import staging
 from model_store.aliases import HISTORY_MAX
 from model_store.errors import (
     AliasNotFound,
+    Conflict,
     Corrupt,
     InvalidName,
     ModelNotFound,
@@ -163,6 +164,49 @@ def test_deleted_numbers_are_not_used_again(store: Store) -> None:
     assert store.versions("m") == (1,)
     assert Store(store.root).publish("m", DRAFT).version == 4
     assert store.rollback("m") == 1
+
+
+def test_a_model_that_is_deleted_is_gone_and_its_numbers_are_not_used_again(store: Store) -> None:
+    for _ in range(2):
+        store.publish("m", DRAFT)
+    store.promote("m", 1, "stable")
+    opened = store.open("m", 1)
+    assert store.delete_model("m") == (1, 2)
+    assert store.models() == []
+    with pytest.raises(ModelNotFound):
+        store.open("m", "stable")
+    with pytest.raises(ModelNotFound):
+        store.delete_model("m")
+    assert opened.manifest.version == 1
+    assert store.publish("m", DRAFT).version == 3
+    assert store.models()[0].aliases == {"latest": 3}
+
+
+def test_an_alias_is_removed_and_its_version_stays(store: Store) -> None:
+    for _ in range(2):
+        store.publish("m", DRAFT)
+    store.promote("m", 1, "stable")
+    with pytest.raises(VersionInUse):
+        store.delete("m", 1)
+    store.delete_alias("m", "stable")
+    store.delete("m", 1)
+    assert store.models()[0].versions == (2,)
+    for alias, error in (("stable", AliasNotFound), ("latest", Conflict)):
+        with pytest.raises(error):
+            store.delete_alias("m", alias)
+    with pytest.raises(ModelNotFound):
+        store.delete_alias("none", "stable")
+
+
+def test_an_alias_that_is_damaged_can_be_removed(store: Store) -> None:
+    store.publish("m", DRAFT)
+    store.promote("m", 1, "stable")
+    file = store.root / "models" / "m" / "aliases" / "stable"
+    file.unlink()
+    file.write_bytes(b"damaged")
+    assert store.models()[0].broken_aliases == ("stable",)
+    store.delete_alias("m", "stable")
+    assert store.models()[0].broken_aliases == ()
 
 
 def test_a_deleted_version_stays_readable_for_who_has_it_open(store: Store) -> None:

@@ -84,9 +84,10 @@ def test_a_validation_file_that_cannot_be_read_publishes_nothing(file: Path, tmp
             "valid.jsonl:2: expected keys",
         ),
         ("valid.txt", "1 2 9\n0 1:1\n", "at most 5 labels"),
+        ("valid.svm", "0 1:1\n", "valid.svm: expected text"),
         ("valid.jsonl", '{"features": {"red": 1}, "labels": ["red"]}\n', "expected text"),
     ],
-    ids=["none", "suffix", "line", "labels", "kind"],
+    ids=["none", "suffix", "line", "labels", "ids", "kind"],
 )
 def test_a_validation_file_that_cannot_be_used_is_refused_before_the_training(
     name: str, content: str | None, words: str, file: Path, tmp_path: Path

@@ -1,0 +1,22 @@
+"""The entry of the `xylem` command: what must be done before anything that takes time is imported."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+
+def main() -> None:
+    """Run the command line and exit.
+
+    A SIGHUP tells a server to look at the store: one that comes while it starts must not end it.
+    """
+    if sys.argv[1:2] == ["serve"]:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    from service.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()
