@@ -28,6 +28,11 @@ $(VENV)/.dev: $(VENV)/.run requirements-dev.txt
 	$(PIP) install --require-hashes -r requirements-dev.txt
 	@touch $@
 
+$(VENV)-clients/.done: requirements-clients.txt
+	$(PYTHON) -m venv $(VENV)-clients
+	$(VENV)-clients/bin/python -m pip --disable-pip-version-check --no-input -q install --require-hashes -r requirements-clients.txt
+	@touch $@
+
 venv: $(VENV)/.dev  ## set up .venv with everything for development
 
 demo: $(VENV)/.run  ## train, publish, serve and ask, on the data set in examples/
@@ -40,7 +45,7 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 
 # Kernels are compiled while what lint and the tests need is installed, and while it lints. Three processes for two
 # processors: a good part of the tests waits for others.
-test: $(VENV)/.run  ## the test suite (5 minutes on 2 cores, 7 to 12 the first time)
+test: $(VENV)/.run $(VENV)-clients/.done  ## the test suite (5 minutes on 2 cores, 7 to 12 the first time)
 	@$(MAKE) --no-print-directory lint & linting=$$!; \
 	$(BIN)/python -m service.warm; warmed=$$?; wait $$linting && exit $$warmed
 	$(BIN)/python -m pytest -n 3 --dist worksteal
@@ -64,7 +69,8 @@ bench: $(VENV)/.dev ## the benchmarks against the peers; see benchmarks/README.m
 
 lock:               ## recompile the pinned requirements (needs uv on PATH)
 	uv pip compile pyproject.toml requirements.in --group pyproject.toml:dev --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-dev.txt
+	uv pip compile --group pyproject.toml:clients --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-clients.txt
 	uv pip compile pyproject.toml requirements.in --extra postgresql --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements.txt
 
 clean:              ## remove what make made
-	rm -rf $(VENV) $(VENV)-lowest .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-clients .mypy_cache .ruff_cache .pytest_cache .hypothesis

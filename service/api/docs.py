@@ -12,9 +12,18 @@ from service.api.routing import RawRoute
 from service.api.wire import dump
 
 _STATIC = Path(__file__).parent / "static"
+_FILES = {
+    "/docs": _STATIC / "docs.html",
+    "/docs/docs.js": _STATIC / "docs.js",
+    "/docs/docs.css": _STATIC / "docs.css",
+    "/docs/swagger-ui-bundle.js": _STATIC / "swagger-ui" / "swagger-ui-bundle.js",
+    "/docs/swagger-ui.css": _STATIC / "swagger-ui" / "swagger-ui.css",
+}
+"""Swagger UI renders the document; its files are those of its release (swagger-ui/README.md)."""
+
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
@@ -29,30 +38,14 @@ class DocsRoutes(NamedTuple):
 
     def routes(self) -> list[RawRoute]:
         """Return the routes."""
-        return [
-            RawRoute("/openapi.json", self.show_openapi, methods=["GET"]),
-            RawRoute("/docs", self.show_page, methods=["GET"]),
-            RawRoute("/docs/docs.js", self.show_script, methods=["GET"]),
-            RawRoute("/docs/docs.css", self.show_style, methods=["GET"]),
-        ]
+        files = [RawRoute(path, self.show_file, methods=["GET"]) for path in _FILES]
+        return [RawRoute("/openapi.json", self.show_openapi, methods=["GET"]), *files]
 
     async def show_openapi(self, request: Request) -> Response:
         """Answer with the OpenAPI document."""
         return Response(dump(self.openapi), headers=_HEADERS, media_type="application/json")
 
-    async def show_page(self, request: Request) -> Response:
-        """Answer with the page."""
-        return _file("docs.html")
-
-    async def show_script(self, request: Request) -> Response:
-        """Answer with the page's script."""
-        return _file("docs.js")
-
-    async def show_style(self, request: Request) -> Response:
-        """Answer with the page's style."""
-        return _file("docs.css")
-
-
-def _file(name: str) -> Response:
-    path = _STATIC / name
-    return Response(path.read_bytes(), headers=_HEADERS, media_type=_TYPES[path.suffix])
+    async def show_file(self, request: Request) -> Response:
+        """Answer with a file of the page."""
+        path = _FILES[request.scope["path"]]
+        return Response(path.read_bytes(), headers=_HEADERS, media_type=_TYPES[path.suffix])

@@ -42,9 +42,9 @@ _ALIAS: Json = {
     "description": "the alias's name; without one, `latest` answers",
 }
 _NO_KNOWN_FEATURES: Json = {
-    "const": True,
-    "description": "there if the model knows nothing of the text, or of the named features: the labels are "
-    "those of an empty instance",
+    "type": "boolean",
+    "description": "there, and true, if the model knows nothing of the text or the named features: the "
+    "labels are those of an empty instance",
 }
 _EXAMPLE_LABEL: Json = {"label": "role::program", "id": 12, "score": 0.93}
 _EXAMPLE_PREDICTION: Json = {
@@ -64,7 +64,8 @@ def openapi_document(limits: Limits) -> Json:
             "description": "Online prediction for label spaces of thousands to millions of labels.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": _paths(),
+        "paths": _tagged(_paths()),
+        "tags": [{"name": name, "description": says} for name, says in _TAGS.items()],
         "components": {
             "schemas": {
                 **_option_schemas(limits),
@@ -77,6 +78,35 @@ def openapi_document(limits: Limits) -> Json:
         },
         "x-problems": {code: problem._asdict() for code, problem in PROBLEMS.items()},
     }
+
+
+_TAGS = {
+    "predict": "Labels of instances: a request, or lines streamed both ways",
+    "feedback": "True labels, from which thresholds learn",
+    "thresholds": "Thresholds in force, and what they rest on",
+    "admin": "For those with the admin key",
+    "models": "What is in the store",
+    "service": "State, figures and this document",
+}
+
+
+def _tagged(paths: Json) -> Json:
+    """Return the paths, each operation with its tag."""
+    for path, item in paths.items():
+        for operation in item.values():
+            operation["tags"] = [_tag_of(path)]
+    return paths
+
+
+def _tag_of(path: str) -> str:
+    if path.startswith("/v1/admin"):
+        return "admin"
+    if not path.startswith("/v1"):
+        return "service"
+    last = path.rsplit("/", 1)[1]
+    return {"predict": "predict", "batch": "predict", "feedback": "feedback", "thresholds": "thresholds"}.get(
+        last, "models"
+    )
 
 
 def _paths() -> Json:
@@ -134,6 +164,8 @@ def _paths() -> Json:
         "/docs": {"get": _text("docs", "This document as a page", "text/html")},
         "/docs/docs.js": {"get": _text("docsScript", "The page's script", "text/javascript")},
         "/docs/docs.css": {"get": _text("docsStyle", "The page's style", "text/css")},
+        "/docs/swagger-ui-bundle.js": {"get": _text("swaggerScript", "Swagger UI", "text/javascript")},
+        "/docs/swagger-ui.css": {"get": _text("swaggerStyle", "Swagger UI's style", "text/css")},
     }
 
 
@@ -317,12 +349,12 @@ def _threshold_schemas() -> Json:
         "n_events": {"type": "integer", "description": "events of feedback that were counted"},
         "macro_f": {"type": "number", "description": "mean F-measure, percent, of the labels with marks"},
         "shadow": {
-            "oneOf": [_object(list(shadow), shadow), {"type": "null"}],
+            "oneOf": [_ref("Shadow"), {"type": "null"}],
             "description": "the candidate, and macro-F of both on the events that it was scored on",
         },
-        "checkpoints": _array(_object(list(checkpoint), checkpoint)),
+        "checkpoints": _array(_ref("ThresholdCheckpoint")),
         "n_labels": {"type": "integer", "description": "labels that the query selects"},
-        "labels": _array(_object(list(label), label)),
+        "labels": _array(_ref("LabelThreshold")),
         "next_offset": {"type": ["integer", "null"]},
     }
     epoch = {"type": "integer", "minimum": 1}
@@ -330,6 +362,9 @@ def _threshold_schemas() -> Json:
     return {
         **_tune_schemas(),
         "Thresholds": _object(list(answer), answer),
+        "Shadow": _object(list(shadow), shadow),
+        "ThresholdCheckpoint": _object(list(checkpoint), checkpoint),
+        "LabelThreshold": _object(list(label), label),
         "RestoreRequest": _object(["epoch"], {"epoch": epoch, "version": epoch}),
         "RestoreAnswer": _object(list(restored), restored),
     }
@@ -348,23 +383,20 @@ def _feedback_schemas(limits: Limits) -> Json:
     }
     line = {**verdict, "line": {"type": "integer", "description": "from 1"}}
     return {
-        "FeedbackEvent": {
-            "oneOf": [
-                _object(["event_id", "instance", "labels"], {**event, "instance": _ref("Instance")}),
-                _object(["event_id", "prediction_id", "labels"], {**event, "prediction_id": text}),
-            ]
-        },
-        "FeedbackRequest": {
-            "oneOf": [
-                _ref("FeedbackEvent"),
-                _object(["events"], {"events": _array(_ref("FeedbackEvent"), maxItems=limits.events_max)}),
-            ]
-        },
+        "FeedbackEvent": _one_of("InstanceEvent", "PredictionEvent"),
+        "InstanceEvent": _object(["event_id", "instance", "labels"], {**event, "instance": _ref("Instance")}),
+        "PredictionEvent": _object(["event_id", "prediction_id", "labels"], {**event, "prediction_id": text}),
+        "FeedbackRequest": _one_of("InstanceEvent", "PredictionEvent", "FeedbackEvents"),
+        "FeedbackEvents": _object(
+            ["events"], {"events": _array(_ref("FeedbackEvent"), maxItems=limits.events_max)}
+        ),
         "FeedbackResult": _object(["result"], verdict),
         "FeedbackLine": {
-            "oneOf": [_object(["result"], line), _object(["error"], {"error": _ref("LineError")})],
+            **_one_of("FeedbackLineResult", "FeedbackLineError"),
             "description": "an error ends the answer: send what has none again",
         },
+        "FeedbackLineResult": _object(["result"], line),
+        "FeedbackLineError": _object(["error"], {"error": _ref("LineError")}),
         "FeedbackAnswer": _object(
             ["model", "version", "threshold_epoch", "results"],
             {
@@ -457,6 +489,11 @@ def _object(required: list[str], properties: Json, **more: object) -> Json:
     }
 
 
+def _one_of(*names: str) -> Json:
+    """Return the schema of a value that is one of some components, each with a name for generated clients."""
+    return {"oneOf": [_ref(name) for name in names]}
+
+
 def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
@@ -530,7 +567,10 @@ def _option_schemas(limits: Limits) -> Json:
 
 def _request_schemas(limits: Limits) -> Json:
     options = {name: _ref(name) for name in _option_schemas(limits)}
-    identity = {"type": ["string", "integer", "null"], "description": "repeated by the answer"}
+    line: Json = {
+        "id": {"type": ["string", "integer", "null"], "description": "repeated by the answer"},
+        "labels": {"description": "of a labelled file: ignored"},
+    }
     texts, sparse, named = _instance_properties(limits)
     return {
         "PredictRequest": _object(
@@ -540,20 +580,14 @@ def _request_schemas(limits: Limits) -> Json:
                 **options,
             },
         ),
-        "Instance": {
-            "oneOf": [
-                _object(["text"], texts),
-                _object(["indices", "values"], sparse),
-                _object(["features"], named),
-            ]
-        },
-        "BatchLine": {
-            "oneOf": [
-                _object(["text"], {**texts, "id": identity}),
-                _object(["indices", "values"], {**sparse, "id": identity}),
-                _object(["features"], {**named, "id": identity}),
-            ]
-        },
+        "Instance": _one_of("TextInstance", "SparseInstance", "NamedInstance"),
+        "TextInstance": _object(["text"], texts),
+        "SparseInstance": _object(["indices", "values"], sparse),
+        "NamedInstance": _object(["features"], named),
+        "BatchLine": _one_of("TextLine", "SparseLine", "NamedLine"),
+        "TextLine": _object(["text"], {**texts, **line}),
+        "SparseLine": _object(["indices", "values"], {**sparse, **line}),
+        "NamedLine": _object(["features"], {**named, **line}),
     }
 
 
@@ -604,15 +638,12 @@ def _answer_schemas() -> Json:
                 "predictions": _array(_ref("Prediction")),
             },
         ),
-        "BatchAnswerLine": {
-            "oneOf": [
-                _object(list(prediction), {"id": {"type": ["string", "integer"]}, **told}),
-                _object(["error"], {"id": {"type": ["string", "integer"]}, "error": _ref("LineError")}),
-            ]
-        },
+        "BatchAnswerLine": _one_of("BatchPrediction", "BatchError"),
+        "BatchPrediction": _object(list(prediction), {"id": {"type": ["string", "integer"]}, **told}),
+        "BatchError": _object(["error"], {"id": {"type": ["string", "integer"]}, "error": _ref("LineError")}),
         "LineError": _object(
             ["code", "detail"],
-            {"code": {"enum": list(PROBLEMS)}, "detail": text, "line": integer, "errors": _array(fault)},
+            {"code": text, "detail": text, "line": integer, "errors": _array(fault)},
             description="`line` counts from 1; without one, the error ended the batch",
         ),
         "Problem": _object(
@@ -622,7 +653,7 @@ def _answer_schemas() -> Json:
                 "title": text,
                 "status": integer,
                 "detail": text,
-                "code": {"enum": list(PROBLEMS)},
+                "code": text,
                 "instance": text,
                 "request_id": text,
                 "errors": _array(fault),
@@ -633,7 +664,7 @@ def _answer_schemas() -> Json:
         "ModelDetails": _object(
             [*summary, "version_details"], {**summary, "version_details": _array(_ref("VersionSummary"))}
         ),
-        "VersionSummary": _version_schema(),
+        **_version_schemas(),
         "Alive": _object(["status"], {"status": {"const": "alive"}}),
         "Readiness": _readiness_schema(),
     }
@@ -671,12 +702,11 @@ def _explanation_schemas() -> Json:
     }
     return {
         "LabelExplanation": {
-            "oneOf": [
-                _object(["trees"], {"trees": _array(_ref("ExplainedTree"))}),
-                _object(["leaves"], {"leaves": _array(_ref("ExplainedLeaf"))}),
-            ],
+            **_one_of("TreesExplanation", "LeavesExplanation"),
             "description": "trees for a model of label trees, leaves for one of decision trees",
         },
+        "TreesExplanation": _object(["trees"], {"trees": _array(_ref("ExplainedTree"))}),
+        "LeavesExplanation": _object(["leaves"], {"leaves": _array(_ref("ExplainedLeaf"))}),
         "ExplainedLeaf": _object(list(leaf), leaf),
         "RoutedNode": _object(list(routed), routed),
         "ExplainedTree": _object(["path"], tree),
@@ -689,7 +719,7 @@ def _map(values: Json) -> Json:
     return {"type": "object", "additionalProperties": values}
 
 
-def _version_schema() -> Json:
+def _version_schemas() -> Json:
     text, integer = {"type": "string"}, {"type": "integer"}
     trainer = _object(["name", "parameters"], {"name": text, "parameters": {"type": "object"}})
     properties = {
@@ -706,7 +736,11 @@ def _version_schema() -> Json:
     }
     fault = _object(["code", "detail"], {"code": text, "detail": text})
     unreadable = _object(["version", "error"], {"version": integer, "error": fault})
-    return {"oneOf": [_object(list(properties), properties), unreadable]}
+    return {
+        "VersionSummary": _one_of("ReadableVersion", "UnreadableVersion"),
+        "ReadableVersion": _object(list(properties), properties),
+        "UnreadableVersion": unreadable,
+    }
 
 
 def _readiness_schema() -> Json:
