@@ -50,8 +50,8 @@ test: $(VENV)/.run $(VENV)-clients/.done  ## the test suite (5 minutes on 2 core
 	$(BIN)/python -m service.warm; warmed=$$?; wait $$linting && exit $$warmed
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
-soak: $(VENV)/.dev  ## the reliability runs at full size (hours)
-	$(BIN)/python -m pytest -m soak --timeout=0
+soak: $(VENV)/.dev  ## the reliability runs at full size (hours), with seeds that are drawn and printed
+	SEED=drawn $(BIN)/python -m pytest -m soak --timeout=0
 
 # Kernels are compiled for these versions first: a few minutes.
 lowest: $(VENV)/.dev  ## a short suite with the lowest versions that pyproject.toml allows

@@ -21,8 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
         pytest.param(20_000, "1", id="soak-bounds", marks=pytest.mark.soak),
     ],
 )
-def test_never_a_signal(rounds: int, boundscheck: str) -> None:
-    seed = int.from_bytes(os.urandom(4), "little")
+def test_never_a_signal(rounds: int, boundscheck: str, seed: int) -> None:
     run = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-m", "tests.hostile_versions", str(rounds), str(seed)],
         cwd=ROOT,

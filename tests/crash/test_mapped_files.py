@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,8 +19,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("rounds", [25, pytest.param(5_000, marks=pytest.mark.soak)], ids=["quick", "soak"])
-def test_what_is_open_stays_as_it_was(rounds: int, tmp_path: Path) -> None:
-    seed = int.from_bytes(os.urandom(4), "little")
+def test_what_is_open_stays_as_it_was(rounds: int, tmp_path: Path, seed: int) -> None:
     done = run("churn", tmp_path, rounds, seed)
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-3000:]}"
     found = json.loads(done.stdout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,8 +22,7 @@ def run(*arguments: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("rounds", [40, pytest.param(10_000, marks=pytest.mark.soak)], ids=["quick", "soak"])
-def test_killed_publishers(rounds: int, tmp_path: Path) -> None:
-    seed = int.from_bytes(os.urandom(4), "little")
+def test_killed_publishers(rounds: int, tmp_path: Path, seed: int) -> None:
     found = run("kill", tmp_path, rounds, seed)
     assert (found["unservable"], found["backwards"], found["left"]) == (0, 0, 0), (seed, found)
     # or the moments of death were not among the interesting ones

