@@ -13,6 +13,7 @@ from benchmarks import (
     latency,
     lomtree,
     quality,
+    requests,
     server,
     threads,
     threshold_cost,
@@ -34,6 +35,7 @@ TABLES = {
     "threads": threads.run,
     "feedback": feedback.run,
     "http": http.run,
+    "requests": requests.run,
     "growth": growth.run,
     "lomtree": lomtree.run,
     "thresholds": thresholds.run,
@@ -43,7 +45,7 @@ TABLES = {
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency", "cold", "threads"}
-WITHOUT_DATA = {"growth", "lomtree", "threshold-cost"}
+WITHOUT_DATA = {"requests", "growth", "lomtree", "threshold-cost"}
 
 
 def split_numbers(text: str) -> range:
@@ -79,6 +81,9 @@ def main() -> None:
         metavar="FIRST-LAST",
         help="official splits of the data sets that have some; their train and test files if left out",
     )
+    parser.add_argument(
+        "--against", type=Path, metavar="DIR", help="another checkout, measured in turns by `requests`"
+    )
     given = parser.parse_args()
     unknown = [table for table in given.tables if table not in TABLES]
     if unknown:
@@ -92,7 +97,15 @@ def main() -> None:
     data = [prepared for path in paths for prepared in prepare_splits(path, given.splits, given.out)]
     given.out.mkdir(parents=True, exist_ok=True)
     settings = Settings(
-        data, given.out, given.threads, given.repeats, systems, given.labels, given.weights, given.trainers
+        data,
+        given.out,
+        given.threads,
+        given.repeats,
+        systems,
+        given.labels,
+        given.weights,
+        given.trainers,
+        given.against,
     )
     for table in tables:
         TABLES[table](settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from benchmarks.runs import Settings, note, predict, show, spread, trained
+from benchmarks.runs import Settings, able, note, predict, show, spread, trained
 from benchmarks.systems import Figures
 
 _FIGURES = {
@@ -21,7 +21,7 @@ def run(settings: Settings) -> None:
     """
     for data in settings.data:
         rows = []
-        for system in settings.systems:
+        for system in able(settings, data):
             model_bytes = trained(system, data, settings.threads)["model_bytes"]
             runs: list[Figures] = [predict(system, data, settings.threads) for _ in range(settings.repeats)]
             note(f"{data.name}: {system.name} starts")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from benchmarks.runs import Settings, predict, show, spread
+from benchmarks.runs import Settings, able, predict, show, spread
 from benchmarks.systems import Figures
 
 _FIGURES = {
@@ -25,9 +25,10 @@ _RATIOS = {
 
 def run(settings: Settings) -> None:
     for data in settings.data:
-        runs: dict[str, list[Figures]] = {system.name: [] for system in settings.systems}
+        systems = able(settings, data)
+        runs: dict[str, list[Figures]] = {system.name: [] for system in systems}
         for _ in range(settings.repeats):
-            for system in settings.systems:
+            for system in systems:
                 runs[system.name].append(predict(system, data, settings.threads))
         ours = next(iter(runs.values()))
         rows = []

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from benchmarks.data import Prepared
 from benchmarks.ours import labels_of
-from benchmarks.runs import Settings, predict, show
+from benchmarks.runs import Settings, able, predict, show
 from benchmarks.systems import System
 from service.evaluation import propensities, ranking_metrics
 
@@ -40,7 +40,7 @@ def metrics(system: System, data: Prepared) -> dict[str, float]:
 def run(settings: Settings) -> None:
     for data in settings.data:
         rows = []
-        for system in settings.systems:
+        for system in able(settings, data):
             predict(system, data, settings.threads)
             found = metrics(system, data)
             rows.append((system.name, *(f"{found[key]:.2f}" for key in (*SHOWN, "nDCG@5"))))

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.data import Prepared
-from benchmarks.systems import Figures, System
+from benchmarks.systems import Failed, Figures, System
 from model_store.ensemble import Weights
 
 console = Console(width=140, highlight=False)
@@ -33,6 +33,7 @@ class Settings:
     labels: Sequence[int]
     weights: Weights
     trainers: Sequence[str]
+    against: Path | None = None
     command: str = field(default_factory=lambda: shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]))
 
 
@@ -56,6 +57,21 @@ def trained(system: System, data: Prepared, threads: int) -> Figures:
     """Return the figures of the training that left the model there, having trained if there is none."""
     kept = figures_file(system, data.work)
     return json.loads(kept.read_text()) if kept.exists() else train(system, data, threads)
+
+
+def able(settings: Settings, data: Prepared) -> list[System]:
+    """Return the systems that can train on a data set; a peer that cannot is left out, and that is said."""
+    found = []
+    for system in settings.systems:
+        try:
+            trained(system, data, settings.threads)
+        except Failed as failure:
+            if system.name.startswith("Xylem"):
+                raise
+            note(f"{data.name}: {system.name} is left out, it cannot train on it: {failure}")
+        else:
+            found.append(system)
+    return found
 
 
 def predict(system: System, data: Prepared, threads: int) -> Figures:

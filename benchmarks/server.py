@@ -21,7 +21,8 @@ from benchmarks.ours import store_of
 from benchmarks.runs import Settings, show, spread, trained
 from benchmarks.systems import OURS
 
-XYLEM = Path(sys.executable).with_name("xylem")
+ROOT = Path(__file__).resolve().parents[1]
+_RUN = "from service.cli import main; main()"
 READY_SECONDS_MAX = 120
 SAID_BYTES = 4000
 """Of what a server that does not become ready has said, so much is shown."""
@@ -35,14 +36,24 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(store: Path, workers: int) -> Iterator[tuple[int, float, int]]:
-    """Run a server; yield its process id, the seconds that it took to be ready, and its port."""
+def served(store: Path, workers: int, checkout: Path = ROOT) -> Iterator[tuple[int, float, int]]:
+    """Run a server; yield its process id, the seconds that it took to be ready, and its port.
+
+    checkout  the sources, of this release or of another one
+    """
     port = free_port()
-    command = [XYLEM, "serve", "--store", store, "--port", str(port), "--workers", str(workers)]
+    options = ["--store", store, "--port", str(port), "--workers", str(workers)]
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
     start = time.perf_counter()
     with (
         tempfile.TemporaryFile() as said,
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said) as process,
+        subprocess.Popen(
+            [sys.executable, "-c", _RUN, "serve", *options],
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            env=environment,
+            cwd=checkout,
+        ) as process,
     ):
         try:
             while True:

@@ -14,6 +14,10 @@ from benchmarks.peers.environments import HERE, NotInstalled, python_of
 Figures = dict[str, float]
 
 
+class Failed(Exception):
+    """A system that did not do what it was run for; the message has the end of what it said."""
+
+
 @dataclass(frozen=True)
 class System:
     """A system with its options; `name` is what tables call it, `found` the file of its predictions."""
@@ -31,7 +35,7 @@ class System:
         command = [*self.command(), what, str(work), *self.options, *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise SystemExit(f"{self.name}: {' '.join(command)} failed:\n{done.stderr[-2000:]}")
+            raise Failed(f"{self.name}: {' '.join(command)} failed:\n{done.stderr[-2000:]}")
         figures: Figures = {}
         for line in done.stdout.splitlines():
             if line.startswith('{"figure"'):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.runs import Settings, note, show, spread, trained
+from benchmarks.runs import Settings, able, note, show, spread
 from benchmarks.systems import LIBPECOS, OURS, OURS_3
 
 _SYSTEMS = (OURS, LIBPECOS, OURS_3)
@@ -11,11 +11,10 @@ _SYSTEMS = (OURS, LIBPECOS, OURS_3)
 def run(settings: Settings) -> None:
     counts = range(1, settings.threads + 1)
     for data in settings.data:
-        rows = []
+        rows, systems = [], able(settings, data)
         for system in _SYSTEMS:
-            if system not in settings.systems:
+            if system not in systems:
                 continue
-            trained(system, data, settings.threads)
             note(f"{data.name}: {system.name} predicts on threads")
             options = ("--threads", str(settings.threads))
             runs = [system.run("threads", data.work, *options) for _ in range(settings.repeats)]

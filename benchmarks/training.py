@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 from benchmarks.data import Prepared, prepare
 from benchmarks.ours import labels_of, rows_of
-from benchmarks.runs import Settings, show, spread, train
+from benchmarks.runs import Settings, able, show, spread, train
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft, Model, manifest_of
@@ -45,12 +45,13 @@ Split = tuple[SparseRows, LabelRows, SparseRows, LabelRows]
 def run(settings: Settings) -> None:
     """Train every system in turn, `repeats` times over, each in a fresh process."""
     for data in settings.data:
-        seconds: dict[str, list[float]] = {system.name: [] for system in settings.systems}
+        systems = able(settings, data)
+        seconds: dict[str, list[float]] = {system.name: [] for system in systems}
         last = {}
-        for _, system in itertools.product(range(settings.repeats), settings.systems):
+        for _, system in itertools.product(range(settings.repeats), systems):
             last[system.name] = train(system, data, settings.threads)
             seconds[system.name].append(last[system.name]["train_seconds"])
-        first = min(seconds[settings.systems[0].name])
+        first = min(seconds[systems[0].name])
         rows = [
             (
                 name,

@@ -20,7 +20,14 @@ REFUSED = (503, "overloaded", True)
 ANSWERED = (200, "", False)
 
 
-def ask_at_once(server: ServerProcess, bodies: list[bytes]) -> Counter[tuple[int, str, bool]]:
+TEXT = {"instances": [{"text": "a game of chess in the terminal"}]}
+NAMED = {"instances": [{"features": {"red": 1.0, "blue": 0.5}}]}
+ODD = {"instances": [{"text": "chess"}], "unknown": 1}
+
+
+def ask_at_once(
+    server: ServerProcess, bodies: list[bytes], model: str = "raw"
+) -> Counter[tuple[int, str, bool]]:
     """Return how often which status, code and whether Retry-After came.
 
     The server is stopped while the requests are sent: it finds all of them at once, however slow we are.
@@ -29,7 +36,8 @@ def ask_at_once(server: ServerProcess, bodies: list[bytes]) -> Counter[tuple[int
     server.process.send_signal(signal.SIGSTOP)
     try:
         for connection, body in zip(connections, bodies, strict=True):
-            connection.request("POST", "/v1/models/raw/predict", body, {"content-type": "application/json"})
+            path, headers = f"/v1/models/{model}/predict", {"content-type": "application/json"}
+            connection.request("POST", path, body, headers)
     finally:
         server.process.send_signal(signal.SIGCONT)
     seen: Counter[tuple[int, str, bool]] = Counter()
@@ -54,3 +62,23 @@ def test_what_is_too_much_is_refused_and_the_rest_answered(shared_store: Path, l
         assert any(one[REFUSED] for one in rounds)
         assert ask_at_once(server, [short]) == {ANSWERED: 1}
         assert server.terminate() == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "answer"),
+    [
+        ("text", TEXT, ANSWERED),
+        ("named", NAMED, ANSWERED),
+        ("text", ODD, (422, "bad-request", False)),
+    ],
+    ids=["text", "named", "refused"],
+)
+def test_texts_and_names_and_faults_are_answered_or_refused_and_the_server_lives(
+    shared_store: Path, model: str, body: dict[str, object], answer: tuple[int, str, bool]
+) -> None:
+    with ServerProcess(shared_store, requests_max=2, access_log=False) as server:
+        for _ in range(N_ROUNDS):
+            found = ask_at_once(server, [json.dumps(body).encode()] * N_SHORT, model)
+            assert found.keys() <= {answer, REFUSED}
+            assert found[answer]
+            assert server.status("/livez") == 200

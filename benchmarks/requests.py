@@ -1,0 +1,166 @@
+"""Requests of every kind that predict meets, of this checkout and of another one (`--against`), in turns.
+
+The models are of the descriptions in examples/debtags, which every checkout has: one of texts, one of named
+features.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import orjson
+
+from benchmarks.client import ANSWERED, closed_loop, one_by_one, overload, post
+from benchmarks.runs import Settings, note, show, spread
+from benchmarks.server import ROOT, served
+from model_store.store import Store
+from service.features import load_featurizer
+from service.workflows import TrainRequest, train_and_publish
+
+EXAMPLES = ROOT / "examples" / "debtags"
+SECONDS = 1.0
+"""Of a turn of one kind on one server."""
+
+BODIES = 256
+CONNECTIONS = 512
+FACTORS = (2, 5, 10)
+REFUSALS = frozenset({b"422"})
+WITH_ID = "x-request-id: bench\r\n"
+
+
+class Kind(NamedTuple):
+    """Requests of one kind."""
+
+    name: str
+    requests: list[bytes]
+    statuses: frozenset[bytes] = ANSWERED
+
+
+def run(settings: Settings) -> None:
+    store = _prepared(settings.out / "requests")
+    kinds = _kinds(store)
+    checkouts = {"this checkout": ROOT}
+    if settings.against is not None:
+        checkouts["the other one"] = settings.against
+    with ExitStack() as stack:
+        ports = {
+            name: stack.enter_context(served(store, 1, checkout))[2] for name, checkout in checkouts.items()
+        }
+        _speeds(settings, kinds, ports)
+        for name, port in ports.items():
+            _overload(settings, name, kinds, port)
+
+
+def _prepared(work: Path) -> Path:
+    """Return a store with a model of texts and one of named features."""
+    store = work / "store"
+    if not (work / "ready").exists():
+        work.mkdir(parents=True, exist_ok=True)
+        named = work / "named.jsonl"
+        with named.open("w") as out:
+            for text, labels in _rows("train"):
+                out.write(json.dumps({"features": _words(text), "labels": labels}) + "\n")
+        for name, data in (("text", EXAMPLES / "train.jsonl.gz"), ("named", named)):
+            note(f"trains {name}")
+            train_and_publish(Store(store), name, TrainRequest("label-tree", data))
+        (work / "ready").touch()
+    return store
+
+
+def _rows(part: str) -> list[tuple[str, list[str]]]:
+    with gzip.open(EXAMPLES / f"{part}.jsonl.gz", "rt") as file:
+        rows = [json.loads(line) for line in file]
+    return [(row["text"], row["labels"]) for row in rows]
+
+
+def _words(text: str) -> dict[str, float]:
+    return {word: float(n) for word, n in Counter(text.lower().split()).items()}
+
+
+def _kinds(store: Path) -> list[Kind]:
+    texts = [text for text, _ in _rows("test") if len(text) >= 300][:BODIES]
+    short, long = ([{"text": text[:n]} for text in texts] for n in (60, 300))
+    named = [{"features": _words(text[:300])} for text in texts]
+    model = Store(store).open("text")
+    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
+    rows = featurizer.transform_texts([text[:300] for text in texts])
+    sparse = [
+        {
+            "indices": rows.indices[rows.indptr[i] : rows.indptr[i + 1]].tolist(),
+            "values": [float(str(value)) for value in rows.values[rows.indptr[i] : rows.indptr[i + 1]]],
+        }
+        for i in range(rows.n_rows)
+    ]
+    allowed = [label for _, labels in _rows("test")[:20] for label in labels][:20]
+    found = []
+    for name, instances, more in (
+        ("sparse", sparse, {}),
+        ("text, 60 characters", short, {}),
+        ("text, 300 characters", long, {}),
+        ("named features", named, {}),
+        ("text, allow_labels", long, {"allow_labels": sorted(set(allowed))}),
+        ("text, explain", long, {"explain": True}),
+        ("refused: an unknown field", long, {"unknown": 1}),
+    ):
+        path = f"/v1/models/{'named' if name.startswith('named') else 'text'}/predict"
+        bodies = [orjson.dumps({"instances": [instance], **more}) for instance in instances]
+        statuses = REFUSALS if name.startswith("refused") else ANSWERED
+        for ending, headers in (("", ""), (", X-Request-ID", WITH_ID)):
+            requests = [post(path, body, more=headers) for body in bodies]
+            found.append(Kind(name + ending, requests, statuses))
+    return found
+
+
+def _speeds(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> None:
+    rows = []
+    for kind in kinds:
+        note(kind.name)
+        rates: dict[str, list[float]] = {name: [] for name in ports}
+        waits: dict[str, list[float]] = {name: [] for name in ports}
+        for turn in range(settings.repeats + 1):
+            for name, port in ports.items():
+                rate = closed_loop(port, kind.requests, SECONDS, statuses=kind.statuses)
+                wait = one_by_one(port, kind.requests, SECONDS / 2, kind.statuses)
+                if turn:  # the first one warms up
+                    rates[name].append(rate)
+                    waits[name].append(1e3 * wait)
+        cells = [
+            spread(values[name], digits) for name in ports for values, digits in ((rates, 0), (waits, 3))
+        ]
+        ours, *others = (rates[name] for name in ports)
+        ratio = [f"{median(a / b for a, b in zip(ours, other, strict=True)):.2f}" for other in others]
+        rows.append((kind.name, *cells, *ratio))
+    columns = ["", *(f"{name}: {what}" for name in ports for what in ("requests/s", "p50, ms"))]
+    title = "one worker, one instance a request: 4 connections in a closed loop; p50 on one connection"
+    show(settings, title, [*columns, *(["ratio of requests/s"] if len(ports) > 1 else [])], rows)
+
+
+def _overload(settings: Settings, name: str, kinds: list[Kind], port: int) -> None:
+    """Print what becomes of more requests than can be answered; the best rate of a closed loop is 1x."""
+    rows = []
+    for kind in kinds:
+        if kind.name not in ("sparse", "text, 60 characters"):
+            continue
+        capacity = max(closed_loop(port, kind.requests, SECONDS, 16) for _ in range(3))
+        for factor in FACTORS:
+            note(f"{kind.name}: {factor} times as many as can be answered")
+            found = overload(port, kind.requests, factor * capacity, 3 * SECONDS, CONNECTIONS)
+            goodput = 100 * found.answered / (3 * SECONDS * capacity)
+            rows.append(
+                (
+                    f"{kind.name}, {factor}x of {capacity:,.0f}/s",
+                    f"{found.due:,}",
+                    f"{found.sent:,}",
+                    f"{found.refused:,}",
+                    f"{goodput:.0f}",
+                    f"{1e3 * found.p99:.0f}",
+                )
+            )
+    columns = ("", "due", "sent", "refused 503", "answered, % of capacity", "p99 of these, ms")
+    show(settings, f"{name}: overload, {CONNECTIONS} connections", columns, rows)
