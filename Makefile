@@ -8,8 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 export PYTHONDONTWRITEBYTECODE :=
 
 # What uses the inner parts of libraries: the server, the compiler, settings, the command line, the database.
-LOWEST_TESTS := tests/unit/test_api_predict.py tests/unit/test_api_batch.py tests/unit/test_settings.py \
-	tests/unit/test_problems.py tests/unit/test_feedback_routes.py tests/contract/test_patched.py \
+LOWEST_TESTS := tests/unit/api tests/unit/test_settings.py tests/contract/test_patched.py \
 	tests/e2e/test_connections.py tests/e2e/test_plain_requests.py
 
 .PHONY: help venv demo test lint soak lowest peers bench lock clean

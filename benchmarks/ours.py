@@ -21,18 +21,18 @@ from benchmarks.peers.figures import (
     say_calls,
     say_threads,
 )
+from model_store.compiled.handles import lend
 from model_store.ensemble import LINK_CODES
 from model_store.store import Store
 from model_store.version import Model
 from service.inference.answering import NOT_WANTED, places_for
 from service.inference.predictor import PredictOptions, Predictor
-from service.kernels.beam import beam_rows
-from service.kernels.beam_workspace import BEAM_KINDS, BeamShape
-from service.kernels.forest import ENSEMBLE_KINDS
-from service.kernels.lending import lend
-from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
+from service.kernels.search.beam import beam_rows
+from service.kernels.search.beam_workspace import BEAM_KINDS, BeamShape
+from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
+from service.kernels.search.workspace import WORKSPACE_KINDS, make_workspace
 from service.rows import LabelRows, SparseRows
-from service.workflows import TrainRequest, train_and_publish
+from service.workflows.train import TrainRequest, train_and_publish
 
 
 def store_of(work: Path, trees: int) -> Path:

@@ -21,7 +21,7 @@ from benchmarks.runs import Settings, note, show, spread
 from benchmarks.server import ROOT, served
 from model_store.store import Store
 from service.features import load_featurizer
-from service.workflows import TrainRequest, train_and_publish
+from service.workflows.train import TrainRequest, train_and_publish
 
 EXAMPLES = ROOT / "examples" / "debtags"
 SECONDS = 1.0

@@ -27,10 +27,10 @@ from service.inference.answering import Predictions
 from service.inference.predictor import PredictOptions, Predictor
 from service.inference.thresholded import Thresholded
 from service.rows import SparseRows
-from service.thresholds.live import LiveThresholds
-from service.thresholds.ofo import Start, no_counts
-from service.thresholds.state import Head
-from service.thresholds.tuned import Tuned
+from service.thresholds.live.served import LiveThresholds
+from service.thresholds.methods.ofo import Start, no_counts
+from service.thresholds.store.state import Head
+from service.thresholds.store.tuned import Tuned
 
 LABELS_A_ROW = 5
 """Labels that pass their thresholds, on average."""

@@ -23,11 +23,11 @@ from service.evaluation import EmptyConvention, FMeasures, f_measures
 from service.inference.parts import part_of, predict_all
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
 from service.inference.predictors import AnyPredictor, make_predictor
-from service.labelled import Labelled, read_labelled
 from service.rows import SparseRows
-from service.thresholds.tuned import METHODS
-from service.tuning import TuneRequest, tune
-from service.workflows import TrainRequest, train_and_publish
+from service.thresholds.store.tuned import METHODS
+from service.workflows.labelled import Labelled, read_labelled
+from service.workflows.train import TrainRequest, train_and_publish
+from service.workflows.tune import TuneRequest, tune
 
 SHARE = 0.8
 CUT = 5

@@ -22,10 +22,10 @@ from model_store.ensemble import TreeEnsemble
 from model_store.store import Store
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import AnyPredictor, make_predictor
-from service.labelled import read_labelled
 from service.rows import SparseRows
 from service.trainers import TRAINERS, parse_parameters, train
-from service.workflows import TrainRequest, train_and_publish
+from service.workflows.labelled import read_labelled
+from service.workflows.train import TrainRequest, train_and_publish
 
 _MANY_ROWS = 10_000
 _WARM_UP_ROWS = 200

@@ -33,7 +33,7 @@ from service.inference.predictor import PredictOptions, Predictor
 from service.rows import LabelRows, SparseRows
 from service.trainers import parse_parameters
 from service.trainers import train as train_here
-from service.workflows import peak_memory_bytes
+from service.workflows.train import peak_memory_bytes
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = 20

@@ -7,9 +7,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.bits import BLOCK_BITS, GROUP_BITS, n_groups, padded_width, popcount
+from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, n_groups, padded_width, popcount
+from model_store.compiled.decorators import kernel
 from model_store.ensemble import LANES, Chunk, Tree, TreeEnsemble, Weights
-from model_store.jit import kernel
 from model_store.weights import store_weights
 
 DENSE_SHARE = 6

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.array_access import at, take
 from model_store.arrays import file_name
-from model_store.bits import BLOCK_BITS, count_below, has, n_groups, padded_width, popcount
+from model_store.compiled.bits import BLOCK_BITS, count_below, has, n_groups, padded_width, popcount
+from model_store.compiled.decorators import inlined, kernel
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.errors import BadNames, Corrupt
-from model_store.jit import inlined, kernel
 from model_store.manifest import Manifest
 from model_store.names import NameTable, check_names
 from model_store.report import read_report
-from model_store.tail import assemble_tail, check_tail, has_tail
-from model_store.taken import at, take
+from model_store.rerank import assemble_tail, check_tail, has_tail
 
 ENSEMBLE = "ensemble"
 LABELS = "labels"

@@ -8,7 +8,7 @@ than its parent's, every node but a root has exactly one parent, and all of that
 (`child_ptr`). A node without children is a *leaf*.
 
 An inner node owns one *chunk*: (features used at the node) x (its children), one linear scorer a child.
-The rows of a chunk, one a feature, are found by counting bits (`model_store.bits`) and stored either *sparse*
+The rows of a chunk, one a feature, are found by counting bits (`compiled.bits`) and stored either *sparse*
 (words that each hold a child's position and its weight) or *dense* (one weight a child, and padding).
 
 A leaf of a *label tree* is one label; a leaf of a *decision tree* is a sparse histogram of labels. A row that
@@ -26,9 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-LANES = 16
-"""The kernels' vectors hold so many weights. A dense row of up to so many children is padded to a power of
-two, a wider one to a multiple of this; so many zeros end all dense rows: the last too is read as vectors."""
+from model_store.compiled.bits import LANES as LANES
 
 Kind = Literal["label-tree", "decision-tree"]
 Link = Literal["hinge2", "hinge3", "logistic", "multiway", "argmax"]

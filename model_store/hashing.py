@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from model_store.jit import inlined
+from model_store.compiled.decorators import inlined
 
 _32 = np.uint64(32)
 

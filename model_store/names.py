@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.decorators import inlined, kernel
 from model_store.errors import BadNames
 from model_store.hashing import slot_next, slot_start
-from model_store.jit import inlined, kernel
 
 NAME_BYTES_MAX = 4096
 """The longest name, in bytes of UTF-8."""

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.array_access import take
 from model_store.arrays import file_name
 from model_store.documents import parse
 from model_store.errors import Corrupt
-from model_store.taken import take
 
 REPORT = "report/json"
 REPORT_BYTES_MAX = 1 << 20

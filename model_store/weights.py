@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.bits import padded_width
+from model_store.compiled.bits import padded_width
+from model_store.compiled.decorators import kernel
 from model_store.ensemble import TreeEnsemble, Weights
-from model_store.jit import kernel
 
 CHILDREN_MAX: dict[Weights, int] = {"float32": (1 << 31) - 2, "bfloat16": 1 << 16, "int8": 1 << 8}
 """A sparse word has so many positions of children."""

@@ -18,28 +18,28 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model_store.store import Store
-from service.api import handlers
-from service.api.admission import Admission
-from service.api.auth import AdminKey
-from service.api.batch import BatchRoutes
-from service.api.docs import DocsRoutes
-from service.api.edge import Edge
-from service.api.feedback import FeedbackRoutes
-from service.api.health import HealthRoutes
-from service.api.learning import Learning
-from service.api.metrics import Metrics
-from service.api.models import ModelRoutes
-from service.api.openapi import openapi_document
-from service.api.opening import serve_model
-from service.api.plain import PlainRequests
-from service.api.predict import PredictRoutes
-from service.api.routing import Direct
-from service.api.thresholds import ThresholdRoutes
-from service.api.tuning import Tune, TuneQuery, TuneRoutes
-from service.api.work import WorkPool
+from service.api.door import handlers
+from service.api.door.admission import Admission
+from service.api.door.auth import AdminKey
+from service.api.door.metrics import Metrics
+from service.api.door.request_scope import Edge
+from service.api.door.routing import Direct
+from service.api.door.whole_request import PlainRequests
+from service.api.door.work import WorkPool
+from service.api.routes.batch import BatchRoutes
+from service.api.routes.docs import DocsRoutes
+from service.api.routes.feedback import FeedbackRoutes
+from service.api.routes.health import HealthRoutes
+from service.api.routes.models import ModelRoutes
+from service.api.routes.openapi import openapi_document
+from service.api.routes.predict import PredictRoutes
+from service.api.routes.thresholds import ThresholdRoutes
+from service.api.routes.tuning import Tune, TuneQuery, TuneRoutes
 from service.errors import TimedOut
-from service.inference.live import LiveModels
 from service.logs import log
+from service.serving.learning import Learning
+from service.serving.live import LiveModels
+from service.serving.opening import serve_model
 from service.settings import Settings, read_settings
 
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
@@ -137,7 +137,10 @@ def _tuner(store: Store, learning: Learning, seconds_max: float, stopping: threa
     """Return what tunes a version on a file; it gives up after a while, and when the service stops."""
 
     def tune(query: TuneQuery) -> dict[str, Any]:
-        from service.tuning import request_of, tune_and_keep  # readers of files: not before they are needed
+        from service.workflows.tune import (  # readers of files: not before they are needed
+            request_of,
+            tune_and_keep,
+        )
 
         give_up_at = time.monotonic() + seconds_max
 

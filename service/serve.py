@@ -22,7 +22,7 @@ from types import FrameType
 
 import uvicorn
 
-from service.api.protocol import bounded_protocol
+from service.api.door.protocol import bounded_protocol
 from service.app import create_app
 from service.descriptors import are_used_up, raise_limit
 from service.errors import Unavailable

@@ -19,20 +19,21 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from model_store.compiled.cache import cache_dir
 from model_store.ensemble import Weights
-from model_store.jit import cache_dir
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
-from service.api.blocks import answer_block
-from service.api.lines import Block
-from service.api.opening import serve_model
-from service.api.parse import Options
-from service.api.rows import to_options
+from service.serving.blocks import answer_block
+from service.serving.lines import Block
+from service.serving.opening import serve_model
+from service.serving.parse import Options
+from service.serving.rows import to_options
 from service.settings import Limits
-from service.thresholds.tuned import METHODS
+from service.thresholds.store.tuned import METHODS
 from service.trainers import TRAINERS
-from service.tuning import TuneRequest, tune
-from service.workflows import TrainRequest, estimate_size, evaluate, train_and_publish
+from service.workflows.evaluate import evaluate
+from service.workflows.train import TrainRequest, estimate_size, train_and_publish
+from service.workflows.tune import TuneRequest, tune
 
 _PROCESSES_MAX = 4
 """Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""
@@ -119,7 +120,7 @@ def warm(job: Job) -> None:
 def _begin() -> None:
     """Set up a process that compiles, and need not say so: that is what was asked for."""
     gc.set_threshold(*_COLLECT_EVERY)
-    logging.getLogger("model_store.jit").setLevel(logging.ERROR)
+    logging.getLogger("model_store.compiled.cache").setLevel(logging.ERROR)
 
 
 def warm_all() -> None:

@@ -13,9 +13,9 @@ from service.db.engine import Database
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
 from service.inference.thresholded import Thresholded
 from service.rows import SparseRows
-from service.thresholds.events import Event, Events, as_columns, event_keys
-from service.thresholds.feedback import FeedbackWriter, Outcome
-from service.thresholds.live import LiveThresholds
+from service.thresholds.live.events import Event, Events, as_columns, event_keys
+from service.thresholds.live.feedback import FeedbackWriter, Outcome
+from service.thresholds.live.served import LiveThresholds
 from tests.small_models import small_draft
 
 N_LABELS, N_FEATURES = 12, 40

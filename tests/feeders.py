@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from service.db.engine import Database
-from service.thresholds.state import ThresholdDatabase
+from service.thresholds.store.state import ThresholdDatabase
 from tests.feedback_helpers import N_LABELS, Replica, predictor, token_event
 
 ROUND_SECONDS_MAX = 0.08

@@ -9,7 +9,7 @@ import orjson
 
 from model_store.names import build_names
 from service.inference.prediction_json import Spans, predictions_json
-from service.thresholds.tokens import Tokens, model_hash
+from service.thresholds.live.tokens import Tokens, model_hash
 
 
 def signed(tokens: Tokens, model: str, version: int, epoch: int, labels: Sequence[int]) -> str:

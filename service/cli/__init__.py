@@ -1,4 +1,4 @@
-"""The `xylem` command: thin commands over `service.workflows`, the store and the server.
+"""The `xylem` command: thin commands over `service.workflows.train`, the store and the server.
 
 What a command needs is imported when it runs, so that `xylem --help` answers at once.
 """

@@ -97,7 +97,7 @@ def progress(json: bool) -> Iterator[OnProgress]:
 
 def _announce_compilation() -> None:
     """Say why the first command takes long."""
-    from model_store.jit import cache_dir
+    from model_store.compiled.cache import cache_dir
 
     if not any(cache_dir().rglob("*.nbi")):
         complain(f"the first run compiles the kernels, about a minute; they are kept in {cache_dir()}")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from service.api.learning import Learning
     from service.db.engine import Database
+    from service.serving.learning import Learning
 
 
 @contextmanager
@@ -38,8 +38,8 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[Learning | None]:
 
     It logs nothing: what fails is for the command to say. Raises BadParameter as `opened_database` does.
     """
-    from service.api.learning import Learning
     from service.logs import configure
+    from service.serving.learning import Learning
     from service.settings import read_settings
 
     settings = read_settings(store=store)

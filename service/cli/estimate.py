@@ -26,7 +26,7 @@ def estimate(
     json: Json = False,
 ) -> None:
     """Bound a model's size before training it, and compare with flat one-vs-rest."""
-    from service.workflows import TrainRequest, estimate_size
+    from service.workflows.train import TrainRequest, estimate_size
 
     request = TrainRequest(
         trainer=trainer,

@@ -21,7 +21,7 @@ from service.cli.options import (
 from service.errors import BadParameter
 
 if TYPE_CHECKING:
-    from service.thresholds.tuned import Tuned
+    from service.thresholds.store.tuned import Tuned
 
 _CUTS = (1, 3, 5)
 _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
@@ -40,7 +40,7 @@ def evaluate(
     F-measures are at the tuned thresholds of the version, else at 0.5; a note says where that means nothing.
     """
     from model_store.store import Store
-    from service.workflows import evaluate as measure
+    from service.workflows.evaluate import evaluate as measure
 
     name, reference = parse_reference(model)
     if empty_labels not in ("one", "zero"):
@@ -83,7 +83,7 @@ def evaluate(
 
 def tuned_of(store: Path, name: str, version: int) -> Tuned | None:
     """Return the thresholds that are kept with a version, None if there are none."""
-    from service.thresholds.state import ThresholdDatabase
+    from service.thresholds.store.state import ThresholdDatabase
 
     with opened_database(store, create=False) as database:
         return None if database is None else ThresholdDatabase(database).load(name, version)

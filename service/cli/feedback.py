@@ -22,10 +22,10 @@ from service.cli.predict import STDIN, blocks, opened
 from service.errors import BadData, BadInput, BadParameter, Unavailable
 
 if TYPE_CHECKING:
-    from service.api.events import Checked, Verdict
-    from service.api.served import Served
+    from service.serving.events import Checked, Verdict
+    from service.serving.served import Served
     from service.settings import Limits
-    from service.thresholds.feedback import FeedbackWriter
+    from service.thresholds.live.feedback import FeedbackWriter
 
 EVENTS_A_BLOCK = 64
 REQUEST_BYTES = 1 << 20
@@ -63,7 +63,7 @@ def feedback(
     event counts once: a file that was sent in part can be sent again as a whole. Events that were not counted
     are told by reason, the first of them with their lines. Exit status 2 when some were rejected.
     """
-    from service.api.lines import value_of
+    from service.serving.lines import value_of
     from service.settings import read_settings
 
     limits = read_settings().limits
@@ -131,7 +131,7 @@ class _Tally:
 
 def _sent(values: list[Any], send: Send) -> list[dict[str, Any]]:
     """Send the lines that have a value; return what became of each line."""
-    from service.api.events import refused, verdict_line
+    from service.serving.events import refused, verdict_line
 
     found = [value for value in values if not isinstance(value, BadInput)]
     sent = iter(send(found) if found else ())
@@ -241,8 +241,8 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     """
     from model_store.errors import VersionNotFound
     from model_store.store import Store
-    from service.api.events import Checked, Verdict, check_event, verdict_line
-    from service.api.opening import serve_model
+    from service.serving.events import Checked, Verdict, check_event, verdict_line
+    from service.serving.opening import serve_model
 
     name, reference = parse_reference(model)
     opened_model = Store(store).open(name, reference)
@@ -284,7 +284,7 @@ def _counted(
     places: Mapping[int, Checked], served: Served | str, writer: FeedbackWriter
 ) -> dict[int, Verdict]:
     """Count the events of a version, by their places; a text is why there is no such version."""
-    from service.api.events import Verdict, columns_of, to_events, verdict_on
+    from service.serving.events import Verdict, columns_of, to_events, verdict_on
 
     ids = {place: one.feedback.event_id for place, one in places.items()}
     if isinstance(served, str):

@@ -101,7 +101,7 @@ def draw(
     json: Json = False,
 ) -> None:
     """Draw a version's report: criteria and error against splits, or the features of each depth."""
-    from service.charts import draw_report
+    from service.workflows.charts import draw_report
 
     opened = _store(store)
     name, reference = parse_reference(model)
@@ -219,7 +219,7 @@ def _delete_thresholds(store: Path, name: str, version: int) -> bool:
 
     if read_settings().database_url is not None:
         return False
-    from service.thresholds.state import ThresholdDatabase
+    from service.thresholds.store.state import ThresholdDatabase
 
     try:
         with opened_database(store, create=False) as database:

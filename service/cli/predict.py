@@ -24,8 +24,7 @@ from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, Threads, p
 from service.errors import BadData
 
 if TYPE_CHECKING:
-    from service.api.lines import Block
-    from service.api.streams import Answered
+    from service.serving.lines import Answered, Block
 
 STDIN = "-"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -76,10 +75,10 @@ def predict(
     and the exit status is 2 at the end.
     """
     from model_store.store import Store
-    from service.api.blocks import answer_block
-    from service.api.opening import serve_model
-    from service.api.parse import TUNED, parse_options
-    from service.api.rows import to_options
+    from service.serving.blocks import answer_block
+    from service.serving.opening import serve_model
+    from service.serving.parse import TUNED, parse_options
+    from service.serving.rows import to_options
     from service.settings import read_settings
 
     limits = read_settings().limits
@@ -152,7 +151,7 @@ def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[Block
 
     A byte order mark in front is left out.
     """
-    from service.api.lines import Block
+    from service.serving.lines import Block
 
     first, rest, skipping = 1, b"", False
     while True:

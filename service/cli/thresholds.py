@@ -80,7 +80,7 @@ def thresholds(
     if data is None:
         raise BadParameter("expected --data FILE to tune on, or --switch or --drop, found none of them")
     from model_store.store import Store
-    from service.tuning import request_of, tune_and_keep
+    from service.workflows.tune import request_of, tune_and_keep
 
     request = request_of(
         method, data, test, empty_labels, kappa, _start_of(start), threads or os.cpu_count() or 1
@@ -110,7 +110,7 @@ def thresholds(
 def _end_shadow(model: str, store: Path, *, switch: bool, json: bool) -> None:
     """Put a version's candidate in force, or take it away."""
     from model_store.store import Store
-    from service.thresholds.shadow import ShadowDatabase
+    from service.thresholds.live.shadow import ShadowDatabase
 
     name, reference = parse_reference(model)
     version = Store(store).open(name, reference).manifest.version

@@ -84,8 +84,8 @@ def train(
     object {"plan": ...} on a line of its own).
     """
     from model_store.store import Store
-    from service.weight_types import weight_type
-    from service.workflows import TrainRequest, train_and_publish
+    from service.workflows.train import TrainRequest, train_and_publish
+    from service.workflows.weight_types import weight_type
 
     request = TrainRequest(
         trainer=trainer,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.names import NameTable, build_names, find_names
-from service.kernels.tidy import tidy_labels
+from service.kernels.text.sort_and_sum import tidy_labels
 from service.rows import LabelRows, SparseRows
 
 N_IDS_MAX = 1 << 28

@@ -13,7 +13,7 @@ from model_store.names import NameTable, build_names
 from service.datasets.dataset import N_ROWS_MAX, ids_in_model, renumber_labels
 from service.datasets.growing import Growing
 from service.datasets.stream import DataFile
-from service.kernels.tidy import tidy_labels
+from service.kernels.text.sort_and_sum import tidy_labels
 from service.rows import LabelRows
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
 from service.datasets.stream import DataFile, Progress
 from service.errors import BadData
-from service.kernels.tidy import tidy_labels, tidy_rows
+from service.kernels.text.sort_and_sum import tidy_labels, tidy_rows
 from service.rows import LabelRows, SparseRows
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")

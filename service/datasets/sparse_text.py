@@ -14,7 +14,7 @@ from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
 from service.datasets.growing import Growing
 from service.datasets.stream import DataFile
 from service.errors import BadData
-from service.kernels.tidy import tidy_labels, tidy_rows
+from service.kernels.text.sort_and_sum import tidy_labels, tidy_rows
 from service.rows import LabelRows, SparseRows
 
 _FOUND_MAX = 40

@@ -3,7 +3,7 @@
 threshold_versions     a row for each version of a model that has thresholds. `epoch` numbers the changes of
                        its thresholds as they were committed; who changes them locks the row. Predictions
                        made under an epoch below `base_epoch` say nothing about the thresholds of now
-threshold_log          a row for each epoch: what a block of feedback added (`service.thresholds.codec`), or
+threshold_log          a row for each epoch: what a block of feedback added (`codec`), or
                        that the state was replaced by the checkpoint of that epoch
 threshold_checkpoints  the whole state at some epochs
 threshold_shadows      at most one row for each version: the candidate that is scored beside the thresholds in

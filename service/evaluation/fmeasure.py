@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.jit import kernel
+from model_store.compiled.decorators import kernel
 from service.rows import LabelRows
 
 EmptyConvention = Literal["one", "zero"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.jit import inlined, kernel
+from model_store.compiled.decorators import inlined, kernel
 from service.rows import LabelRows
 
 KS = (1, 3, 5)

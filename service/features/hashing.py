@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.jit import kernel
+from model_store.compiled.decorators import kernel
 from model_store.names import hash_bytes
 from service.features.blocks import in_blocks, joined
 from service.features.featurizer import Featurizer

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import BadInstance
-from service.kernels.tidy import narrow_features, tidy_rows
+from service.kernels.text.sort_and_sum import narrow_features, tidy_rows
 from service.rows import SparseRows
 
 _NUMBER = frozenset({int, float})

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.decorators import kernel
 from model_store.errors import Corrupt
-from model_store.jit import kernel
 from model_store.names import NameTable, build_names, probe
 from service.datasets.growing import Growing
 from service.errors import BadData, BadParameter

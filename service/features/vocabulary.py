@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.jit import kernel
+from model_store.compiled.decorators import kernel
 from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, probe
 from service.errors import BadData
 from service.features.words import Spans

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.jit import kernel
+from model_store.compiled.decorators import kernel
 from service.features.parameters import Norm
 
 NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.jit import kernel
+from model_store.compiled.decorators import kernel
 
 # scikit-learn's (?u)\b\w\w+\b: a search that goes from left to right stands on a boundary at every first
 # word character, and a greedy run ends on one, so the two \b say nothing more

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.jit import kernel
+from model_store.compiled.decorators import kernel
 from service.importers.files import ModelFile
 
 NESTED_MAX = 300

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from model_store.bits import n_groups
 from model_store.build import build_ensemble
+from model_store.compiled.bits import n_groups
 from model_store.identifiers import check_model
 from model_store.manifest import DataInfo, Manifest, TrainerInfo
 from model_store.names import NameTable, build_names
@@ -21,7 +21,7 @@ from service.importers.libmultilabel import read_libmultilabel
 from service.importers.napkinxc import read_napkinxc
 from service.importers.omikuji import read_omikuji
 from service.importers.pecos import read_pecos
-from service.weight_types import store_as, weight_type
+from service.workflows.weight_types import store_as, weight_type
 
 IMPORTERS: dict[str, Callable[[ModelFiles], Imported]] = {
     "pecos": read_pecos,

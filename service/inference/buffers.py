@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import lend, relend
 from model_store.ensemble import TreeEnsemble
-from service.kernels.beam_workspace import BEAM_KINDS, BeamShape
-from service.kernels.lending import lend, relend
-from service.kernels.queue_workspace import QUEUE_KINDS, make_queue
-from service.kernels.workspace import WORKSPACE_KINDS, Workspace, make_workspace
+from service.kernels.search.beam_workspace import BEAM_KINDS, BeamShape
+from service.kernels.search.queue_workspace import QUEUE_KINDS, make_queue
+from service.kernels.search.workspace import WORKSPACE_KINDS, Workspace, make_workspace
 
 _STOP = Workspace._fields.index("stop")
 

@@ -90,7 +90,7 @@ Walk = Callable[
     ],
     None,
 ]
-"""Fill the outputs of service.kernels.explain.explain_leaf for a leaf."""
+"""Fill the outputs of service.kernels.search.explain.explain_leaf for a leaf."""
 
 
 def explain_path(walk: Walk, leaf: int, depth: int, features: NDArray[np.int32]) -> list[PathNode]:

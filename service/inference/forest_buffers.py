@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import lend, relend
 from model_store.ensemble import TreeEnsemble
-from service.kernels.lending import lend, relend
-from service.kernels.routing_workspace import ROUTING_KINDS, RoutingShape, RoutingWorkspace
-from service.kernels.workspace import WORKSPACE_KINDS, Workspace, make_workspace
+from service.kernels.search.routing_workspace import ROUTING_KINDS, RoutingShape, RoutingWorkspace
+from service.kernels.search.workspace import WORKSPACE_KINDS, Workspace, make_workspace
 
 _STOP = Workspace._fields.index("stop")
 

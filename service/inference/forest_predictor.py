@@ -9,8 +9,10 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from model_store.compiled.calls import address_of
+from model_store.compiled.handles import lend
 from model_store.ensemble import LINK_CODES
-from model_store.tail import assemble_tail, has_tail
+from model_store.rerank import assemble_tail, has_tail
 from model_store.version import Model
 from service.errors import Unavailable
 from service.inference.allowed import allowed_labels
@@ -18,15 +20,13 @@ from service.inference.answering import NOT_WANTED, Predictions, gather, in_part
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedNode, top_features
 from service.inference.forest_buffers import RoutingBufferPool, RoutingBuffers, RoutingNeed
 from service.inference.predictor import NodeThresholds, NodeWeights, PredictOptions, log_thresholds, logs_of
-from service.kernels.calls import address_of
-from service.kernels.explain import depth_of
-from service.kernels.forest import ENSEMBLE_KINDS
-from service.kernels.lending import lend
-from service.kernels.routing import reach_leaves, route_rows
-from service.kernels.routing_explain import explain_route
-from service.kernels.routing_tail import NO_TAIL, TAIL_KINDS
-from service.kernels.routing_workspace import RoutingShape
-from service.kernels.threshold_update import NO_PATHS, RowSearch, move_thresholds
+from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
+from service.kernels.search.explain import depth_of
+from service.kernels.search.routing import reach_leaves, route_rows
+from service.kernels.search.routing_explain import explain_route
+from service.kernels.search.routing_rerank import NO_TAIL, TAIL_KINDS
+from service.kernels.search.routing_workspace import RoutingShape
+from service.kernels.search.threshold_update import NO_PATHS, RowSearch, move_thresholds
 from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
@@ -157,7 +157,7 @@ class ForestPredictor:
     ) -> None:
         """Bring `prepared` up to date in place where thresholds[labels], float32[K] in [0, 1], have changed.
 
-        Predictions may go on meanwhile, see `service.thresholds.live`.
+        Predictions may go on meanwhile, see `service.thresholds.live.served`.
         """
         move_thresholds(*NO_PATHS, labels, thresholds, prepared.log)
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from model_store.names import NameTable
 from service.inference.answering import Predictions
-from service.kernels.prediction_json import TOKEN_ROOM, write_predictions
-from service.kernels.prediction_json import Seal as Seal
+from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
+from service.kernels.text.prediction_json import Seal as Seal
 
 _BYTES_A_LABEL, _BYTES_A_ROW = 128, 512
 """Room made for a label and a row at first; labels with long names are written again with more."""
@@ -36,7 +36,7 @@ class Spans(NamedTuple):
 def predictions_json(
     names: NameTable, thresholds: NDArray[np.float32], seal: Seal, serial: int, spans: Spans
 ) -> list[bytes]:
-    """Return a Prediction of `service.api.wire` for each row, byte for byte as orjson writes it.
+    """Return a Prediction of `service.serving.wire` for each row, byte for byte as orjson writes it.
 
     thresholds  float32[K] that a label's score must reach to be named by its prediction's token; [0]: none
     seal        what signs the tokens; serial: the number of the first one, the others' follow

@@ -10,6 +10,8 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from model_store.compiled.calls import address_of
+from model_store.compiled.handles import lend
 from model_store.ensemble import LANES, LINK_CODES
 from model_store.version import Model
 from service.errors import Unavailable
@@ -17,16 +19,14 @@ from service.inference.allowed import allowed_labels
 from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, places_for, writeable
 from service.inference.buffers import BufferPool, Need
 from service.inference.explain import Explanation, explain_path
-from service.kernels.beam import beam_rows
-from service.kernels.beam_workspace import BeamShape, widest_level
-from service.kernels.best_first import best_first_rows
-from service.kernels.calls import address_of
-from service.kernels.explain import depth_of, explain_leaf
-from service.kernels.forest import ENSEMBLE_KINDS
-from service.kernels.lending import lend
-from service.kernels.subtrees import greatest_weights, least_thresholds, mark_allowed
-from service.kernels.threshold import threshold_rows
-from service.kernels.threshold_update import RowSearch, move_thresholds, set_logs
+from service.kernels.search.beam import beam_rows
+from service.kernels.search.beam_workspace import BeamShape, widest_level
+from service.kernels.search.best_first import best_first_rows
+from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
+from service.kernels.search.explain import depth_of, explain_leaf
+from service.kernels.search.subtrees import greatest_weights, least_thresholds, mark_allowed
+from service.kernels.search.threshold import threshold_rows
+from service.kernels.search.threshold_update import RowSearch, move_thresholds, set_logs
 from service.rows import SparseRows
 
 _ALL_ALLOWED = np.empty(0, np.uint8)
@@ -42,7 +42,7 @@ _BLOCK_ENTRIES_MAX = 1 << 16
 
 
 class NodeThresholds(NamedTuple):
-    """Thresholds of labels, prepared: as `service.kernels.query.Search.log_threshold` has them.
+    """Thresholds of labels, prepared: as `service.kernels.search.query.Search.log_threshold` has them.
 
     For decision trees float32[K], the labels' logarithms.
     """
@@ -204,7 +204,7 @@ class Predictor:
     ) -> None:
         """Bring `prepared` up to date in place where thresholds[labels], float32[K] in [0, 1], have changed.
 
-        Predictions may go on meanwhile, see `service.thresholds.live`; two such calls may not. Cost: the
+        Predictions may go on meanwhile, see `served`; two such calls may not. Cost: the
         labels' paths to the roots.
         """
         trees = self._ensemble

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from service.inference.predictor import NodeThresholds, PredictOptions
 from service.inference.predictors import AnyPredictor
-from service.kernels.threshold_update import RowSearch
+from service.kernels.search.threshold_update import RowSearch
 
 PREDICTED_MAX = 1000
 """Labels that a row counts as predicted, at most: the best ones. A finite bound on what an event touches."""
 
 
 class Thresholded:
-    """What `service.thresholds.moving.Traversal` asks for, over a predictor."""
+    """What `service.thresholds.live.threshold_counters.Traversal` asks for, over a predictor."""
 
     def __init__(self, predictor: AnyPredictor) -> None:
         self._predictor = predictor

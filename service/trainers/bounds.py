@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from service.kernels.ldsm import RETRIES
-from service.kernels.ranking_tree import ATTEMPTS
-from service.kernels.separator import PASSES_MAX
+from service.kernels.training.ldsm import RETRIES
+from service.kernels.training.ranking_tree import ATTEMPTS
+from service.kernels.training.separator import PASSES_MAX
 from service.trainers.clustering import ROUNDS_MAX, levels_of
 from service.trainers.label_tree import ClassifierParameters, LabelTreeParameters
 from service.trainers.ldsm import LdsmParameters

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import LANES, Chunk
-from service.kernels.problem import Problem, forget_rows, localise, positives, rows_of
-from service.kernels.pruning import pack_tile, place_tile
-from service.kernels.solver import Tile, solve_logistic, solve_squared_hinge
+from service.kernels.training.problem import Problem, forget_rows, localise, positives, rows_of
+from service.kernels.training.pruning import pack_tile, place_tile
+from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
 from service.rows import SparseRows
 from service.trainers.clustering import derived_seed
 from service.trainers.shape import Shape
@@ -108,7 +108,7 @@ def train_classifiers(
     """Return the chunk of every inner node of `shape`, None at its leaves.
 
     A child's positives are the rows that carry one of its labels, its negatives the node's other rows.
-    Source: tree-model-size, section 2; solvers: `service.kernels.solver`. The same bits whatever the
+    Source: tree-model-size, section 2; solvers: `service.kernels.training.solver`. The same bits whatever the
     number of threads. Memory: the chunks, and for each thread the rows of a node and 128 bytes for each of
     them.
     """

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from service.kernels.cluster import bisect, kmeans
+from service.kernels.training.cluster import bisect, kmeans
 from service.trainers.representations import Representations
 from service.trainers.shape import Shape, join
 from service.trainers.work import Crew, Progress

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
 from service.errors import BadData, BadParameter
-from service.kernels.ldsm import CHILDREN_MAX, NAG, SGD, Examples, Learning, Split, split_node
-from service.kernels.ldsm_children import share_out
+from service.kernels.training.ldsm import CHILDREN_MAX, NAG, SGD, Examples, Learning, Split, split_node
+from service.kernels.training.ldsm_children import share_out
 from service.rows import SparseRows
 from service.trainers.clustering import derived_seed
 from service.trainers.ldsm_report import Shape, SplitFacts, report_of

@@ -22,7 +22,7 @@ from service.evaluation.tree_criteria import (
     splits_by_depth,
     sum_to_inner_nodes,
 )
-from service.kernels.lomtree import (
+from service.kernels.training.lomtree import (
     LEAF,
     N_ROWS,
     N_SPLITS,
@@ -36,8 +36,8 @@ from service.kernels.lomtree import (
     make_scratch,
     make_tree,
 )
-from service.kernels.lomtree_finish import count_leaves, pack_weights, route_rows
-from service.kernels.lomtree_tables import n_refused
+from service.kernels.training.lomtree_finish import count_leaves, pack_weights, route_rows
+from service.kernels.training.lomtree_tables import n_refused
 from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
@@ -334,7 +334,7 @@ def train_lomtree(
 ) -> Trained:
     """Train a LOMtree in several passes over rows in memory; the leaves are counted anew at the end.
 
-    Source: `service.kernels.lomtree`. The rows of a pass are shuffled by the seed unless order=given.
+    Source: `lomtree`. The rows of a pass are shuffled by the seed unless order=given.
     Deviation: the leaves count all rows in the final tree; an online tree's have those since they were made.
     One thread. Cost: passes * rows * depth * features of a row. Deterministic.
     """

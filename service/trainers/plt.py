@@ -12,7 +12,7 @@ from scipy import sparse
 from model_store.build import build_ensemble
 from model_store.ensemble import Tree
 from service.errors import BadData, BadParameter
-from service.kernels.plt_projection import add_projected
+from service.kernels.training.plt_projection import add_projected
 from service.rows import LabelRows
 from service.trainers.classifiers import Members, Solving, members_of
 from service.trainers.clustering import balanced_shape, derived_seed

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk, Tree
-from service.kernels.plt_fobos import Shard, Topology, train_shard, used_keys
+from service.kernels.training.plt_fobos import Shard, Topology, train_shard, used_keys
 from service.trainers.clustering import derived_seed
 from service.trainers.plt_trees import parents_of
 from service.trainers.shape import Shape
@@ -32,7 +32,7 @@ _SHUFFLE = 1
 
 
 class Descent(NamedTuple):
-    """How the classifiers are trained: g and lambda of `service.kernels.plt_fobos`, and the passes."""
+    """How the classifiers are trained: g and lambda of `plt_fobos`, and the passes."""
 
     rate: float
     penalty: float

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
-from service.kernels.ranking_tree import Grown, Growth, Rows, grow_tree
+from service.kernels.training.ranking_tree import Grown, Growth, Rows, grow_tree
 from service.rows import SparseRows
 from service.trainers.clustering import derived_seed
 from service.trainers.parameters import Parameters, real, whole

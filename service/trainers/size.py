@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.kernels.problem import count_features, forget_rows, rows_of
+from service.kernels.training.problem import count_features, forget_rows, rows_of
 from service.rows import SparseRows
 from service.trainers.classifiers import Members
 from service.trainers.shape import Shape

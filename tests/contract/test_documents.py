@@ -12,7 +12,7 @@ import pytest
 import typer.main
 
 import model_store.errors
-import service.api.problems
+import service.api.door.problems
 import service.errors
 from service import cli
 from service.cli.options import TRAINER_NAMES
@@ -80,7 +80,7 @@ def test_every_parameter_of_the_features_is_documented_with_its_default() -> Non
 
 def test_every_error_code_is_documented() -> None:
     page = (ROOT / "docs" / "errors.md").read_text()
-    modules = (model_store.errors, service.errors, service.api.problems)
+    modules = (model_store.errors, service.errors, service.api.door.problems)
     codes = {
         value.code
         for module in modules

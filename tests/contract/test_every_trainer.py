@@ -24,7 +24,8 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import Trained, estimate, parse_parameters, train
 from service.trainers.registry import TRAINERS
-from service.workflows import TrainRequest, evaluate, train_and_publish
+from service.workflows.evaluate import evaluate
+from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import serving, settings_of
 from tests.oracles.problems import to_labels, to_rows
 from tests.small_models import small_draft

@@ -10,11 +10,12 @@ import pytest
 from fastapi.routing import APIRoute
 
 import model_store.errors
-import service.api.problems as problems
+import service.api.door.problems as problems
 import service.errors
-from service.api.openapi import openapi_document
-from service.api.parse import _PREDICT_KEYS, Options, parse_options
-from service.api.wire import (
+from service.api.routes.openapi import openapi_document
+from service.app import create_app
+from service.serving.parse import _PREDICT_KEYS, Options, parse_options
+from service.serving.wire import (
     ExplainedLeaf,
     ExplainedNode,
     ExplainedTree,
@@ -27,7 +28,6 @@ from service.api.wire import (
     RoutedNode,
     Statistics,
 )
-from service.app import create_app
 from service.settings import ELSEWHERE, Limits, read_settings, variables
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

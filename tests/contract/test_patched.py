@@ -9,7 +9,7 @@ import uvicorn
 from numba.core import caching, codegen, compiler, sigutils
 from uvicorn.protocols.http import httptools_impl
 
-from service.api.protocol import BoundedProtocol
+from service.api.door.protocol import BoundedProtocol
 from service.serve import _Server
 
 PROTOCOL = httptools_impl.HttpToolsProtocol

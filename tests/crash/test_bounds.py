@@ -28,8 +28,8 @@ TESTS = sorted(
 
 _BEYOND = """
 import numpy as np
-from model_store.jit import kernel
-from service.kernels.simd import vload, vstore
+from model_store.compiled.decorators import kernel
+from model_store.compiled.vectors import vload, vstore
 
 @kernel
 def item(array, i):

@@ -22,7 +22,7 @@ from model_store.store import Store
 from service import cli
 from service.cli.feedback import RESULTS
 from service.db.engine import Database, default_url
-from service.thresholds.state import ThresholdDatabase
+from service.thresholds.store.state import ThresholdDatabase
 from tests.servers import ServerProcess
 
 _RUN = "from service.cli import main; main()"

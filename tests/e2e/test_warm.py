@@ -91,7 +91,10 @@ def test_no_request_compiles_anything(shared_store: Path) -> None:
 _TUNED = """
 import sys, tempfile
 from pathlib import Path
-from service.thresholds import estimates, fta, starts, sto
+from service.thresholds.methods import estimates
+from service.thresholds.methods import fta
+from service.thresholds.methods import starts
+from service.thresholds.methods import sto
 from service.warm import jobs, warm
 
 with tempfile.TemporaryDirectory() as directory:

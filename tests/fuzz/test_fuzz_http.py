@@ -15,8 +15,8 @@ import httpx
 import orjson
 import pytest
 
-from service.api.openapi import openapi_document
-from service.api.problems import PROBLEMS
+from service.api.routes.openapi import openapi_document
+from service.serving.problems import PROBLEMS
 from service.settings import Limits
 from tests.schemas import fault_of
 from tests.servers import ServerProcess

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from service.errors import BadParameter
-from service.thresholds.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
-from service.thresholds.state import ThresholdDatabase
-from service.thresholds.tuned import Tuned
+from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.store.state import ThresholdDatabase
+from service.thresholds.store.tuned import Tuned
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import (
     N_LABELS,

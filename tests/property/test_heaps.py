@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.kernels.heaps import keep_best, pop_frontier, push_frontier, sort_best
+from service.kernels.search.heaps import keep_best, pop_frontier, push_frontier, sort_best
 
 entries = st.lists(
     st.tuples(st.sampled_from([-np.inf, -2.5, -1.0, -0.5, 0.0]), st.integers(0, 50)), unique=True, max_size=40

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model_store.compiled.handles import lend, relend
 from model_store.ensemble import LINK_CODES, TreeEnsemble
-from model_store.tail import Tail
-from service.kernels.forest import ENSEMBLE_KINDS
-from service.kernels.lending import lend, relend
-from service.kernels.routing import route_rows
-from service.kernels.routing_tail import NO_TAIL, TAIL_KINDS
-from service.kernels.routing_workspace import ROUTING_KINDS, RoutingShape
-from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
+from model_store.rerank import Tail
+from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
+from service.kernels.search.routing import route_rows
+from service.kernels.search.routing_rerank import NO_TAIL, TAIL_KINDS
+from service.kernels.search.routing_workspace import ROUTING_KINDS, RoutingShape
+from service.kernels.search.workspace import WORKSPACE_KINDS, make_workspace
 from tests.oracles.routing import random_decision_forest, reranked_scores, routed_scores, whole_rows
 from tests.small_models import random_tail
 

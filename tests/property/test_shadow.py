@@ -9,7 +9,10 @@ import pytest
 from sqlalchemy import text
 
 from service.errors import DatabaseUnavailable, NotTuned
-from service.thresholds.codec import (
+from service.thresholds.live.events import Event
+from service.thresholds.live.shadow import ShadowDatabase, shadow_macro_f
+from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.store.codec import (
     Deltas,
     Scored,
     decode_scored,
@@ -17,11 +20,8 @@ from service.thresholds.codec import (
     encode_scored,
     encode_scores,
 )
-from service.thresholds.events import Event
-from service.thresholds.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
-from service.thresholds.shadow import ShadowDatabase, shadow_macro_f
-from service.thresholds.state import ThresholdDatabase
-from service.thresholds.tuned import Tuned
+from service.thresholds.store.state import ThresholdDatabase
+from service.thresholds.store.tuned import Tuned
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import (
     N_LABELS,
@@ -188,8 +188,8 @@ def test_the_log_that_a_candidate_needs_is_kept(
     database_url: str,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("service.thresholds.feedback.CHECKPOINT_EPOCHS", 5)
-    monkeypatch.setattr("service.thresholds.state.CHECKPOINTS_MAX", 3)
+    monkeypatch.setattr("service.thresholds.live.feedback.CHECKPOINT_EPOCHS", 5)
+    monkeypatch.setattr("service.thresholds.store.state.CHECKPOINTS_MAX", 3)
     one = Replica(database_url, halve_events=4)
     one.send(*some_events(3, 1))
     ShadowDatabase(one.database).put("m", 1, state(1, 9))

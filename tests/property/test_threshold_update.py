@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.kernels.subtrees import least_thresholds
-from service.kernels.threshold_update import move_thresholds, set_logs
+from service.kernels.search.subtrees import least_thresholds
+from service.kernels.search.threshold_update import move_thresholds, set_logs
 from tests.oracles.trees import random_forest
 
 

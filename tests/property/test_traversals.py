@@ -10,16 +10,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model_store.build import build_ensemble
+from model_store.compiled.handles import lend, relend
 from model_store.ensemble import LANES, LINK_CODES, LINKS, Chunk, Tree
-from service.kernels.beam import beam_rows
-from service.kernels.beam_workspace import BEAM_KINDS, BeamShape
-from service.kernels.best_first import best_first_rows
-from service.kernels.forest import ENSEMBLE_KINDS
-from service.kernels.lending import lend, relend
-from service.kernels.queue_workspace import QUEUE_KINDS, make_queue
-from service.kernels.subtrees import greatest_weights, mark_allowed
-from service.kernels.threshold import threshold_rows
-from service.kernels.workspace import WORKSPACE_KINDS, make_workspace
+from service.kernels.search.beam import beam_rows
+from service.kernels.search.beam_workspace import BEAM_KINDS, BeamShape
+from service.kernels.search.best_first import best_first_rows
+from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
+from service.kernels.search.queue_workspace import QUEUE_KINDS, make_queue
+from service.kernels.search.subtrees import greatest_weights, mark_allowed
+from service.kernels.search.threshold import threshold_rows
+from service.kernels.search.workspace import WORKSPACE_KINDS, make_workspace
 from tests.oracles.trees import (
     beam_passing,
     beam_probabilities,

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.rows import LabelRows
-from service.thresholds.calibration import fit_power
-from service.thresholds.estimates import EstimateKeeper, count_at, macro_f, mark_hits
-from service.thresholds.fta import GRID, SUPPORT, fta
-from service.thresholds.ofo import Start
-from service.thresholds.starts import choose_start, replay
-from service.thresholds.sto import sto
+from service.thresholds.methods.calibration import fit_power
+from service.thresholds.methods.estimates import EstimateKeeper, count_at, macro_f, mark_hits
+from service.thresholds.methods.fta import GRID, SUPPORT, fta
+from service.thresholds.methods.ofo import Start
+from service.thresholds.methods.starts import choose_start, replay
+from service.thresholds.methods.sto import sto
 from tests.oracles.thresholds import best_f, label_f, ofo_thresholds
 
 K = 6

@@ -1,0 +1,1 @@
+"""All that touches the inner parts of numba and llvmlite."""

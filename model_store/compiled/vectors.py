@@ -1,0 +1,349 @@
+"""Vectors of 16 floats in compiled kernels: a numba type and the operations on it.
+
+A `Vec16` value lives in vector registers (two of AVX2, one of AVX-512, four of SSE). It exists only inside
+kernels: there is no Python object for it, so a kernel neither takes nor returns one. Every operation is
+elementwise IEEE arithmetic without fusing or reordering: the same bits on every machine. Loads and stores
+need no alignment beyond that of the elements and are NOT bounds-checked (but with NUMBA_BOUNDSCHECK=1): the
+caller proves that elements i .. i + 15 exist.
+
+Sets of lanes are integers: bit k stands for lane k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+from numba.core import cgutils, errors
+from numba.extending import models, register_model
+
+from model_store.compiled.decorators import instruction
+
+_F32 = ir.FloatType()
+_I16 = ir.IntType(16)
+_I32 = ir.IntType(32)
+_V16F = ir.VectorType(_F32, 16)
+_V16H = ir.VectorType(_I16, 16)
+_V16B8 = ir.VectorType(ir.IntType(8), 16)
+_V16I = ir.VectorType(_I32, 16)
+_LANES = 16
+
+
+class Vec16Type(types.Type):
+    """The numba type of 16 float32 lanes."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Vec16")
+
+
+vec16: Any = Vec16Type()
+
+
+@register_model(Vec16Type)
+class _Vec16Model(models.PrimitiveModel):
+    """Stored and passed as LLVM's <16 x float>."""
+
+    def __init__(self, dmm: Any, fe_type: Any) -> None:
+        models.PrimitiveModel.__init__(self, dmm, fe_type, _V16F)
+
+
+def _refuse(what: str, found: Any) -> None:
+    raise errors.TypingError(f"expected {what}, found {found}")
+
+
+def _check_array(array: Any, dtype: Any) -> None:
+    if not (isinstance(array, types.Array) and array.dtype == dtype and array.layout == "C"):
+        _refuse(f"a C-contiguous array of {dtype}", array)
+
+
+def _check_vectors(*vectors: Any) -> None:
+    for vector in vectors:
+        if not isinstance(vector, Vec16Type):
+            _refuse("Vec16", vector)
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
+    """Return the address of element args[1] of array args[0], counted through all its dimensions."""
+    data = context.make_array(array_type)(context, builder, args[0]).data
+    return builder.bitcast(builder.gep(data, [args[1]]), vector.as_pointer())
+
+
+def _checked_pointer(context: Any, builder: Any, array_type: Any, args: Any, vector: Any) -> Any:
+    """As `_pointer`; with NUMBA_BOUNDSCHECK, raise IndexError unless the array has all 16 elements."""
+    if context.enable_boundscheck:
+        check: Any = cgutils.do_boundscheck
+        n_items = context.make_array(array_type)(context, builder, args[0]).nitems
+        for offset in (0, _LANES - 1):
+            check(context, builder, builder.add(args[1], args[1].type(offset)), n_items)
+    return _pointer(context, builder, array_type, args, vector)
+
+
+def _splat(builder: Any, scalar: Any, vector: Any) -> Any:
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, _I32(0))
+    zeros = ir.Constant(_V16I, [0] * _LANES)
+    return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), zeros)
+
+
+def _lanes_of(builder: Any, bits: Any) -> Any:
+    """Return <16 x i1> from the low 16 bits of an integer."""
+    spread = _splat(builder, builder.trunc(bits, _I32) if bits.type.width > 32 else bits, _V16I)
+    mask = ir.Constant(_V16I, [1 << k for k in range(_LANES)])
+    return builder.icmp_unsigned("!=", builder.and_(spread, mask), ir.Constant(_V16I, [0] * _LANES))
+
+
+def _bits_of(builder: Any, lanes: Any) -> Any:
+    """Return the integer of <16 x i1>."""
+    return builder.zext(builder.bitcast(lanes, _I16), ir.IntType(64))
+
+
+@instruction
+def vload(typingctx: Any, array: Any, index: Any) -> Any:
+    """Return elements index .. index + 15 of a float32 array, counted through all its dimensions."""
+    _check_array(array, types.float32)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_checked_pointer(context, builder, array, args, _V16F), align=4)
+
+    return vec16(array, types.intp), generate
+
+
+@instruction
+def vload_bfloat16(typingctx: Any, array: Any, index: Any) -> Any:
+    """Return elements index .. index + 15 of a uint16 array as the upper halves of float32 numbers."""
+    _check_array(array, types.uint16)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        halves = builder.load(_checked_pointer(context, builder, array, args, _V16H), align=2)
+        wide = builder.shl(builder.zext(halves, _V16I), ir.Constant(_V16I, [16] * _LANES))
+        return builder.bitcast(wide, _V16F)
+
+    return vec16(array, types.intp), generate
+
+
+@instruction
+def vload_int8(typingctx: Any, array: Any, index: Any) -> Any:
+    """Return elements index .. index + 15 of an int8 array as float32 numbers."""
+    _check_array(array, types.int8)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        eights = builder.load(_checked_pointer(context, builder, array, args, _V16B8), align=1)
+        return builder.sitofp(builder.sext(eights, _V16I), _V16F)
+
+    return vec16(array, types.intp), generate
+
+
+@instruction
+def vstore(typingctx: Any, array: Any, index: Any, vector: Any) -> Any:
+    """Write `vector` to elements index .. index + 15 of a float32 array, counted as in vload."""
+    _check_array(array, types.float32)
+    _check_vectors(vector)
+    if not array.mutable:
+        _refuse("a writable array", array)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _checked_pointer(context, builder, array, args, _V16F), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, vec16), generate
+
+
+@instruction
+def vbroadcast(typingctx: Any, scalar: Any) -> Any:
+    """Return a vector with `scalar`, rounded to float32, in every lane."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _splat(builder, args[0], _V16F)
+
+    return vec16(types.float32), generate
+
+
+def _binary(doc: str, emit: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return an intrinsic of two vectors that gives a vector."""
+
+    def operation(typingctx: Any, left: Any, right: Any) -> Any:
+        _check_vectors(left, right)
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return emit(builder, args[0], args[1])
+
+        return vec16(vec16, vec16), generate
+
+    operation.__doc__ = doc
+    return instruction(operation)
+
+
+vadd = _binary("Return left + right.", lambda builder, a, b: builder.fadd(a, b))
+vsub = _binary("Return left - right.", lambda builder, a, b: builder.fsub(a, b))
+vmul = _binary("Return left * right.", lambda builder, a, b: builder.fmul(a, b))
+vdiv = _binary("Return left / right.", lambda builder, a, b: builder.fdiv(a, b))
+vmax = _binary(
+    "Return the larger lanes; right where either is NaN.",
+    lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b),
+)
+vmin = _binary(
+    "Return the smaller lanes; right where either is NaN.",
+    lambda builder, a, b: builder.select(builder.fcmp_ordered("<", a, b), a, b),
+)
+
+
+@instruction
+def vgreater(typingctx: Any, left: Any, right: Any) -> Any:
+    """Return the set of lanes (int64) where left > right."""
+    _check_vectors(left, right)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _bits_of(builder, builder.fcmp_ordered(">", args[0], args[1]))
+
+    return types.int64(vec16, vec16), generate
+
+
+@instruction
+def vatleast(typingctx: Any, left: Any, right: Any) -> Any:
+    """Return the set of lanes (int64) where left >= right."""
+    _check_vectors(left, right)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _bits_of(builder, builder.fcmp_ordered(">=", args[0], args[1]))
+
+    return types.int64(vec16, vec16), generate
+
+
+@instruction
+def vnonzero(typingctx: Any, vector: Any) -> Any:
+    """Return the set of lanes (int64) that are not zero; NaN counts as non-zero."""
+    _check_vectors(vector)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _bits_of(builder, builder.fcmp_unordered("!=", args[0], ir.Constant(_V16F, [0.0] * _LANES)))
+
+    return types.int64(vec16), generate
+
+
+@instruction
+def vselect(typingctx: Any, lanes: Any, left: Any, right: Any) -> Any:
+    """Return left in the lanes of the set, right in the others."""
+    _check_vectors(left, right)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(_lanes_of(builder, args[0]), args[1], args[2])
+
+    return vec16(types.int64, vec16, vec16), generate
+
+
+@instruction
+def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
+    """Ask for the cache line of element `index` of a C-contiguous array; the element need not exist."""
+    if not (isinstance(array, types.Array) and array.layout == "C"):
+        _refuse("a C-contiguous array", array)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        address = _pointer(context, builder, array, args, ir.IntType(8))
+        kind = ir.FunctionType(ir.VoidType(), [byte, _I32, _I32, _I32])
+        insert: Any = cgutils.get_or_insert_function
+        function = insert(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [address, _I32(0), _I32(3), _I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@instruction
+def lowest_lane(typingctx: Any, lanes: Any) -> Any:
+    """Return the lowest lane of a set that is not empty, int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.int64), generate
+
+
+def _number(value: float) -> Any:
+    return ir.Constant(_V16F, [value] * _LANES)
+
+
+def _integer(value: int) -> Any:
+    return ir.Constant(_V16I, [value] * _LANES)
+
+
+def _polynomial(builder: Any, coefficients: tuple[float, ...], x: Any) -> Any:
+    """Emit the polynomial of x with these coefficients, the highest power first (Horner's scheme)."""
+    y = _number(coefficients[0])
+    for coefficient in coefficients[1:]:
+        y = builder.fadd(builder.fmul(y, x), _number(coefficient))
+    return y
+
+
+_LOG_COEFFICIENTS = (
+    7.0376836292e-2,
+    -1.1514610310e-1,
+    1.1676998740e-1,
+    -1.2420140846e-1,
+    1.4249322787e-1,
+    -1.6668057665e-1,
+    2.0000714765e-1,
+    -2.4999993993e-1,
+    3.3333331174e-1,
+)
+
+
+@instruction
+def vlog(typingctx: Any, vector: Any) -> Any:
+    """Return the natural logarithm of positive normal numbers; other lanes give a number without meaning.
+
+    Source: logf of the Cephes library (Moshier 1989): x = m * 2^e with m in [sqrt(1/2), sqrt(2)), a
+    polynomial of degree 9 in m - 1. Its error is below 2 units in the last place.
+    """
+    _check_vectors(vector)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        bits = builder.bitcast(args[0], _V16I)
+        power = builder.ashr(builder.sub(bits, _integer(0x3F3504F3)), _integer(23))
+        x = builder.fsub(
+            builder.bitcast(builder.sub(bits, builder.shl(power, _integer(23))), _V16F), _number(1.0)
+        )
+        y = _polynomial(builder, _LOG_COEFFICIENTS, x)
+        e = builder.sitofp(power, _V16F)
+        square = builder.fmul(x, x)
+        y = builder.fmul(builder.fmul(y, x), square)
+        y = builder.fadd(y, builder.fmul(e, _number(-2.12194440e-4)))
+        y = builder.fsub(y, builder.fmul(square, _number(0.5)))
+        return builder.fadd(builder.fadd(x, y), builder.fmul(e, _number(0.693359375)))
+
+    return vec16(vec16), generate
+
+
+_EXP_COEFFICIENTS = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+)
+
+
+@instruction
+def vexp(typingctx: Any, vector: Any) -> Any:
+    """Return e^x for x in [-87, 88]; other lanes give a number without meaning.
+
+    Source: expf of the Cephes library (Moshier 1989): x = n log 2 + r with |r| <= log(2) / 2, and e^r by a
+    polynomial of degree 7. Its error is below 2 units in the last place.
+    """
+    _check_vectors(vector)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        turns = builder.fadd(builder.fmul(args[0], _number(1.44269504088896341)), _number(0.5))
+        whole = builder.sitofp(builder.fptosi(turns, _V16I), _V16F)
+        is_above = builder.fcmp_ordered(">", whole, turns)
+        whole = builder.fsub(whole, builder.select(is_above, _number(1.0), _number(0.0)))
+        rest = builder.fsub(args[0], builder.fmul(whole, _number(0.693359375)))
+        rest = builder.fsub(rest, builder.fmul(whole, _number(-2.12194440e-4)))
+        y = builder.fmul(_polynomial(builder, _EXP_COEFFICIENTS, rest), builder.fmul(rest, rest))
+        y = builder.fadd(builder.fadd(y, rest), _number(1.0))
+        power = builder.shl(builder.add(builder.fptosi(whole, _V16I), _integer(127)), _integer(23))
+        return builder.fmul(y, builder.bitcast(power, _V16F))
+
+    return vec16(vec16), generate

@@ -1,0 +1,113 @@
+"""What may come in: how many requests at a time, how many bytes each, and of what kind."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Scope
+
+from service.api.door.problems import BodyTimeout, UnsupportedEncoding, UnsupportedMediaType
+from service.errors import Overloaded
+from service.settings import Limits
+
+ALWAYS = frozenset({"/livez", "/readyz", "/metrics"})
+"""Routes that answer however many requests are in flight."""
+
+JSON = frozenset({b"application/json"})
+NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
+
+BODY_IS_HERE = "xylem.body"
+"""The ASGI extension by which our server says that a request's whole body has been received."""
+
+
+class Admission:
+    """Counts the requests in flight, and says when one is too many. Event loop only.
+
+    streams   matches the paths whose bodies have no limit of bytes, because they are never held whole
+    """
+
+    def __init__(self, limits: Limits, streams: re.Pattern[str]) -> None:
+        self._limits = limits
+        self._streams = streams
+        self._in_flight = 0
+
+    def bytes_max(self, scope: Scope) -> int | None:
+        """Return the most bytes that the body may have; None: it is a stream."""
+        is_stream = self._streams.fullmatch(scope["path"]) and not _is_json(scope)
+        return None if is_stream else self._limits.body_bytes_max
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether a further request would be refused."""
+        return self._in_flight >= self._limits.requests_max
+
+    def enter(self, scope: Scope) -> bool:
+        """Return whether a request may be answered; it is in flight then, until `leave`."""
+        admitted = self._in_flight < self._limits.requests_max or scope["path"] in ALWAYS
+        self._in_flight += admitted
+        return admitted
+
+    def leave(self) -> None:
+        """Count out a request that had entered."""
+        self._in_flight -= 1
+
+    def refusal(self) -> Overloaded:
+        """Return what a request is refused with that may not enter."""
+        return Overloaded(f"expected at most {self._limits.requests_max} requests at a time, found more")
+
+
+def _is_json(scope: Scope) -> bool:
+    return any(
+        name == b"content-type" and value.lower().partition(b";")[0].strip() in JSON
+        for name, value in scope["headers"]
+    )
+
+
+def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
+    """Raise UnsupportedMediaType or UnsupportedEncoding unless the body is one of `allowed`, not encoded."""
+    content_type = encoding = b""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            content_type = value
+        elif name == b"content-encoding":
+            encoding = value
+    if content_type not in allowed:
+        media, _, parameters = content_type.lower().partition(b";")
+        charset = parameters.replace(b" ", b"").replace(b'"', b"")
+        if media.strip() not in allowed or charset not in (b"", b"charset=utf-8"):
+            expected = b" or ".join(sorted(allowed)).decode()
+            found = ascii(content_type.decode("latin-1"))[:100]
+            raise UnsupportedMediaType(f"Content-Type: expected {expected}, in UTF-8, found {found}")
+    if encoding.strip().lower() not in (b"", b"identity"):
+        found = ascii(encoding.decode("latin-1"))[:100]
+        raise UnsupportedEncoding(f"Content-Encoding: expected none, found {found}")
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """Return the whole body of a request that says it is JSON.
+
+    Raises UnsupportedMediaType, UnsupportedEncoding, BodyTooLarge (by the edge), BodyTimeout and
+    ClientDisconnect.
+    """
+    check_media(request.scope, JSON)
+    if BODY_IS_HERE in request.scope.get("extensions", ()):
+        return await _receive_all(request)  # a timer costs more than to receive what does not wait
+    try:
+        async with asyncio.timeout(limits.body_seconds_max):
+            return await _receive_all(request)
+    except TimeoutError:
+        raise BodyTimeout(f"expected the whole body within {limits.body_seconds_max:g} seconds") from None
+
+
+async def _receive_all(request: Request) -> bytes:
+    parts = []
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)

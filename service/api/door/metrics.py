@@ -1,0 +1,210 @@
+"""Figures for Prometheus: a registry of its own for each app, so that two apps in a process do not mix."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.gc_collector import GCCollector
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from service.serving.live import LiveStatus
+from service.thresholds.live.follower import Follower
+
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Timing:
+    """The requests of one route that were answered by one status.
+
+    counts   of those that took at most so many _SECONDS and longer than the bound before; the last: of longer
+    """
+
+    __slots__ = ("counts", "seconds")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_SECONDS) + 1)
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a request."""
+        self.counts[bisect_left(_SECONDS, seconds)] += 1
+        self.seconds += seconds
+
+
+class Metrics:
+    """The figures of one app. What requests count are plain numbers, without locks: event loop only."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        self.registry.register(_RequestCollector(self))
+        self.settle: Callable[[], None] = lambda: None
+        """Counts what waits to be counted."""
+        self.in_flight = 0
+        self.lines_bad = 0
+        self.aborted = 0
+        self.rows: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.events: Counter[tuple[str, str]] = Counter()
+        self.timings: defaultdict[tuple[str, int], Timing] = defaultdict(Timing)
+
+    def record_rows(self, model: str, n_rows: int) -> None:
+        """Count predicted instances."""
+        self.rows[model] += n_rows
+
+    def count_aborted(self) -> None:
+        """Count a connection that was ended because its client did not read."""
+        self.aborted += 1
+
+    def record_events(self, model: str, results: Iterable[str]) -> None:
+        """Count events of feedback by what became of them."""
+        for result in results:
+            self.events[model, result] += 1
+
+    def watch_thresholds(self, follower: Follower) -> None:
+        """Report the thresholds that are served, read when the figures are."""
+        self.registry.register(_ThresholdCollector(follower))
+
+    def watch(self, status: Callable[[], LiveStatus], ready: Callable[[], bool]) -> None:
+        """Report the live models, read when the figures are."""
+        self.registry.register(_LiveCollector(status, ready))
+
+    def render(self) -> bytes:
+        """Return the figures in Prometheus's text format."""
+        self.settle()
+        return generate_latest(self.registry)
+
+
+class _RequestCollector(Collector):
+    """What requests counted."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        metrics = self._metrics
+        requests = CounterMetricFamily("xylem_requests", "Requests answered.", labels=("route", "status"))
+        seconds = HistogramMetricFamily(
+            "xylem_request_seconds",
+            "Time from a request's headers to the end of its answer.",
+            labels=("route",),
+        )
+        routes: defaultdict[str, list[Timing]] = defaultdict(list)
+        for (route, status), timing in metrics.timings.items():
+            requests.add_metric((route, str(status)), sum(timing.counts))
+            routes[route].append(timing)
+        for route, timings in routes.items():
+            counts = accumulate(map(sum, zip(*(timing.counts for timing in timings), strict=True)))
+            buckets = list(zip((*map(floatToGoString, _SECONDS), "+Inf"), counts, strict=True))
+            seconds.add_metric((route,), buckets, sum(timing.seconds for timing in timings))
+        errors = CounterMetricFamily("xylem_errors", "Requests refused or failed, by code.", labels=("code",))
+        for code, n in metrics.errors.items():
+            errors.add_metric((code,), n)
+        rows = CounterMetricFamily("xylem_rows", "Instances predicted.", labels=("model",))
+        for model, n in metrics.rows.items():
+            rows.add_metric((model,), n)
+        events = CounterMetricFamily(
+            "xylem_feedback_events", "Events of feedback by result.", labels=("model", "result")
+        )
+        for (model, result), n in metrics.events.items():
+            events.add_metric((model, result), n)
+        yield from (requests, seconds, errors, rows, events)
+        yield GaugeMetricFamily(
+            "xylem_requests_in_flight", "Requests being answered.", value=metrics.in_flight
+        )
+        yield CounterMetricFamily(
+            "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad
+        )
+        yield CounterMetricFamily(
+            "xylem_connections_aborted",
+            "Connections ended because the client did not read its answer.",
+            value=metrics.aborted,
+        )
+
+
+class _ThresholdCollector(Collector):
+    """The thresholds that are served."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures. O(labels)."""
+        labels = ("model", "version")
+        epochs = GaugeMetricFamily("xylem_threshold_epoch", "The epoch of the thresholds.", labels=labels)
+        measures = GaugeMetricFamily(
+            "xylem_threshold_macro_f",
+            "Mean F-measure, 0 to 1, of the labels with tuning rows or feedback so far.",
+            labels=labels,
+        )
+        scored = GaugeMetricFamily(
+            "xylem_shadow_events", "Events that candidate thresholds were scored on.", labels=labels
+        )
+        shadows = GaugeMetricFamily(
+            "xylem_shadow_macro_f",
+            "Macro-F, 0 to 1, on these events: of the candidate, and of the thresholds in force.",
+            labels=(*labels, "thresholds"),
+        )
+        for live in self._follower.followed:
+            name = live.model, str(live.version)
+            if live.epoch:
+                epochs.add_metric(name, live.epoch)
+                measures.add_metric(name, live.macro_f())
+            shadow = live.shadow
+            if shadow is not None:
+                scored.add_metric(name, shadow.n_events)
+                for thresholds, macro_f in zip(("candidate", "served"), shadow.macro_f(), strict=True):
+                    shadows.add_metric((*name, thresholds), macro_f)
+        yield from (epochs, measures, scored, shadows)
+        yield GaugeMetricFamily(
+            "xylem_threshold_lag_seconds",
+            "Seconds since the database was last read, beyond which thresholds may be old.",
+            value=self._follower.lag_seconds,
+        )
+        yield GaugeMetricFamily(
+            "xylem_database_failed", "Whether the database does not answer.", value=bool(self._follower.fault)
+        )
+
+
+class _LiveCollector(Collector):
+    """The state of the live models."""
+
+    def __init__(self, status: Callable[[], LiveStatus], ready: Callable[[], bool]) -> None:
+        self._status = status
+        self._ready = ready
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        status = self._status()
+        yield GaugeMetricFamily("xylem_ready", "Whether /readyz says yes.", value=self._ready())
+        aliases = GaugeMetricFamily(
+            "xylem_model_version", "The version that an alias serves.", labels=("model", "alias")
+        )
+        for pointer in status.pointers:
+            aliases.add_metric((pointer.model, pointer.alias), pointer.version)
+        yield aliases
+        failed = GaugeMetricFamily(
+            "xylem_model_failed", "Versions and aliases that cannot be served.", labels=("model", "ref")
+        )
+        for failure in status.failures:
+            failed.add_metric((failure.model, failure.ref), 1)
+        yield failed
+        yield CounterMetricFamily("xylem_model_swaps", "Aliases moved since the start.", value=status.swaps)
+        yield GaugeMetricFamily(
+            "xylem_store_failed", "Whether the last look at the store failed.", value=bool(status.store_error)
+        )

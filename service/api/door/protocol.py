@@ -1,0 +1,328 @@
+"""The server's HTTP/1.1 protocol, with bounds that uvicorn's lacks on what is not a body."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import termios
+from array import array
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from service.api.door.admission import BODY_IS_HERE
+from service.logs import log
+from service.settings import Limits
+
+_WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
+"""The ASGI extensions of a request that has been received."""
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_CHUNKED = b"transfer-encoding: chunked\r\n"
+
+
+class JoinedWrites:
+    """The transport of one answer, which keeps its head until the body comes: one system call, not two.
+
+    Only where Content-Length says that a body follows at once; the head of a stream goes out by itself. What
+    uvicorn makes of streams is put right. One that begins before its request was read would leave a client
+    waiting that sends its body only when it is told to (RFC 9110, 10.1.1); and a client of HTTP/1.0 does not
+    know chunks (RFC 9112, 6.1): for it the end of the connection ends the stream.
+    """
+
+    __slots__ = ("_cycle", "_head", "_is_awaited", "_is_begun", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._transport = cycle.transport
+        self._head = b""
+        self._is_awaited = cycle.waiting_for_100_continue
+        self._is_begun = False
+
+    def write(self, data: bytes) -> None:
+        """Write, or keep a head for the next call."""
+        cycle = self._cycle
+        if not cycle.response_started:
+            self._is_awaited = False  # any more: this tells the client to go on
+        elif not self._is_begun:
+            self._is_begun = True
+            if cycle.chunked_encoding is False and cycle.scope["method"] != "HEAD":
+                self._head = data
+                return
+            if cycle.chunked_encoding:
+                data = self._head_of_stream(data)
+        elif cycle.chunked_encoding and self._knows_no_chunks():
+            data = _unframed(data)
+        if self._head:
+            data, self._head = self._head + data, b""
+        self._transport.write(data)
+
+    def _head_of_stream(self, head: bytes) -> bytes:
+        if self._knows_no_chunks():
+            return head.replace(_CHUNKED, b"", 1)
+        return _CONTINUE + head if self._is_awaited else head
+
+    def _knows_no_chunks(self) -> bool:
+        return self._cycle.scope["http_version"] == "1.0"
+
+    def close(self) -> None:
+        """Write what is kept, and close."""
+        if self._head:
+            self.write(b"")
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is being closed."""
+        return self._transport.is_closing()
+
+
+def unread_bytes(transport: asyncio.Transport) -> int:
+    """Return how many written bytes the client has not received: the transport's and the system's."""
+    n_sent = array("i", [0])
+    with contextlib.suppress(OSError):  # no such call for this kind of connection
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, n_sent)
+    return transport.get_write_buffer_size() + n_sent[0]
+
+
+def _unframed(data: bytes) -> bytes:
+    """Return what is in a chunk as uvicorn writes it, perhaps the last one behind it, or in the last one."""
+    size, _, rest = data.partition(b"\r\n")
+    return rest[: int(size, 16)] if size else b""
+
+
+class Plain(Protocol):
+    """What answers plain requests from their bytes (`service.api.door.whole_request`)."""
+
+    def answer(self, message: bytes, headers: bytes) -> bytes | None:
+        """Return the answer to a message that is one whole plain request, with these headers; else None."""
+
+    def learn(self, message: bytes, scope: Scope) -> None:
+        """Remember the head of a message that was one whole request."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Answers 400 to a request whose head is too long, and closes a connection on which it takes too long.
+
+    The bytes that count are those of the target and of the headers' names and values. A head that never ends
+    is cut off when it has come to the limit and one more read of the socket; so are other bytes that bring no
+    body: trailers (which are not kept), what frames chunks, and empty lines between requests. After its
+    answer a request may go on for as many bytes as a body may have, and for as long; then its connection is
+    closed.
+    """
+
+    limits: Limits
+    plain: Plain | None = None
+    on_abort: Callable[[], None]
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start to wait for the first request."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # so that `pause_writing` tells of all that was not sent at once
+        self._unread: asyncio.TimerHandle | None = None
+        self._late: asyncio.TimerHandle | None = None
+        self._in_head = True
+        self._is_between = True
+        self._n_begun = 0
+        self._answered_at = 0.0
+        self._headers_given: list[tuple[bytes, bytes]] = []
+        self._headers_joined = b""
+        self._bare_bytes = 0
+        self._unwanted_bytes = 0
+        self._close_later()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._end_head()
+        self._stop_waiting_for_reader()
+        super().connection_lost(exc)
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Return whether to go on: a client that sends no more may wait for answers to what it has sent.
+
+        The connection ends with the last of them.
+        """
+        if not self._is_between or self.cycle is None or self.cycle.response_complete:
+            return None
+        last = self.pipeline[0][0] if self.pipeline else self.cycle
+        last.keep_alive = False
+        return True
+
+    def data_received(self, data: bytes) -> None:
+        """Hand received bytes to the parser, unless too many came without the end of a head or any body.
+
+        Start to wait for the rest of a head that they leave open; most requests come in one piece, and need
+        no timer.
+        """
+        if self._is_between and self.plain is not None and self._answer_plain(self.plain, data):
+            return
+        if self._bare_bytes > self.limits.head_bytes_max:
+            self._refuse()
+            return
+        is_first, n_begun = self._is_between, self._n_begun
+        self._bare_bytes += len(data)
+        super().data_received(data)
+        if is_first and self._is_between and self._n_begun == n_begun + 1 and self.plain is not None:
+            self.plain.learn(data, cast(Scope, self.scope))
+        if self._late is None and (self._in_head or self._is_idle):
+            self._close_later()
+
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        super().on_message_begin()
+        self._in_head = True
+        self._is_between = False
+        self._n_begun += 1
+        self._unwanted_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; of a trailer nothing."""
+        if self._in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Stop waiting: the head is there. Raises ValueError, for the parser, when it is too long."""
+        self._end_head()
+        n_bytes = len(self.url) + sum([len(name) + len(value) for name, value in self.headers])
+        if n_bytes > self.limits.head_bytes_max:
+            raise ValueError(n_bytes)
+        super().on_headers_complete()
+        self._in_head = False
+
+    def on_body(self, body: bytes) -> None:
+        """Hand on a part of a body; after the answer, count it, and close the connection beyond the limit."""
+        self._bare_bytes = 0
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._unwanted_bytes += len(body)
+            if self._late is None:
+                self._close_later()
+            if self._unwanted_bytes > self.limits.body_bytes_max:
+                self.transport.close()
+
+    def on_message_complete(self) -> None:
+        """Stop waiting: the request is there, which its app may want to know."""
+        self._end_head()
+        super().on_message_complete()
+        self._is_between = True
+        self.scope["extensions"] = _WHOLE  # type: ignore[typeddict-item]
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read what is written, as long as for a batch's least bytes; else give it up.
+
+        A transport that is closed writes first what it still holds: a client that never reads would keep the
+        bytes, the descriptor and, at the end, the process.
+        """
+        super().pause_writing()
+        if self._unread is None:
+            self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        """Go on: the client has read."""
+        super().resume_writing()
+        self._stop_waiting_for_reader()
+
+    def _wait_for_reader(self) -> None:
+        seconds = self.limits.body_seconds_max
+        self._unread = self.loop.call_later(seconds, self._check_reader, unread_bytes(self.transport))
+
+    def _stop_waiting_for_reader(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+    def _check_reader(self, n_before: int) -> None:
+        """Wait on if the client has read enough; else end the connection, and forget what was not read."""
+        least, n_read = self.limits.batch_bytes_min, n_before - unread_bytes(self.transport)
+        if n_read >= least:
+            self._wait_for_reader()
+            return
+        within = f"within {self.limits.body_seconds_max:g} seconds"
+        detail = (
+            f"expected the client to read {least} bytes of its answer {within}, found {n_read} of {n_before}"
+        )
+        log(logging.WARNING, "connection_aborted", detail=detail)
+        self.on_abort()
+        self.transport.abort()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which nothing was asked for the time given, plain requests included."""
+        left = self._answered_at + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._close_idle_after(left)
+        else:
+            super().timeout_keep_alive_handler()
+
+    def _answer_plain(self, plain: Plain, data: bytes) -> bool:
+        """Answer data that are one whole plain request, the parser not having seen a part of any other."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            return False
+        if self.flow.write_paused or self.transport.is_closing():
+            return False
+        state = self.server_state
+        headers = state.default_headers
+        if headers is not self._headers_given:  # uvicorn makes new ones each second, for the date
+            self._headers_given = headers
+            self._headers_joined = b"".join([b"%b: %b\r\n" % header for header in headers])
+        answer = plain.answer(data, self._headers_joined)
+        if answer is None:
+            return False
+        if self._late is not None:
+            self._end_head()
+        self._answered_at = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._close_idle_after(self.timeout_keep_alive)
+        self.transport.write(answer)
+        state.total_requests += 1
+        return True
+
+    def _close_idle_after(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    @property
+    def _is_idle(self) -> bool:
+        """Return whether no request is being answered, and no timer of uvicorn's waits for the next."""
+        is_done = self.cycle is None or self.cycle.response_complete
+        return is_done and not self.pipeline and self.timeout_keep_alive_task is None
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.transport = JoinedWrites(cycle)  # type: ignore[assignment]
+        super()._start_asgi_task(cycle, app)
+
+    def _refuse(self) -> None:
+        """End the connection, with an answer unless another one may be on its way."""
+        if self._late is not None and self._in_head:
+            self._end_head()
+            self.send_400_response("Invalid HTTP request received.")
+        else:
+            self._end_head()
+            self.transport.close()
+
+    def _close_later(self) -> None:
+        self._late = self.loop.call_later(self.limits.body_seconds_max, self.transport.close)
+
+    def _end_head(self) -> None:
+        self._bare_bytes = 0
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def bounded_protocol(
+    limits: Limits, plain: Plain | None = None, on_abort: Callable[[], None] = _nothing
+) -> type[Any]:
+    """Return the protocol class with these limits; uvicorn makes its own instances.
+
+    on_abort   called when a connection was ended because its client did not read
+    """
+    members = {"limits": limits, "plain": plain, "on_abort": staticmethod(on_abort)}
+    return type("BoundedProtocol", (BoundedProtocol,), members)

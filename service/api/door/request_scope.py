@@ -1,0 +1,149 @@
+"""The outside of every request: its id, its admission, its log line, its figures, the answer to an error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import NamedTuple
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from model_store.errors import StoreError
+from service.api.door.admission import Admission
+from service.api.door.body_guard import Exchange
+from service.api.door.metrics import Metrics, Timing
+from service.api.door.problems import error_response, problem_response
+from service.errors import XylemError
+from service.logs import Request, log, log_requests, said_of
+
+CLIENT_GONE = 499
+"""The status logged for a request whose client left before the answer."""
+
+SETTLE_SECONDS = 0.002
+"""For so long requests that were answered wait to be counted and logged: what is done for several at once
+costs a fraction of what it does for each, between answers that leave nothing of it in the caches."""
+
+_FORGOTTEN_SECONDS = 1.0
+"""When one waits for longer, the event loop that was to settle it has ended: the next asks its own."""
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_PROCESS = os.urandom(8).hex()
+_SERIAL = count(1)
+
+
+class Outcome(NamedTuple):
+    """What became of a request, the same for those that are alike: where it counts, what is logged."""
+
+    timing: Timing
+    said: bytes
+    code: str | None
+
+
+class Edge:
+    """ASGI middleware around everything else.
+
+    draining   whether the server is about to stop: connections are then closed after their answer
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        admission: Admission,
+        metrics: Metrics,
+        access_log: bool,
+        draining: Callable[[], bool],
+    ) -> None:
+        self._app = app
+        self._admission = admission
+        self._metrics = metrics
+        self._access_log = access_log
+        self._draining = draining
+        self._ended: list[tuple[float, str, Outcome, float]] = []
+        self._settled_by = 0.0
+        metrics.settle = self.settle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        scope["request_id"] = request_id = _request_id(scope)
+        bytes_max = self._admission.bytes_max(scope)
+        exchange = Exchange(scope, receive, send, request_id, bytes_max, self._draining())
+        admitted = self._admission.enter(scope)
+        self._metrics.in_flight += 1
+        try:
+            if not admitted:
+                raise self._admission.refusal()
+            exchange.check_head()
+            await self._app(scope, exchange.receive, exchange.send)
+        except ClientDisconnect:
+            exchange.status = CLIENT_GONE
+        except Exception as error:
+            await self._answer_error(scope, exchange, error)
+        finally:
+            if admitted:
+                self._admission.leave()
+            self._metrics.in_flight -= 1
+            route = getattr(scope.get("route"), "path", "none")
+            code = scope.get("error_code")
+            outcome = self.outcome(scope["method"], route, scope["path"], exchange.status, code)
+            self.record(request_id, outcome, time.perf_counter() - started)
+
+    async def _answer_error(self, scope: Scope, exchange: Exchange, error: Exception) -> None:
+        """Answer with the error's problem; raise it again, logged, when an answer has begun already."""
+        foreseen = isinstance(error, XylemError | StoreError)
+        if not foreseen or exchange.status:
+            log(logging.ERROR, "failure", request_id=scope["request_id"], error=error)
+        if exchange.status:
+            raise error
+        if foreseen:
+            answer = error_response(scope, error)
+        else:
+            scope["error_code"] = "internal-error"
+            detail = "the service failed; its log has the request's id"
+            answer = problem_response(scope, "internal-error", detail)
+        await answer(scope, exchange.receive, exchange.send)
+
+    def record(self, request_id: str, outcome: Outcome, seconds: float) -> None:
+        """Note an answered request, to be counted and logged in a moment, with those that follow it."""
+        now = time.time()
+        if now > self._settled_by:
+            self._settled_by = now + _FORGOTTEN_SECONDS
+            asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
+        self._ended.append((now, request_id, outcome, seconds))
+
+    def settle(self) -> None:
+        """Count and log what was noted."""
+        ended, self._ended, self._settled_by = self._ended, [], 0.0
+        for _, _, outcome, seconds in ended:
+            outcome.timing.add(seconds)
+            if outcome.code is not None:
+                self._metrics.errors[outcome.code] += 1
+        if self._access_log and ended:
+            log_requests([Request(at, number, outcome.said, took) for at, number, outcome, took in ended])
+
+    def outcome(self, method: str, route: str, path: str, status: int, code: str | None) -> Outcome:
+        """Return what became of a request; `route` is its pattern, `code` that of a problem."""
+        said = said_of(method=method, route=route, path=path[:256], status=status, code=code)
+        return Outcome(self._metrics.timings[route, status], said, code)
+
+
+def _request_id(scope: Scope) -> str:
+    """Return the id that the client gave the request if it is a sane one, else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value, "ascii")
+    return new_request_id()
+
+
+def new_request_id() -> str:
+    """Return an id that no other request has."""
+    return f"{_PROCESS}{next(_SERIAL):08x}"

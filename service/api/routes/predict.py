@@ -1,0 +1,74 @@
+"""POST /v1/models/{model}/predict, and the same for a version or an alias."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.api.door.admission import read_body
+from service.api.door.metrics import Metrics
+from service.api.door.responses import JsonResponse
+from service.api.door.routing import RawRoute
+from service.api.door.work import WorkPool
+from service.api.routes.versions import find_served, stale_headers
+from service.serving.answer import answer_query, answer_shortly
+from service.serving.parse import (
+    TUNED,
+    PredictQuery,
+    parse_predict,
+)
+from service.serving.served import LiveServed, Served
+from service.settings import Limits
+
+
+class PredictRoutes(NamedTuple):
+    """The routes, and what they work with."""
+
+    live: LiveServed
+    work: WorkPool
+    metrics: Metrics
+    limits: Limits
+
+    def routes(self) -> list[RawRoute]:
+        """Return the routes."""
+        return [
+            RawRoute("/v1/models/{model}/predict", self.predict, methods=["POST"]),
+            RawRoute("/v1/models/{model}/versions/{version}/predict", self.predict, methods=["POST"]),
+            RawRoute("/v1/models/{model}/aliases/{alias}/predict", self.predict, methods=["POST"]),
+        ]
+
+    async def predict(self, request: Request) -> Response:
+        """Answer a predict request."""
+        body = await read_body(request, self.limits)
+        query = parse_predict(body, self.limits)
+        began = asyncio.get_running_loop().time()
+        served = await find_served(request, self.live)
+        answer = answer_shortly(query, served)
+        if answer is None:
+            answer = await self._answer_in_thread(query, served, began)
+        self.metrics.record_rows(served.name, len(query.instances))
+        response = JsonResponse(answer)
+        if query.options.threshold == TUNED:
+            response.headers.update(stale_headers(served))
+        return response
+
+    async def _answer_in_thread(self, query: PredictQuery, served: Served, began: float) -> bytes:
+        """Answer a request that is long or has a deadline, which counts from `began`, the event loop's time.
+
+        When nobody waits for the answer any more, its search is stopped, and so its thread is free.
+        """
+        stop = np.zeros(1, np.uint8)
+        deadline_ms = query.options.deadline_ms
+        strike = None
+        if deadline_ms is not None:
+            strike = asyncio.get_running_loop().call_at(began + deadline_ms / 1000, stop.fill, 1)
+        try:
+            return await self.work.run(answer_query, query, served, stop)
+        finally:
+            stop.fill(1)
+            if strike is not None:
+                strike.cancel()

@@ -1,0 +1,129 @@
+"""Lines in, lines out, both streamed, in memory that does not grow with them.
+
+Three tasks a request: one reads lines ahead, one begins to answer blocks of them, one writes the answers in
+order. While a block is worked on the next one fills, so that blocks are small when lines trickle in and large
+when they pour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from service.api.door.line_reader import LineReader
+from service.errors import Overloaded, Unavailable
+from service.serving.lines import Answered, Block
+from service.serving.problems import describe_error, log_untold
+from service.serving.wire import dump_line
+from service.settings import Limits
+
+BLOCKS_QUEUED = 1
+"""Blocks of a stream that wait for the one before to be written; with it and the next, three are in work."""
+
+
+Begin = Callable[[Block], Awaitable[Awaitable[Answered]]]
+"""Begins to answer a block, when those before have begun; what it returns is the answer, once it is there."""
+
+
+class Streams:
+    """Streams of one kind: at most `limits.batches_max` at a time."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._slots = limits.batches_max
+
+    def answer(
+        self, begin: Begin, on_answer: Callable[[Answered], None], rows_max: int, headers: dict[str, str]
+    ) -> Response:
+        """Return the answer that reads its request while it is written.
+
+        A body that is cut off, and a service that cannot go on, end it with a line that is an error.
+
+        on_answer   called with each block's answer before it is sent
+        rows_max    lines of a block, at most
+        """
+        return _Stream(functools.partial(self._stream, begin, on_answer, rows_max, headers))
+
+    async def _stream(
+        self,
+        begin: Begin,
+        on_answer: Callable[[Answered], None],
+        rows_max: int,
+        headers: dict[str, str],
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Read, answer and write until the body ends."""
+        if not self._slots:
+            raise Overloaded(f"expected at most {self._limits.batches_max} batches at a time, found more")
+        reader = LineReader(receive, self._limits, rows_max)
+        answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(BLOCKS_QUEUED)
+        fault: Exception | None = None
+        self._slots -= 1
+        try:
+            head = Response(media_type="application/x-ndjson", headers=headers)
+            del head.headers["content-length"]
+            await send({"type": "http.response.start", "status": 200, "headers": head.raw_headers})
+            async with asyncio.TaskGroup() as group:
+                group.create_task(reader.read())
+                group.create_task(_dispatch(reader, begin, answers))
+                while (answering := await answers.get()) is not None:
+                    answered = await answering
+                    on_answer(answered)
+                    await _write(send, answered.lines)
+        except* ClientDisconnect as gone:
+            raise gone.exceptions[0]  # noqa: B904
+        except* Unavailable as failed:
+            fault = failed.exceptions[0]
+        finally:
+            self._slots += 1
+            while not answers.empty():
+                _give_up(answers.get_nowait())
+        fault = fault or reader.fault
+        if fault is None:
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            log_untold(fault)
+            await _write(send, dump_line({"error": describe_error(fault)}))
+
+
+async def _write(send: Send, lines: bytes) -> None:
+    """Send lines; the server gives up a client that does not read them."""
+    await send({"type": "http.response.body", "body": lines, "more_body": True})
+
+
+async def _dispatch(
+    reader: LineReader, begin: Begin, answers: asyncio.Queue[Awaitable[Answered] | None]
+) -> None:
+    """Begin each block, and hand what it becomes to the writer."""
+    while (block := await reader.take()).lines:
+        answering = await begin(block)
+        try:
+            await answers.put(answering)
+        except asyncio.CancelledError:
+            _give_up(answering)
+            raise
+    await answers.put(None)
+
+
+def _give_up(answering: Awaitable[Answered] | None) -> None:
+    """Leave an answer that nobody waits for any more: should it fail, that is told already."""
+    if isinstance(answering, asyncio.Future):
+        answering.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+class _Stream(Response):
+    """An answer that reads its request while it is written."""
+
+    def __init__(self, stream: Callable[[Receive, Send], Awaitable[None]]) -> None:
+        super().__init__()
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        await self._stream(receive, send)

@@ -1,0 +1,28 @@
+"""Which version a request's path means."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from model_store.errors import AliasNotFound, VersionNotFound
+from model_store.identifiers import is_alias, is_version
+from service.serving.served import DEFAULT_ALIAS, LiveServed, Served
+
+
+async def find_served(request: Request, live: LiveServed) -> Served:
+    """Return what serves the version that a request's path names: a version, an alias, else `latest`.
+
+    Raises ModelNotFound, VersionNotFound, AliasNotFound, Unavailable and ModelUnavailable.
+    """
+    parts = request.path_params
+    model, version, alias = parts["model"], parts.get("version"), parts.get("alias", DEFAULT_ALIAS)
+    if version is not None and not is_version(version):
+        raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
+    if not is_alias(alias):
+        raise AliasNotFound(f"alias: expected the name of an alias, found {alias[:80]!r}")
+    return await live.find(model, version or alias)
+
+
+def stale_headers(served: Served) -> dict[str, str]:
+    """Return what an answer at tuned thresholds says when the database does not answer: they may be old."""
+    return {"xylem-thresholds": "stale"} if served.thresholds.is_stale else {}

@@ -1,0 +1,197 @@
+"""Bodies of predict requests: sparse instances, numbers of labels and nodes, thresholds, exactness, no more.
+
+Such a body becomes rows of the model by one call of a kernel: to parse it, check each number and bring the
+rows into their form costs more than to predict them. As with plain lines, what is not plain, or not right, is
+left to the general way, which says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import inlined, kernel
+from service.features.featurizer import Featurizer
+from service.features.weights import NORM_CODES, normalise_rows
+from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
+from service.kernels.text.decimals import is_digit, parse_id
+from service.kernels.text.sort_and_sum import tidy_rows
+from service.kernels.text.sparse_json import (
+    CLOSE,
+    CLOSE_LIST,
+    COLON,
+    COMMA,
+    END,
+    OPEN,
+    OPEN_LIST,
+    after,
+    after_key,
+    read_instance,
+    read_number,
+    skip_blanks,
+)
+
+_INSTANCES = np.frombuffer(b'"instances"', np.uint8)
+_TOP_R = np.frombuffer(b'"top_r"', np.uint8)
+_BEAM_WIDTH = np.frombuffer(b'"beam_width"', np.uint8)
+_THRESHOLD = np.frombuffer(b'"threshold"', np.uint8)
+_TUNED_WORD = np.frombuffer(b'"tuned"', np.uint8)
+_EXACT = np.frombuffer(b'"exact"', np.uint8)
+_TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
+_QUOTE, _ZERO, _E, _F, _H, _I, _O, _T = 34, 48, 101, 102, 104, 105, 111, 116
+_COUNT_LIMIT = 1 << 31
+
+
+class PlainQuery(NamedTuple):
+    """What a plain body asks for; n_rows is 0: it is not plain, and the rest says nothing.
+
+    threshold  NO_THRESHOLD, TUNED or NUMBER
+    is_exact   0 or 1: whether the answer must surely be right
+    """
+
+    n_rows: int
+    n_values: int
+    top_r: int
+    beam_width: int
+    threshold: int
+    is_exact: int
+
+
+class PlainBodies:
+    """Reads bodies into buffers of its own: one thread at a time.
+
+    rows_max, features_max   the most instances of a body that it takes, and features of all of them
+    top_r, beam_width        what a body means that does not say them
+    arrays                   where the rows are until the next body is read: the first fields of SparseRows,
+                             and float32[1], the number that labels must reach
+    """
+
+    def __init__(self, rows_max: int, features_max: int, top_r: int, beam_width: int) -> None:
+        self._defaults = top_r, beam_width
+        self.arrays = (
+            np.zeros(rows_max + 1, np.int64),
+            np.empty(features_max, np.int32),
+            np.empty(features_max, np.float32),
+            np.zeros(1, np.float32),
+        )
+
+    def read(self, message: bytes, start: int, featurizer: Featurizer) -> PlainQuery:
+        """Return the query that message[start:] is, its rows, checked and in their form, in `arrays`.
+
+        The counts that it asks for are not checked against the limits. About a nanosecond a byte.
+        """
+        norm = NORM_CODES[featurizer.parameters.norm]
+        counts = featurizer.n_features, norm, *self._defaults
+        return PlainQuery(*read_body(data_of(message), start, *counts, *self.arrays))
+
+
+def data_of(message: bytes) -> NDArray[np.uint8]:
+    """Return a message as `read_body` takes it."""
+    return np.frombuffer(message + b"\n\0", np.uint8)
+
+
+@kernel
+def read_body(
+    data: NDArray[np.uint8],
+    start: int,
+    n_features: int,
+    norm: int,
+    top_r: int,
+    beam_width: int,
+    indptr_out: NDArray[np.int64],
+    indices_out: NDArray[np.int32],
+    values_out: NDArray[np.float32],
+    number_out: NDArray[np.float32],
+) -> tuple[int, int, int, int, int, int]:
+    """Read a body into rows that are sorted, summed and normalised; return the fields of PlainQuery.
+
+    A number as threshold goes to `number_out`. It is between 0 and 1: how these two round is for others.
+    """
+    i, n_rows, threshold, is_exact = after(data, start, OPEN), 0, NO_THRESHOLD, 0
+    while True:
+        i = skip_blanks(data, i)
+        letter = data[i + 1] if data[i] == _QUOTE else np.uint8(0)
+        if letter == _T:
+            letter = data[i + 2]
+        if letter == _I and n_rows == 0:
+            i = after(data, after_key(data, i, _INSTANCES), COLON)
+            i, n_rows = _read_instances(
+                data, after(data, i, OPEN_LIST), n_features, indptr_out, indices_out, values_out
+            )
+        elif letter == _O:
+            i, top_r = _read_count(data, after_key(data, i, _TOP_R))
+        elif letter == _H:
+            i, threshold = _read_threshold(data, after_key(data, i, _THRESHOLD), number_out)
+        elif letter == _E:
+            i, is_exact = _read_truth(data, after_key(data, i, _EXACT))
+        else:
+            i, beam_width = _read_count(data, after_key(data, i, _BEAM_WIDTH))
+        i = skip_blanks(data, i)
+        if data[i] != COMMA:
+            break
+        i += 1
+    i = skip_blanks(data, after(data, i, CLOSE))
+    if data[i] != END or i != len(data) - 2 or n_rows == 0:
+        return 0, 0, 0, 0, 0, 0
+    n_values, bad = tidy_rows(indptr_out[: n_rows + 1], indices_out, values_out)
+    if bad >= 0:
+        return 0, 0, 0, 0, 0, 0
+    normalise_rows(indptr_out[: n_rows + 1], values_out, norm)
+    return n_rows, n_values, top_r, beam_width, threshold, is_exact
+
+
+@inlined
+def _read_instances(
+    data: NDArray[np.uint8],
+    i: int,
+    n_features: int,
+    indptr_out: NDArray[np.int64],
+    indices_out: NDArray[np.int32],
+    values_out: NDArray[np.float32],
+) -> tuple[int, int]:
+    """Read instances from after the bracket to after its fellow; return (that place, how many)."""
+    n_rows = 0
+    while n_rows + 1 < len(indptr_out):
+        i, indptr_out[n_rows + 1] = read_instance(
+            data, i, n_features, indices_out, values_out, indptr_out[n_rows]
+        )
+        n_rows += 1
+        i = skip_blanks(data, i)
+        if data[i] == CLOSE_LIST:
+            return i + 1, n_rows
+        i = after(data, i, COMMA)
+        if i == len(data) - 1:
+            break
+    return len(data) - 1, 0
+
+
+@inlined
+def _read_count(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+    """Read the integer, 1 at least, that follows a key; return (the place after it, the integer)."""
+    i = skip_blanks(data, after(data, i, COLON))
+    number, end = parse_id(data, i, _COUNT_LIMIT)
+    if not is_digit(data[i]) or data[i] == _ZERO:
+        return len(data) - 1, 0
+    return end, number
+
+
+@inlined
+def _read_threshold(data: NDArray[np.uint8], i: int, number_out: NDArray[np.float32]) -> tuple[int, int]:
+    """Read the threshold that follows a key; return (the place after it, TUNED or NUMBER)."""
+    i = skip_blanks(data, after(data, i, COLON))
+    if data[i] == _QUOTE:
+        return after_key(data, i, _TUNED_WORD), TUNED
+    number, i = read_number(data, i)
+    number_out[0] = number
+    return i if np.float32(0.0) < number < np.float32(1.0) else len(data) - 1, NUMBER
+
+
+@inlined
+def _read_truth(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+    """Read the `true` or `false` that follows a key; return (the place after it, 1 or 0)."""
+    i = skip_blanks(data, after(data, i, COLON))
+    if data[i] == _F:
+        return after_key(data, i, _FALSE), 0
+    return after_key(data, i, _TRUE), 1

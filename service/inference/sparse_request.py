@@ -1,0 +1,231 @@
+"""Plain requests of one version: a body's bytes in, the JSON of its predictions out.
+
+What is needed for it is made once and used by one request after the other, on one thread. The predictors make
+arrays for each call, look for idle buffers and gather the answers: that is little beside many rows, and as
+much as the search itself beside one. The predictions are those of `Predictor.predict`, to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.calls import address_of
+from model_store.compiled.handles import lend
+from model_store.ensemble import LINK_CODES
+from model_store.version import Model
+from service.features import Featurizer
+from service.features.sparse_request import PlainBodies, data_of, read_body
+from service.features.weights import NORM_CODES
+from service.inference.answering import NOT_WANTED
+from service.inference.buffers import BufferPool, Need
+from service.inference.forest_predictor import ForestPredictor
+from service.inference.prediction_json import Seal, cut, predictions_json, spans_of, text_room
+from service.inference.predictor import NodeThresholds, PredictOptions
+from service.inference.predictors import AnyPredictor
+from service.kernels.search.beam import beam_rows
+from service.kernels.search.beam_workspace import BeamShape
+from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
+from service.kernels.search.query import NUMBER, TUNED
+from service.kernels.search.sparse_request import (
+    CALL_KINDS,
+    GROW,
+    READS,
+    SEARCHES,
+    WRITES,
+    PlainCall,
+    PlainModel,
+    answer_plain,
+    is_taken,
+)
+from service.kernels.search.sparse_request import PlainLimits as PlainLimits
+from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
+from service.rows import SparseRows
+
+_FIRST_NEED = Need(1, 256, 10, 10)
+_NO_THRESHOLDS = np.empty(0, np.float32)
+
+
+class PlainForms(NamedTuple):
+    """What bodies are taken, and what they mean.
+
+    rows_max, values_max  the most rows of a body, and values of all of them
+    top_r, beam_width     what a body means that does not say them
+    """
+
+    limits: PlainLimits
+    rows_max: int
+    values_max: int
+    top_r: int
+    beam_width: int
+
+
+class PlainAnswer(NamedTuple):
+    """The number of rows, and the JSON of their predictions, with commas between them."""
+
+    n_rows: int
+    predictions: bytes
+
+
+class PlainBeam:
+    """Answers plain requests by the beam search of a label tree. One call at a time."""
+
+    def __init__(self, model: Model, featurizer: Featurizer, forms: PlainForms) -> None:
+        """Take an opened model and what makes its rows; `forms` says what is answered."""
+        ensemble = model.ensemble
+        shape = BeamShape(ensemble)
+        self._pool = BufferPool(ensemble, shape)
+        self._bodies = PlainBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
+        self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
+        self._lent_model = lend(ensemble, ENSEMBLE_KINDS)
+        self._limits = np.array(forms.limits, np.int64)
+        self._names = model.labels
+        self._asked = np.zeros(4, np.int64)
+        self._constants = PlainModel(
+            reading=0,
+            searching=0,
+            writing=0,
+            n_features=featurizer.n_features,
+            norm=NORM_CODES[featurizer.parameters.norm],
+            top_r=forms.top_r,
+            beam_width=forms.beam_width,
+            link=LINK_CODES[model.manifest.link],
+            n_labels=model.manifest.n_labels,
+            n_chunks=len(ensemble.directory),
+            n_levels=shape.n_levels,
+            n_trees=shape.n_trees,
+            n_children=int(np.diff(ensemble.child_ptr).max()),
+        )
+        self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
+
+    def answer(
+        self,
+        message: bytes,
+        start: int,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        serial: int,
+    ) -> PlainAnswer | None:
+        """Return the answer to the body message[start:]; None if it is not plain, or not within the limits.
+
+        thresholds, seal, serial  as `predictions_json` takes them; of the serial numbers `rows_max` are taken
+        tuned                     the same thresholds, prepared; None: requests for them are not answered
+        """
+        data, log_threshold = data_of(message), _NO_THRESHOLDS if tuned is None else tuned.log
+        signed = *seal, serial
+        while (n_rows := answer_plain(data, start, self._lent, thresholds, log_threshold, *signed)) == GROW:
+            self._grow()
+        if n_rows == 1:
+            return PlainAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]))
+        if n_rows == 0:
+            return None
+        return PlainAnswer(n_rows, b",".join(cut(self._call.text, self._call.text_ends[:n_rows])))
+
+    def _grow(self) -> None:
+        """Make room for what was asked for last; if there was, then for its text."""
+        n_rows, n_values, top_r, beam_width = self._asked.tolist()
+        room = self._buffers.room
+        need = Need(
+            1, max(room.n_features, n_values), max(room.beam_width, beam_width), max(room.top_r, top_r)
+        )
+        n_places, n_bytes = max(n_rows * top_r, len(self._call.labels)), len(self._call.text)
+        if need == room and n_places == len(self._call.labels):
+            n_bytes *= 4
+        self._make(need, n_places, max(n_bytes, text_room(n_rows, n_rows * top_r)))
+
+    def _make(self, need: Need, n_places: int, n_bytes: int) -> None:
+        """Make the buffers of the search, so many places for answers, and room for text."""
+        n_rows = len(self._bodies.arrays[0]) - 1
+        self._buffers = buffers = self._pool.take(need)
+        self._call = call = PlainCall(
+            np.empty(len(PlainModel._fields), np.int64),
+            self._limits,
+            self._asked,
+            np.array(buffers.room[1:], np.int64),
+            *self._bodies.arrays,
+            self._lent_model,
+            *buffers.lent,
+            no_mask=np.empty(0, np.uint8),
+            none=np.empty(0, np.float32),
+            no_costs=NOT_WANTED,
+            starts=np.empty(n_rows, np.int64),
+            ends=np.empty(n_rows, np.int64),
+            counts=np.empty(n_rows, np.int64),
+            labels=np.empty(n_places, np.int32),
+            scores=np.empty(n_places, np.float32),
+            exact=np.empty(n_rows, np.uint8),
+            offsets=self._names.offsets,
+            utf8=self._names.utf8,
+            token=np.empty(TOKEN_ROOM + 4 * need.top_r, np.uint8),
+            text=np.empty(n_bytes, np.uint8),
+            text_ends=np.empty(n_rows, np.int64),
+        )
+        reading = address_of(read_body, READS, data_of(b""), 0, 0, 0, 0, 0, *self._bodies.arrays)
+        places = call.labels.reshape(1, -1), call.scores.reshape(1, -1)
+        rows = *self._bodies.arrays[:3], 0, 1
+        search = 0, 1, 1, call.no_mask, call.none, call.none, *buffers.lent
+        found = call.counts, *places, call.exact, call.no_costs
+        searching = address_of(beam_rows, SEARCHES, call.lent_model, *self._dtypes, *rows, *search, *found)
+        spans = call.starts, call.ends, call.labels, call.scores, call.exact, call.scores
+        seal = np.empty(0, np.uint64), 0, 0, 0, 0, 0
+        on = call.token, call.text, call.text_ends
+        writing = address_of(write_predictions, WRITES, *spans, call.offsets, call.utf8, *seal, *on)
+        call.model[:] = self._constants._replace(reading=reading, searching=searching, writing=writing)
+        self._lent = lend(call, CALL_KINDS)
+        self._text = call.text.data
+
+
+class PlainForest:
+    """Answers plain requests by decision trees, whose predictor is asked as ever. One call at a time."""
+
+    def __init__(
+        self, model: Model, predictor: ForestPredictor, featurizer: Featurizer, forms: PlainForms
+    ) -> None:
+        """Take what `PlainBeam` takes, and the model's predictor."""
+        self._bodies = PlainBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
+        self._predictor = predictor
+        self._featurizer = featurizer
+        self._names = model.labels
+        self._limits = forms.limits
+        self._n_children = predictor.children_scored(1)
+
+    def answer(
+        self,
+        message: bytes,
+        start: int,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        serial: int,
+    ) -> PlainAnswer | None:
+        """Do as `PlainBeam.answer`."""
+        n_rows, n_values, top_r, beam_width, kind, is_exact = self._bodies.read(
+            message, start, self._featurizer
+        )
+        if n_rows == 0 or not is_taken(n_rows, top_r, beam_width, self._n_children, self._limits):
+            return None
+        if kind == TUNED and tuned is None:
+            return None
+        indptr, indices, values, number = self._bodies.arrays
+        n_features = self._featurizer.n_features
+        rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], n_features)
+        threshold = tuned if kind == TUNED else number.item() if kind == NUMBER else None
+        found = self._predictor.predict(rows, PredictOptions(top_r, beam_width, bool(is_exact), threshold))
+        named = thresholds[:0] if kind == TUNED else thresholds
+        predictions = predictions_json(self._names, named, seal, serial, spans_of(found))
+        return PlainAnswer(n_rows, b",".join(predictions))
+
+
+PlainAnswers: TypeAlias = PlainBeam | PlainForest
+
+
+def plain_answers(
+    model: Model, predictor: AnyPredictor, featurizer: Featurizer, forms: PlainForms
+) -> PlainAnswers:
+    """Return what answers plain requests from an opened version that `predictor` serves."""
+    if isinstance(predictor, ForestPredictor):
+        return PlainForest(model, predictor, featurizer, forms)
+    return PlainBeam(model, featurizer, forms)

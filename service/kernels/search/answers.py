@@ -1,0 +1,68 @@
+"""From what a traversal found to an answer: labels and scores, the best first."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import borrowing_inlined as inlined
+from service.kernels.search.heaps import sort_best
+from service.kernels.search.workspace import Workspace
+
+
+class Answers(NamedTuple):
+    """Where the answers of n rows go.
+
+    counts  int64[n]             how many labels a row has
+    labels  int32[n, top_r]      the labels, the best first, of equal scores the smaller id first
+    scores  float32[n, top_r]    probability times weight
+    exact   uint8[n]             1 where these are surely the first top_r of all labels that are asked for
+    costs   int64[n, 2] or [0, 2]  chunks scored and bytes of their weights read for a row; or not wanted
+    """
+
+    counts: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    exact: NDArray[np.uint8]
+    costs: NDArray[np.int64]
+
+
+@inlined
+def write_answer(
+    answers: Answers,
+    row: int,
+    are_logs: bool,
+    scores: NDArray[np.float32],
+    labels: NDArray[np.int32],
+    n_best: int,
+    is_exact: bool,
+) -> None:
+    """Write a row's answer from a heap of keep_best, whose scores may be logarithms; the heap is sorted."""
+    sort_best(scores, labels, n_best)
+    answers.exact[row] = is_exact
+    answers.counts[row] = n_best
+    for i in range(n_best):
+        answers.labels[row, i] = labels[i]
+        answers.scores[row, i] = np.exp(scores[i]) if are_logs else scores[i]
+
+
+@inlined
+def clear_cost(costs: NDArray[np.int64], row: int, work: Workspace) -> None:
+    """Start to count what a row costs; `costs` as in Answers."""
+    work.cost[0] = 0
+    work.cost[1] = 0
+    if len(costs) > 0:
+        costs[row, 0] = 0
+        costs[row, 1] = 0
+
+
+@inlined
+def charge(costs: NDArray[np.int64], row: int, work: Workspace) -> None:
+    """Add what scoring has cost since the last call to a row's cost, if costs are wanted."""
+    if len(costs) > 0:
+        costs[row, 0] += work.cost[0]
+        costs[row, 1] += work.cost[1]
+        work.cost[0] = 0
+        work.cost[1] = 0

@@ -1,0 +1,286 @@
+"""Beam search: the top_r labels of rows, looking at no more than beam_width inner nodes a level and tree.
+
+Source: Prabhu et al. 2018 (Parabel), tree-model-size.txt section 2.3. A leaf is an answer at whatever level
+it stands; the beam holds inner nodes only. In an ensemble each tree has its own beam, and a label's
+probability is the mean over the trees, 0 in a tree whose beam missed it. With thresholds the labels that
+reach theirs are the answer (plt-fmeasure.txt, appendix B): in one tree they decide already which nodes are
+kept, in an ensemble the means of the labels that the beams reached are compared.
+
+Rows go through the trees in blocks, level by level and chunk by chunk, so that a chunk is read once a level
+for all rows that need it. A block may be one row: its answer has the same bits whatever the block, for the
+same scorer adds the same numbers in the same order, and the heaps keep the same entries whatever the order
+in which they are offered.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import borrowing_kernel as kernel
+from model_store.compiled.vectors import lowest_lane, vadd, vatleast, vbroadcast, vload
+from model_store.ensemble import LANES, TreeEnsemble
+from service.kernels.search.answers import Answers, charge, clear_cost, write_answer
+from service.kernels.search.beam_leaves import (
+    drop_below_thresholds,
+    keep_best_leaves,
+    keep_best_means,
+    save_leaves,
+)
+from service.kernels.search.beam_levels import (
+    end_of_round,
+    enter_round,
+    enter_row,
+    go_down,
+    nothing_is_missed,
+    rank_leaves,
+    reaches,
+    start_levels,
+)
+from service.kernels.search.beam_workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace, borrow_beam
+from service.kernels.search.ensemble_handle import borrow_ensemble
+from service.kernels.search.feature_map import (
+    end_of_run,
+    end_of_turn,
+    is_worth_mapping,
+    map_features,
+    score_mapped,
+    unmap_features,
+)
+from service.kernels.search.heaps import keep_best
+from service.kernels.search.links import log_links
+from service.kernels.search.query import Rows, Search, has_thresholds, is_allowed, key_of
+from service.kernels.search.scorer import score_in_turn, start_turns
+from service.kernels.search.workspace import Workspace, borrow_workspace
+
+
+@kernel
+def beam_rows(
+    lent_ensemble: NDArray[np.int64],
+    sparse: NDArray[Any],
+    dense: NDArray[Any],
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    first: int,
+    last: int,
+    link: int,
+    beam_width: int,
+    top_r: int,
+    node_mask: NDArray[np.uint8],
+    log_weight: NDArray[np.float32],
+    log_threshold: NDArray[np.float32],
+    lent_work: NDArray[np.int64],
+    lent_beam: NDArray[np.int64],
+    counts_out: NDArray[np.int64],
+    labels_out: NDArray[np.int32],
+    scores_out: NDArray[np.float32],
+    exact_out: NDArray[np.uint8],
+    costs_out: NDArray[np.int64],
+) -> None:
+    """Answer rows first .. last - 1 of compressed sparse rows.
+
+    lent_ensemble         a TreeEnsemble, lent; `sparse` and `dense` are empty samples of its weights' dtypes
+    indptr .. values      the fields of Rows; link .. log_threshold: those of Search
+    lent_work, lent_beam  a Workspace and a BeamWorkspace made for this B and R; its rows are the block
+    counts_out ..         the fields of Answers
+    Stopped, a row has the labels found until then; with several trees the leaves not reached count 0.
+    Cost: at most beam_width chunks a level and tree, with thresholds on average over the levels. The answer
+    to a row does not depend on the other rows.
+    """
+    ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
+    work = borrow_workspace(lent_work, ())
+    beam = borrow_beam(lent_beam, ())
+    rows = Rows(indptr, indices, values)
+    n_trees = ensemble.child_ptr[0]
+    asked = Search(link, beam_width, top_r, node_mask, log_weight, log_threshold)
+    below = log_threshold if n_trees == 1 else log_threshold[:0]
+    search = Search(link, beam_width, top_r, node_mask, log_weight, below)
+    answers = Answers(counts_out, labels_out, scores_out, exact_out, costs_out)
+    block_rows = len(beam.next_size) // n_trees
+    for begin in range(first, last, block_rows):
+        end = min(last, begin + block_rows)
+        for row in range(begin, end):
+            clear_cost(answers.costs, row, work)
+        level = 0
+        n_level = start_levels(search, n_trees, (end - begin) * n_trees, beam)
+        while n_level > 0 and not work.stop[0]:
+            if end - begin == 1:
+                _score_level_of_row(ensemble, rows, search, begin, beam, answers, work)
+            else:
+                _score_level_of_block(ensemble, rows, search, level, n_level, begin, end, beam, answers, work)
+            level += 1
+            best_first = end - begin == 1 or beam.in_rounds[level] != 0
+            n_level = go_down(search, (end - begin) * n_trees, best_first, beam)
+        for row in range(begin, end):
+            _finish_row(ensemble, search, asked, row, row - begin, beam, answers, work)
+
+
+@inlined
+def _score_level_of_row(
+    ensemble: TreeEnsemble,
+    rows: Rows,
+    search: Search,
+    row: int,
+    beam: BeamWorkspace,
+    answers: Answers,
+    work: Workspace,
+) -> None:
+    """Score the chunks of one row's level, tree by tree, the best first, and save or offer their children."""
+    n_entries = enter_row(ensemble.child_ptr[0], row, beam)
+    floor = np.float32(-np.inf)
+    until = 0
+    start_turns(work, 0)
+    for k in range(n_entries):
+        if k == until:
+            floor = rank_leaves(ensemble, search, 0, beam)
+            until = end_of_round(search, until, n_entries)
+        if work.stop[0]:
+            return
+        if reaches(search, beam.entry_node[k], beam.entry_score[k], floor):
+            score_in_turn(ensemble, beam.entry_node, beam.entry_row, k, n_entries, rows, work)
+            _take_children(ensemble, search, k, beam, answers, work)
+
+
+@inlined
+def _score_level_of_block(
+    ensemble: TreeEnsemble,
+    rows: Rows,
+    search: Search,
+    level: int,
+    n_level: int,
+    begin: int,
+    end: int,
+    beam: BeamWorkspace,
+    answers: Answers,
+    work: Workspace,
+) -> None:
+    """Score the chunks of a block's level, chunk by chunk, in rounds or all at once."""
+    done = 0
+    while done < n_level and not work.stop[0]:
+        until = end_of_round(search, done, n_level) if beam.in_rounds[level] else n_level
+        n_entries = enter_round(ensemble, search, begin, end, done, until, beam)
+        _score_entries(ensemble, rows, search, n_entries, begin, end, beam, answers, work)
+        done = until
+
+
+@inlined
+def _score_entries(
+    ensemble: TreeEnsemble,
+    rows: Rows,
+    search: Search,
+    n_entries: int,
+    begin: int,
+    end_row: int,
+    beam: BeamWorkspace,
+    answers: Answers,
+    work: Workspace,
+) -> None:
+    """Score the chunks of a block's entries, and save or offer their children.
+
+    Entries of one chunk follow each other. A chunk that enough of them need is spread over the feature map;
+    those between two such chunks go through the scorer in turn.
+    """
+    row_features = max(1, (rows.indptr[end_row] - rows.indptr[begin]) // (end_row - begin))
+    k = 0
+    while k < n_entries:
+        node, end = beam.entry_node[k], end_of_run(beam.entry_node, k, n_entries)
+        if is_worth_mapping(ensemble, node, (end - k) * row_features, work):
+            map_features(ensemble, node, work.feature_row)
+            while k < end and not work.stop[0]:
+                score_mapped(ensemble, node, beam.entry_row[k], rows, work)
+                _take_children(ensemble, search, k, beam, answers, work)
+                k += 1
+            unmap_features(ensemble, node, work.feature_row)
+        else:
+            end = end_of_turn(ensemble, beam.entry_node, end, n_entries, row_features, work)
+            start_turns(work, k)
+            while k < end and not work.stop[0]:
+                score_in_turn(ensemble, beam.entry_node, beam.entry_row, k, end, rows, work)
+                _take_children(ensemble, search, k, beam, answers, work)
+                k += 1
+        if work.stop[0]:
+            return
+
+
+@inlined
+def _take_children(
+    ensemble: TreeEnsemble, search: Search, k: int, beam: BeamWorkspace, answers: Answers, work: Workspace
+) -> None:
+    """Save the leaves among the children of the k-th entry, whose margins are known, and offer the others."""
+    node, score, lane = beam.entry_node[k], beam.entry_score[k], beam.entry_lane[k]
+    charge(answers.costs, beam.entry_row[k], work)
+    n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
+    log_links(search.link, n_children, work.margins)
+    if has_thresholds(search):
+        drop_below_thresholds(search, ensemble.child_ptr[node], score, n_children, work)
+    below = beam.below[ensemble.node_chunk[node]]
+    if below != ALL_INNER:
+        save_leaves(node, score, n_children, lane, beam, work)
+    if below != ALL_LEAVES:
+        _offer_inner_nodes(ensemble, search, node, score, lane, beam, work)
+
+
+@inlined
+def _offer_inner_nodes(
+    ensemble: TreeEnsemble,
+    search: Search,
+    node: int,
+    score: np.float32,
+    lane: int,
+    beam: BeamWorkspace,
+    work: Workspace,
+) -> None:
+    """Offer the inner nodes among a node's children to its lane's beam of the next level.
+
+    Whole vectors of children are passed over that are below the least key that can still enter.
+    """
+    next_score, next_node, n_next = beam.next_score[lane], beam.next_node[lane], beam.next_size[lane]
+    width = beam.width[lane]
+    most = vbroadcast(key_of(search, node, score))
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    for tile in range(0, n_children, LANES):
+        floor = next_score[0] if n_next == width else np.float32(-np.inf)
+        lanes = vatleast(vadd(most, vload(work.margins, tile)), vbroadcast(floor))
+        while lanes != 0:
+            position = tile + lowest_lane(lanes)
+            lanes &= lanes - 1
+            here = child + position
+            if position >= n_children or ensemble.node_chunk[here] < 0 or not is_allowed(search, here):
+                continue
+            key = key_of(search, here, score + work.margins[position])
+            n_next = keep_best(next_score, next_node, n_next, width, key, here)
+    beam.next_size[lane] = n_next
+
+
+@inlined
+def _finish_row(
+    ensemble: TreeEnsemble,
+    search: Search,
+    asked: Search,
+    row: int,
+    place: int,
+    beam: BeamWorkspace,
+    answers: Answers,
+    work: Workspace,
+) -> None:
+    """Write the answer of the block's place-th row from the leaves that its lanes saved."""
+    n_trees = ensemble.child_ptr[0]
+    first_lane = place * n_trees
+    for lane in range(first_lane, first_lane + n_trees):
+        keep_best_leaves(ensemble, search, lane, beam)
+    if n_trees > 1:
+        keep_best_means(ensemble, asked, first_lane, beam)
+    write_answer(
+        answers,
+        row,
+        n_trees == 1,
+        beam.best_score[first_lane],
+        beam.best_label[first_lane],
+        beam.best_size[first_lane],
+        not work.stop[0] and nothing_is_missed(search, first_lane, n_trees, beam),
+    )

@@ -1,0 +1,128 @@
+"""Exact top-R: a priority queue of inner nodes, the best first, until no node left can hold a better label.
+
+Source: plt-fmeasure.txt section 5 (uniform-cost search). With several trees the nodes of all share the queue:
+a label that no tree has reached yet is, in every tree, below some queued node, so its mean is at most the
+best queued score; and a label whose mean is m has probability >= m in some tree, so nodes below m can be
+dropped. With weights, a node's key is its score times the greatest weight below it: a bound all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import borrowing_kernel as kernel
+from model_store.ensemble import TreeEnsemble
+from service.kernels.search.answers import Answers, charge, clear_cost, write_answer
+from service.kernels.search.ensemble_handle import borrow_ensemble
+from service.kernels.search.heaps import keep_best, pop_frontier, push_frontier
+from service.kernels.search.query import Rows, Search, is_allowed, key_of
+from service.kernels.search.queue_workspace import QueueWorkspace, borrow_queue
+from service.kernels.search.scores import expand, label_probability, start_row
+from service.kernels.search.workspace import Workspace, borrow_workspace
+
+
+@kernel
+def best_first_rows(
+    lent_ensemble: NDArray[np.int64],
+    sparse: NDArray[Any],
+    dense: NDArray[Any],
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    first: int,
+    last: int,
+    link: int,
+    beam_width: int,
+    top_r: int,
+    node_mask: NDArray[np.uint8],
+    log_weight: NDArray[np.float32],
+    log_threshold: NDArray[np.float32],
+    lent_work: NDArray[np.int64],
+    lent_queue: NDArray[np.int64],
+    counts_out: NDArray[np.int64],
+    labels_out: NDArray[np.int32],
+    scores_out: NDArray[np.float32],
+    exact_out: NDArray[np.uint8],
+    costs_out: NDArray[np.int64],
+) -> None:
+    """Answer rows first .. last - 1 exactly; parameters and outputs as in `beam.beam_rows`, and
+
+    beam_width, log_threshold  without effect
+    lent_queue                 a QueueWorkspace made for this R
+    Stopped, a row has the labels that are surely the first of its answer. Cost: at worst every chunk, as a
+    rule few more than the answer's paths. The answer to a row does not depend on the other rows.
+    """
+    ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
+    work = borrow_workspace(lent_work, ())
+    queue = borrow_queue(lent_queue, ())
+    rows = Rows(indptr, indices, values)
+    search = Search(link, beam_width, top_r, node_mask, log_weight, log_threshold)
+    answers = Answers(counts_out, labels_out, scores_out, exact_out, costs_out)
+    are_logs = ensemble.child_ptr[0] == 1
+    for row in range(first, last):
+        clear_cost(answers.costs, row, work)
+        n_best = _search(ensemble, rows, row, search, queue, work)
+        charge(answers.costs, row, work)
+        is_exact = queue.front_score[0] == np.float32(-np.inf)
+        write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best, is_exact)
+        if not is_exact:
+            answers.counts[row] = _n_sure(answers, row, n_best, queue.front_score[0])
+
+
+@inlined
+def _search(
+    ensemble: TreeEnsemble, rows: Rows, row: int, search: Search, queue: QueueWorkspace, work: Workspace
+) -> int:
+    """Leave the best labels of one row in the heap best_*; return their number.
+
+    best_* holds logarithms of keys for one tree, keys for several. front_score[0] is left as the logarithm of
+    a bound on the keys of all labels not seen, -inf where none of them can be better than those found.
+    """
+    start_row(ensemble, queue)
+    low, high = rows.indptr[row], rows.indptr[row + 1]
+    indices, values = rows.indices[low:high], rows.values[low:high]
+    n_trees = ensemble.child_ptr[0]
+    n_front = 0
+    n_best = 0
+    floor = np.float32(-np.inf)
+    for root in range(n_trees):
+        key = key_of(search, root, np.float32(0.0))
+        n_front = push_frontier(queue.front_score, queue.front_node, n_front, key, root)
+    while n_front > 0 and queue.front_score[0] >= floor and not work.stop[0]:
+        node = queue.front_node[0]
+        n_front = pop_frontier(queue.front_score, queue.front_node, n_front)
+        expand(ensemble, search.link, node, indices, values, queue, work)
+        for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):
+            key = key_of(search, child, queue.node_score[child])
+            if key < floor or not is_allowed(search, child):
+                continue
+            if ensemble.node_chunk[child] >= 0:
+                n_front = push_frontier(queue.front_score, queue.front_node, n_front, key, child)
+                continue
+            label = ensemble.node_label[child]
+            if n_trees > 1:
+                if queue.label_stamp[label] == queue.stamp[0]:
+                    continue
+                queue.label_stamp[label] = queue.stamp[0]
+                key = label_probability(ensemble, search.link, label, indices, values, queue, work)
+                if len(search.log_weight) > 0:
+                    key *= np.exp(search.log_weight[child])
+            n_best = keep_best(queue.best_score, queue.best_label, n_best, search.top_r, key, label)
+            if n_best == search.top_r:
+                floor = queue.best_score[0] if n_trees == 1 else np.log(queue.best_score[0])
+    if n_front == 0 or queue.front_score[0] < floor:
+        queue.front_score[0] = np.float32(-np.inf)
+    return n_best
+
+
+@inlined
+def _n_sure(answers: Answers, row: int, n_best: int, log_unseen: np.float32) -> int:
+    """Return how many labels of a row's answer are better than all labels unseen."""
+    unseen = np.exp(log_unseen)
+    while n_best > 0 and answers.scores[row, n_best - 1] <= unseen:
+        n_best -= 1
+    return n_best

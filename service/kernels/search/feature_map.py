@@ -1,0 +1,127 @@
+"""A chunk spread over a map from features to its rows, for a chunk that many rows of a batch need.
+
+One look-up in the map takes the place of two in the chunk's bit sets, and finds the same rows in the same
+order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS
+from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.vectors import lowest_lane
+from model_store.ensemble import TreeEnsemble
+from service.kernels.search.query import Rows
+from service.kernels.search.scorer import children_width, find_words, place, score_children
+from service.kernels.search.workspace import Workspace
+
+_BLOCK = 1 << BLOCK_BITS
+_LOOK_UPS_A_FEATURE = 1
+"""Spreading a chunk pays from so many look-ups for each of its features on (measured on label trees)."""
+
+
+@inlined
+def is_worth_mapping(ensemble: TreeEnsemble, node: int, n_look_ups: int, work: Workspace) -> bool:
+    """Return whether to spread a node's chunk over the map, if there is a map, for so many look-ups."""
+    if len(work.feature_row) == 0:
+        return False
+    chunk = ensemble.node_chunk[node]
+    n_dense = (ensemble.dense_ptr[chunk + 1] - ensemble.dense_ptr[chunk]) // children_width(ensemble, node)
+    n_features = ensemble.row_start[chunk + 1] - ensemble.row_start[chunk] - 1 + n_dense
+    return bool(n_look_ups >= _LOOK_UPS_A_FEATURE * n_features)
+
+
+@inlined
+def map_features(ensemble: TreeEnsemble, node: int, feature_row: NDArray[np.int32]) -> None:
+    """Set the entries of the chunk's features: 1 + the number of a sparse row, -1 - that of a dense one."""
+    chunk = ensemble.node_chunk[node]
+    at = ensemble.block_ptr[chunk]
+    for group in range(ensemble.directory.shape[1]):
+        blocks = np.int64(ensemble.directory[chunk, group, 0])
+        while blocks != 0:
+            feature = (group << GROUP_BITS) + (lowest_lane(blocks) << BLOCK_BITS)
+            blocks &= blocks - 1
+            rows, dense_rows = np.int64(ensemble.blocks[at, 0]), np.int64(ensemble.blocks[at, 1])
+            n_sparse, n_dense = np.int64(ensemble.blocks[at, 2]), np.int64(ensemble.blocks[at, 3])
+            at += 1
+            while rows != 0:
+                bit = lowest_lane(rows)
+                rows &= rows - 1
+                is_dense = (dense_rows >> bit) & 1
+                feature_row[place(feature + bit)] = -1 - n_dense if is_dense else 1 + n_sparse
+                n_dense += is_dense
+                n_sparse += 1 - is_dense
+
+
+@inlined
+def unmap_features(ensemble: TreeEnsemble, node: int, feature_row: NDArray[np.int32]) -> None:
+    """Set the entries of the chunk's features to 0 again."""
+    chunk = ensemble.node_chunk[node]
+    for group in range(ensemble.directory.shape[1]):
+        blocks = np.int64(ensemble.directory[chunk, group, 0])
+        while blocks != 0:
+            feature = (group << GROUP_BITS) + (lowest_lane(blocks) << BLOCK_BITS)
+            blocks &= blocks - 1
+            for i in range(_BLOCK):
+                feature_row[place(feature + i)] = np.int32(0)
+
+
+@inlined
+def end_of_run(nodes: NDArray[np.int32], k: int, n_nodes: int) -> int:
+    """Return the first place after the k-th of a list of nodes that holds another node."""
+    end = k + 1
+    while end < n_nodes and nodes[end] == nodes[k]:
+        end += 1
+    return end
+
+
+@inlined
+def end_of_turn(
+    ensemble: TreeEnsemble, nodes: NDArray[np.int32], k: int, n_nodes: int, row_features: int, work: Workspace
+) -> int:
+    """Return the first place from the k-th on whose run of nodes is worth mapping, or n_nodes.
+
+    row_features  about so many features has a row
+    """
+    if len(work.feature_row) == 0:
+        return n_nodes
+    while k < n_nodes:
+        end = end_of_run(nodes, k, n_nodes)
+        if is_worth_mapping(ensemble, nodes[k], (end - k) * row_features, work):
+            break
+        k = end
+    return k
+
+
+@inlined
+def score_mapped(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace) -> None:
+    """Score the children of the node whose chunk the map holds for a row, into `margins`."""
+    _find_mapped_rows(ensemble, node, row, rows, work)
+    find_words(ensemble, node, work, 0)
+    score_children(ensemble, node, work, 0)
+
+
+@inlined
+def _find_mapped_rows(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace) -> None:
+    """Find the rows of a row's features in the chunk that the map holds: find_blocks and find_rows in one."""
+    chunk = ensemble.node_chunk[node]
+    width = children_width(ensemble, node)
+    first_dense = ensemble.dense_ptr[chunk]
+    first_sparse = ensemble.row_start[chunk]
+    dense_at, dense_value = work.dense_at[0], work.dense_value[0]
+    sparse_at, sparse_value = work.sparse_at[0], work.sparse_value[0]
+    n_sparse = np.int64(0)
+    n_dense = np.int64(0)
+    for i in range(rows.indptr[row], rows.indptr[row + 1]):
+        entry = np.int64(work.feature_row[place(rows.indices[place(i)])])
+        value = rows.values[place(i)]
+        dense_at[place(n_dense)] = first_dense - (entry + 1) * width
+        dense_value[place(n_dense)] = value
+        n_dense += np.int64(entry < 0)
+        sparse_at[place(n_sparse)] = first_sparse + entry - 1
+        sparse_value[place(n_sparse)] = value
+        n_sparse += np.int64(entry > 0)
+    work.counts[0, 1] = n_dense
+    work.counts[0, 2] = n_sparse

@@ -1,0 +1,113 @@
+"""From the leaves that a row reached to its answer.
+
+A label's score is the mean over the trees of the mean of its values over the leaves reached, empty leaves not
+counted (ldsm.txt algorithm 5, the mean of normalised histograms). The additions have a fixed order, tree by
+tree and by ascending leaf, whatever the rows that went down together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.vectors import prefetch
+from model_store.ensemble import TreeEnsemble
+from model_store.rerank import Tail
+from service.kernels.search.heaps import keep_best, sort_best
+from service.kernels.search.query import threshold_of
+from service.kernels.search.routing_rerank import clear_row, nearness, share_of_trees, spread_row
+from service.kernels.search.routing_workspace import RoutingWorkspace
+from service.kernels.search.threshold_update import log_of
+
+_AHEAD = 4
+"""So many leaves ahead are their labels asked for."""
+
+_ZERO = np.float32(0.0)
+_ONE = np.float32(1.0)
+
+
+class Wanted(NamedTuple):
+    """Which labels of a row to answer.
+
+    top_r          at most so many, in [1, the workspace's]
+    log_threshold  float32[K], or float32[1] for all: the logarithm of the least score; or empty: all pass
+    allowed        uint8[K]: 0 for labels that are not; or empty: all are
+    weight         float32[K]: labels are ranked by score times weight; or empty: all weights are 1
+    """
+
+    top_r: int
+    log_threshold: NDArray[np.float32]
+    allowed: NDArray[np.uint8]
+    weight: NDArray[np.float32]
+
+
+@inlined
+def add_leaves(ensemble: TreeEnsemble, routing: RoutingWorkspace, first: int, last: int) -> int:
+    """Add up the values of the leaves leaf_order[first:last] in label_sum; return how many are label_seen."""
+    leaf_ptr = ensemble.leaf_ptr
+    for tree in range(len(routing.tree_leaves)):
+        routing.tree_leaves[tree] = 0
+    for i in range(first, last):
+        routing.tree_leaves[routing.leaf_tree[routing.leaf_order[i]]] += 1
+    n_seen = 0
+    for i in range(first, last):
+        if i + _AHEAD < last:
+            ahead = leaf_ptr[routing.leaf_node[routing.leaf_order[i + _AHEAD]]]
+            prefetch(ensemble.leaf_label, ahead)
+            prefetch(ensemble.leaf_value, ahead)
+        place = routing.leaf_order[i]
+        leaf = routing.leaf_node[place]
+        weight = _ONE / np.float32(routing.tree_leaves[routing.leaf_tree[place]])
+        for at in range(leaf_ptr[leaf], leaf_ptr[leaf + 1]):
+            label = ensemble.leaf_label[at]
+            before = routing.label_sum[label]
+            after = before + weight * ensemble.leaf_value[at]
+            routing.label_sum[label] = after
+            if before == _ZERO and after > _ZERO:
+                routing.label_seen[n_seen] = label
+                n_seen += 1
+    return n_seen
+
+
+@inlined
+def rank_labels(
+    n_trees: int,
+    n_seen: int,
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    tail: Tail,
+    wanted: Wanted,
+    routing: RoutingWorkspace,
+) -> int:
+    """Leave the best of label_seen, sorted, in best_*; return their number. Clears label_sum.
+
+    With tail arrays the labels are re-ranked by the row (indices, values), but for those whose score could
+    not enter the answer at any distance.
+    """
+    is_tail = len(tail.parameters) > 0
+    is_weighted = len(wanted.weight) > 0
+    row_square = spread_row(indices, values, routing.dense_row) if is_tail else _ZERO
+    n_best = 0
+    for i in range(n_seen):
+        label = int(routing.label_seen[i])
+        score = min(_ONE, routing.label_sum[label] / np.float32(n_trees))
+        routing.label_sum[label] = _ZERO
+        if score == _ZERO or (len(wanted.allowed) > 0 and wanted.allowed[label] == 0):
+            continue
+        if is_tail:
+            score = share_of_trees(tail, score)
+            if n_best == wanted.top_r and not is_weighted and score < routing.best_score[0]:
+                continue
+            score *= nearness(tail, label, row_square, routing.dense_row)
+        if len(wanted.log_threshold) > 0 and log_of(score) < threshold_of(wanted.log_threshold, label):
+            continue
+        if is_weighted:
+            score *= wanted.weight[label]
+        n_best = keep_best(routing.best_score, routing.best_label, n_best, wanted.top_r, score, label)
+    if is_tail:
+        clear_row(indices, routing.dense_row)
+    sort_best(routing.best_score, routing.best_label, n_best)
+    return n_best

@@ -1,0 +1,134 @@
+"""The buffers of routing: what going down decision trees needs besides the scorer's own workspace."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.handles import Kinds, borrower
+from model_store.ensemble import TreeEnsemble
+
+_ENTRIES_A_TREE = 4
+"""Room for so many nodes a row and level, and leaves a row and tree; blocks with more are halved."""
+
+_LEAVES_MAX = 1 << 20
+"""Room for so many leaves of a block, or for all that one row can reach: some twenty megabytes."""
+
+_BLOCK_ROWS_MAX = 1 << 14
+"""So many rows go down together at most: of few trees, where more would only take memory."""
+
+
+class RoutingWorkspace(NamedTuple):
+    """Buffers, none of which carries anything from one row to the next.
+
+    E and L are the entries of a level and the leaves that there is room for, R the rows of a block, T trees,
+    C chunks, K labels, D features.
+
+    entry_node/row/tree  int32[E]    the inner nodes entered on this level: by node, of a node by row
+    next_node/row/tree   int32[E]    those of the next level, as they are found
+    chunk_ptr            int32[C + 1]  where the entries of a chunk go
+    leaf_node/row/tree   int32[L]    the leaves reached that are not empty
+    leaf_order           int32[L]    their places, by row, of a row by tree, of a tree by leaf
+    row_ptr              int32[R + 1]  where the leaves of a row begin
+    tree_ptr             int32[T + 1]  of a row alone: where the leaves of a tree begin
+    tree_leaves          int32[T]    how many leaves of each tree a row reached
+    label_sum            float32[K]  sums over a row's leaves, zero between rows
+    label_seen           int32[K]    the labels whose sum is not zero
+    dense_row            float32[D or 0]  the row to be re-ranked, zero between rows
+    best_score/label     float32/int32[top_r]  the heap of labels: the answer
+    """
+
+    entry_node: NDArray[np.int32]
+    entry_row: NDArray[np.int32]
+    entry_tree: NDArray[np.int32]
+    next_node: NDArray[np.int32]
+    next_row: NDArray[np.int32]
+    next_tree: NDArray[np.int32]
+    chunk_ptr: NDArray[np.int32]
+    leaf_node: NDArray[np.int32]
+    leaf_row: NDArray[np.int32]
+    leaf_tree: NDArray[np.int32]
+    leaf_order: NDArray[np.int32]
+    row_ptr: NDArray[np.int32]
+    tree_ptr: NDArray[np.int32]
+    tree_leaves: NDArray[np.int32]
+    label_sum: NDArray[np.float32]
+    label_seen: NDArray[np.int32]
+    dense_row: NDArray[np.float32]
+    best_score: NDArray[np.float32]
+    best_label: NDArray[np.int32]
+
+
+ROUTING_KINDS: Kinds = {
+    "entry_node": (np.int32, 1),
+    "entry_row": (np.int32, 1),
+    "entry_tree": (np.int32, 1),
+    "next_node": (np.int32, 1),
+    "next_row": (np.int32, 1),
+    "next_tree": (np.int32, 1),
+    "chunk_ptr": (np.int32, 1),
+    "leaf_node": (np.int32, 1),
+    "leaf_row": (np.int32, 1),
+    "leaf_tree": (np.int32, 1),
+    "leaf_order": (np.int32, 1),
+    "row_ptr": (np.int32, 1),
+    "tree_ptr": (np.int32, 1),
+    "tree_leaves": (np.int32, 1),
+    "label_sum": (np.float32, 1),
+    "label_seen": (np.int32, 1),
+    "dense_row": (np.float32, 1),
+    "best_score": (np.float32, 1),
+    "best_label": (np.int32, 1),
+}
+
+borrow_routing = borrower(RoutingWorkspace, ROUTING_KINDS)
+
+
+class RoutingShape:
+    """What of a model decides how large its routing workspaces are.
+
+    n_mapped  the features of a dense row; 0 for a model without tail arrays
+    """
+
+    def __init__(self, ensemble: TreeEnsemble, n_labels: int, n_mapped: int) -> None:
+        self._n_trees = int(ensemble.child_ptr[0])
+        self._n_chunks = len(ensemble.directory)
+        self._n_leaves = int(np.count_nonzero(np.diff(ensemble.leaf_ptr)))
+        self._widest = int(np.diff(ensemble.child_ptr).max())
+        self._n_labels = n_labels
+        self._n_mapped = n_mapped
+
+    def block_rows(self, n_rows: int) -> int:
+        """Return how many rows to send down together, at least 1."""
+        return max(1, min(n_rows, _BLOCK_ROWS_MAX, _LEAVES_MAX // (_ENTRIES_A_TREE * self._n_trees)))
+
+    def make(self, *, block_rows: int, top_r: int) -> RoutingWorkspace:
+        """Allocate the buffers for blocks of up to `block_rows` rows.
+
+        One row alone always finds room: it enters each inner node and each leaf at most once.
+        """
+        n_entries = max(_ENTRIES_A_TREE * block_rows, self._n_chunks) + self._widest
+        n_leaves = max(_ENTRIES_A_TREE * block_rows * self._n_trees, self._n_leaves) + self._widest
+        return RoutingWorkspace(
+            entry_node=np.empty(n_entries, np.int32),
+            entry_row=np.empty(n_entries, np.int32),
+            entry_tree=np.empty(n_entries, np.int32),
+            next_node=np.empty(n_entries, np.int32),
+            next_row=np.empty(n_entries, np.int32),
+            next_tree=np.empty(n_entries, np.int32),
+            chunk_ptr=np.zeros(self._n_chunks + 1, np.int32),
+            leaf_node=np.empty(n_leaves, np.int32),
+            leaf_row=np.empty(n_leaves, np.int32),
+            leaf_tree=np.empty(n_leaves, np.int32),
+            leaf_order=np.empty(n_leaves, np.int32),
+            row_ptr=np.zeros(block_rows + 1, np.int32),
+            tree_ptr=np.zeros(self._n_trees + 1, np.int32),
+            tree_leaves=np.zeros(self._n_trees, np.int32),
+            label_sum=np.zeros(self._n_labels, np.float32),
+            label_seen=np.empty(self._n_labels, np.int32),
+            dense_row=np.zeros(self._n_mapped, np.float32),
+            best_score=np.empty(top_r, np.float32),
+            best_label=np.empty(top_r, np.int32),
+        )

@@ -1,0 +1,263 @@
+"""The scorer: the margins of a chunk's children for one row. Every traversal scores through here.
+
+Four steps, each of which asks for the cache lines that the next one reads, so that a traversal can have
+several chunks on their way at once: `find_blocks` counts bits in the chunk's directory, `find_rows` in the
+blocks found, `find_words` looks up where sparse rows lie, and `score_children` adds the rows up. None of the
+first three has a branch that depends on the data. A chunk that many rows of a batch need is spread over a map
+from features to rows instead (`feature_map`), which takes the place of the first two steps.
+The additions have a fixed order (sparse rows, then dense rows, each by ascending feature, then the bias), so
+that a margin has the same bits in every traversal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, count_below, has, padded_width
+from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.vectors import prefetch, vadd, vbroadcast, vload, vmul, vstore
+from model_store.ensemble import LANES, TreeEnsemble
+from service.kernels.search.packed_weights import load_weights, word_child, word_weight
+from service.kernels.search.query import Rows
+from service.kernels.search.workspace import STAGES, Workspace
+
+_LINE = 64
+_BLOCK_BITS = np.uint32(BLOCK_BITS)
+_GROUP_BITS = np.uint32(GROUP_BITS)
+
+
+@inlined
+def find_blocks(
+    ensemble: TreeEnsemble, node: int, indices: NDArray[np.int32], work: Workspace, stage: int
+) -> None:
+    """Find the blocks of the row's features in the chunk of an inner node."""
+    chunk = ensemble.node_chunk[node]
+    directory = ensemble.directory[chunk]
+    block_at, block_item = work.block_at[stage], work.block_item[stage]
+    first = ensemble.block_ptr[chunk]
+    n_found = np.int64(0)
+    for i in range(len(indices)):
+        block = np.uint32(indices[i]) >> _BLOCK_BITS
+        group = np.uint32(indices[i]) >> _GROUP_BITS
+        blocks = directory[group, 0]
+        at = first + directory[group, 1] + count_below(blocks, block)
+        block_at[place(n_found)] = at
+        block_item[place(n_found)] = i
+        n_found += has(blocks, block)
+        prefetch(ensemble.blocks, 4 * at)
+    work.counts[stage, 0] = n_found
+
+
+@inlined
+def find_rows(
+    ensemble: TreeEnsemble,
+    node: int,
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    work: Workspace,
+    stage: int,
+) -> None:
+    """Find the dense rows and the numbers of the sparse rows of the row's features in the blocks found."""
+    chunk = ensemble.node_chunk[node]
+    width = children_width(ensemble, node)
+    first_dense = ensemble.dense_ptr[chunk]
+    first_sparse = ensemble.row_start[chunk]
+    block_at, block_item = work.block_at[stage], work.block_item[stage]
+    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
+    sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
+    n_sparse = np.int64(0)
+    n_dense = np.int64(0)
+    for found in range(work.counts[stage, 0]):
+        at = place(block_at[found])
+        item = place(block_item[found])
+        feature = np.uint32(indices[item])
+        value = values[item]
+        rows = ensemble.blocks[at, 0]
+        dense_rows = ensemble.blocks[at, 1]
+        is_row = has(rows, feature)
+        is_dense = has(dense_rows, feature)
+        n_dense_below = count_below(dense_rows, feature)
+        n_below = count_below(rows, feature)
+        dense_at[place(n_dense)] = first_dense + (np.int64(ensemble.blocks[at, 3]) + n_dense_below) * width
+        dense_value[place(n_dense)] = value
+        n_dense += is_dense
+        sparse_at[place(n_sparse)] = first_sparse + ensemble.blocks[at, 2] + n_below - n_dense_below
+        sparse_value[place(n_sparse)] = value
+        n_sparse += is_row - is_dense
+    line = _LINE // ensemble.dense.itemsize
+    for hit in range(n_dense):
+        for ahead in range(0, width, line):
+            prefetch(ensemble.dense, dense_at[hit] + ahead)
+    for hit in range(n_sparse):
+        prefetch(ensemble.row_ptr, sparse_at[hit])
+    work.counts[stage, 1] = n_dense
+    work.counts[stage, 2] = n_sparse
+
+
+@inlined
+def find_words(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -> None:
+    """Find the words of the sparse rows."""
+    first = ensemble.sparse_ptr[ensemble.node_chunk[node]]
+    sparse_at, sparse_count = work.sparse_at[stage], work.sparse_count[stage]
+    for hit in range(work.counts[stage, 2]):
+        at = place(sparse_at[hit])
+        begin, end = ensemble.row_ptr[at], ensemble.row_ptr[at + place(1)]
+        sparse_at[hit] = first + begin
+        sparse_count[hit] = end - begin
+        prefetch(ensemble.sparse, first + begin)
+
+
+@inlined
+def score_children(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -> None:
+    """Add up the margins of the node's children from the rows found, into `margins` (padded with zeros)."""
+    width = children_width(ensemble, node)
+    margins = work.margins
+    for j in range(max(int(width), LANES)):
+        margins[j] = np.float32(0.0)
+    n_words = _add_sparse_rows(ensemble, work, stage)
+    if work.counts[stage, 1] > 0:
+        _add_dense_rows(ensemble, width, work, stage)
+        for j in range(int(width), LANES):  # where vectors read the rows after a narrow one
+            margins[j] = np.float32(0.0)
+    n_bytes = n_words * ensemble.sparse.itemsize + work.counts[stage, 1] * width * ensemble.dense.itemsize
+    finish_margins(ensemble, node, n_bytes, work)
+
+
+@inlined
+def finish_margins(ensemble: TreeEnsemble, node: int, n_bytes: np.int64, work: Workspace) -> None:
+    """Scale the sums of a node's children and add their biases; count the node, and n_bytes of weights."""
+    child = ensemble.child_ptr[node]
+    n_children = ensemble.child_ptr[node + 1] - child
+    margins = work.margins
+    if len(ensemble.node_scale) > 0:
+        for j in range(n_children):
+            margins[j] *= ensemble.node_scale[place(child + j)]
+    for j in range(n_children):
+        margins[j] += ensemble.node_bias[place(child + j)]
+    work.cost[0] += 1
+    work.cost[1] += n_bytes + n_children * ensemble.node_bias.itemsize
+
+
+@inlined
+def _add_sparse_rows(ensemble: TreeEnsemble, work: Workspace, stage: int) -> np.int64:
+    """Add the sparse rows found to `margins`; return the number of their words."""
+    margins = work.margins
+    sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
+    n_words = np.int64(0)
+    for hit in range(work.counts[stage, 2]):
+        value = sparse_value[hit]
+        at = sparse_at[hit]
+        n_words += work.sparse_count[stage, hit]
+        for i in range(work.sparse_count[stage, hit]):
+            word = ensemble.sparse[place(at + i)]
+            margins[word_child(word)] += value * word_weight(word)
+    return n_words
+
+
+@inlined
+def _add_dense_rows(ensemble: TreeEnsemble, width: np.int64, work: Workspace, stage: int) -> None:
+    """Add the dense rows found to `margins`, four vectors of children at a time while there are as many.
+
+    Of one vector alone every addition would wait for the one before.
+    """
+    margins, dense = work.margins, ensemble.dense
+    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
+    n_dense = work.counts[stage, 1]
+    tile = 0
+    while tile + 4 * LANES <= width:
+        first, second = vload(margins, tile), vload(margins, tile + LANES)
+        third, fourth = vload(margins, tile + 2 * LANES), vload(margins, tile + 3 * LANES)
+        for hit in range(n_dense):
+            at = dense_at[hit] + tile
+            value = vbroadcast(dense_value[hit])
+            first = vadd(first, vmul(value, load_weights(dense, at)))
+            second = vadd(second, vmul(value, load_weights(dense, at + LANES)))
+            third = vadd(third, vmul(value, load_weights(dense, at + 2 * LANES)))
+            fourth = vadd(fourth, vmul(value, load_weights(dense, at + 3 * LANES)))
+        vstore(margins, tile, first)
+        vstore(margins, tile + LANES, second)
+        vstore(margins, tile + 2 * LANES, third)
+        vstore(margins, tile + 3 * LANES, fourth)
+        tile += 4 * LANES
+    for rest in range(tile, width, LANES):
+        total = vload(margins, rest)
+        for hit in range(n_dense):
+            weights = load_weights(dense, dense_at[hit] + rest)
+            total = vadd(total, vmul(vbroadcast(dense_value[hit]), weights))
+        vstore(margins, rest, total)
+
+
+@inlined
+def place(index: int | np.integer[Any]) -> np.uint64:
+    """Return an index as one that is never negative: for others numba adds the length, on every access."""
+    return np.uint64(index)
+
+
+@inlined
+def start_turns(work: Workspace, first: int) -> None:
+    """Begin to go through a list of nodes, with nodes[first]."""
+    for step in range(3):
+        work.turns[step] = first
+
+
+@inlined
+def score_in_turn(
+    ensemble: TreeEnsemble,
+    nodes: NDArray[np.int32],
+    rows_of: NDArray[np.int32],
+    k: int,
+    n_nodes: int,
+    rows: Rows,
+    work: Workspace,
+) -> None:
+    """Score the children of nodes[k] for the row rows_of[k], into `margins`.
+
+    For k = first, first + 1, ... after start_turns(work, first). While one chunk is scored, the next three
+    are each one step further back on their way. The list may grow between two calls (n_nodes is its length
+    so far). `rows_of` has one element when it is the same for all.
+    """
+    turns = work.turns
+    while turns[0] < min(n_nodes, k + 4):
+        low, high = row_bounds(rows_of, turns[0], rows)
+        find_blocks(ensemble, nodes[turns[0]], rows.indices[low:high], work, turns[0] % STAGES)
+        turns[0] += 1
+    while turns[1] < min(n_nodes, k + 3):
+        low, high = row_bounds(rows_of, turns[1], rows)
+        stage = turns[1] % STAGES
+        find_rows(ensemble, nodes[turns[1]], rows.indices[low:high], rows.values[low:high], work, stage)
+        turns[1] += 1
+    while turns[2] < min(n_nodes, k + 2):
+        find_words(ensemble, nodes[turns[2]], work, turns[2] % STAGES)
+        turns[2] += 1
+    score_children(ensemble, nodes[k], work, k % STAGES)
+
+
+@inlined
+def row_bounds(rows_of: NDArray[np.int32], k: int, rows: Rows) -> tuple[int, int]:
+    """Return where the row for the k-th node of a list begins and ends."""
+    row = rows_of[k if len(rows_of) > 1 else 0]
+    return rows.indptr[row], rows.indptr[row + 1]
+
+
+@inlined
+def score_at_once(
+    ensemble: TreeEnsemble,
+    node: int,
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    work: Workspace,
+) -> None:
+    """Score the children of one inner node, into `margins`, with nothing to overlap it with."""
+    find_blocks(ensemble, node, indices, work, 0)
+    find_rows(ensemble, node, indices, values, work, 0)
+    find_words(ensemble, node, work, 0)
+    score_children(ensemble, node, work, 0)
+
+
+@inlined
+def children_width(ensemble: TreeEnsemble, node: int) -> np.int64:
+    """Return the width of a dense row of the node's chunk: its children, padded."""
+    return np.int64(padded_width(ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]))

@@ -1,0 +1,146 @@
+"""Thresholded prediction: every label whose probability reaches its threshold, up to top_r of them.
+
+Source: plt-fmeasure.txt section 5 and appendix B. A node's threshold is the least among the labels below it;
+a queue from the root drops a node whose product is less. With several trees, a label whose mean reaches its
+threshold reaches it in some tree, so the queues of the trees find all candidates and their means decide.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import borrowing_kernel as kernel
+from model_store.ensemble import TreeEnsemble
+from service.kernels.search.answers import Answers, charge, clear_cost, write_answer
+from service.kernels.search.ensemble_handle import borrow_ensemble
+from service.kernels.search.heaps import keep_best
+from service.kernels.search.query import Rows, Search, is_allowed, key_of, threshold_of
+from service.kernels.search.queue_workspace import QueueWorkspace, borrow_queue
+from service.kernels.search.scorer import score_in_turn, start_turns
+from service.kernels.search.scores import label_probability, record_children, start_row
+from service.kernels.search.workspace import Workspace, borrow_workspace
+
+
+@kernel
+def threshold_rows(
+    lent_ensemble: NDArray[np.int64],
+    sparse: NDArray[Any],
+    dense: NDArray[Any],
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    first: int,
+    last: int,
+    link: int,
+    beam_width: int,
+    top_r: int,
+    node_mask: NDArray[np.uint8],
+    log_weight: NDArray[np.float32],
+    log_threshold: NDArray[np.float32],
+    lent_work: NDArray[np.int64],
+    lent_queue: NDArray[np.int64],
+    counts_out: NDArray[np.int64],
+    labels_out: NDArray[np.int32],
+    scores_out: NDArray[np.float32],
+    exact_out: NDArray[np.uint8],
+    costs_out: NDArray[np.int64],
+) -> None:
+    """Answer rows first .. last - 1 exactly; parameters and outputs as in `best_first.best_first_rows`, and
+
+    log_threshold  not empty
+    Stopped, a row has the labels found until then, all of which pass.
+    Cost: the chunks of the nodes that pass. The answer to a row does not depend on the other rows.
+    """
+    ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
+    work = borrow_workspace(lent_work, ())
+    queue = borrow_queue(lent_queue, ())
+    rows = Rows(indptr, indices, values)
+    search = Search(link, beam_width, top_r, node_mask, log_weight, log_threshold)
+    answers = Answers(counts_out, labels_out, scores_out, exact_out, costs_out)
+    are_logs = ensemble.child_ptr[0] == 1
+    for row in range(first, last):
+        clear_cost(answers.costs, row, work)
+        queue.row[0] = row
+        n_best, n_seen = _search(ensemble, rows, search, queue, work)
+        n_best = _keep_means(ensemble, rows, row, search, n_best, n_seen, queue, work)
+        charge(answers.costs, row, work)
+        is_exact = not work.stop[0]
+        write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best, is_exact)
+
+
+@inlined
+def _search(
+    ensemble: TreeEnsemble,
+    rows: Rows,
+    search: Search,
+    queue: QueueWorkspace,
+    work: Workspace,
+) -> tuple[int, int]:
+    """Go through the queue of the row queue.row; return (labels kept in best_*, leaves in leaf_seen).
+
+    With one tree the labels that pass go to best_*; with several, a leaf of each candidate to leaf_seen.
+    """
+    start_row(ensemble, queue)
+    start_turns(work, 0)
+    n_trees = ensemble.child_ptr[0]
+    n_best = 0
+    n_seen = 0
+    n_front = 0
+    for root in range(n_trees):
+        queue.front_node[n_front] = root
+        n_front += 1
+    k = 0
+    while k < n_front and not work.stop[0]:
+        node = queue.front_node[k]
+        score_in_turn(ensemble, queue.front_node, queue.row, k, n_front, rows, work)
+        record_children(ensemble, search.link, node, queue, work)
+        k += 1
+        for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):
+            score = queue.node_score[child]
+            if score < threshold_of(search.log_threshold, child) or not is_allowed(search, child):
+                continue
+            if ensemble.node_chunk[child] >= 0:
+                queue.front_node[n_front] = child
+                n_front += 1
+                continue
+            label = ensemble.node_label[child]
+            if n_trees == 1:
+                key = key_of(search, child, score)
+                n_best = keep_best(queue.best_score, queue.best_label, n_best, search.top_r, key, label)
+            elif queue.label_stamp[label] != queue.stamp[0]:
+                queue.label_stamp[label] = queue.stamp[0]
+                queue.leaf_seen[n_seen] = child
+                n_seen += 1
+    return n_best, n_seen
+
+
+@inlined
+def _keep_means(
+    ensemble: TreeEnsemble,
+    rows: Rows,
+    row: int,
+    search: Search,
+    n_best: int,
+    n_seen: int,
+    queue: QueueWorkspace,
+    work: Workspace,
+) -> int:
+    """Add the labels of leaf_seen whose mean over the trees passes to best_*; return their number."""
+    low, high = rows.indptr[row], rows.indptr[row + 1]
+    indices, values = rows.indices[low:high], rows.values[low:high]
+    for i in range(n_seen):
+        if work.stop[0]:
+            break
+        leaf = queue.leaf_seen[i]
+        label = ensemble.node_label[leaf]
+        key = label_probability(ensemble, search.link, label, indices, values, queue, work)
+        if np.log(key) < threshold_of(search.log_threshold, leaf):
+            continue
+        if len(search.log_weight) > 0:
+            key *= np.exp(search.log_weight[leaf])
+        n_best = keep_best(queue.best_score, queue.best_label, n_best, search.top_r, key, label)
+    return n_best

@@ -1,0 +1,1 @@
+"""Kernels that read and write text: JSON, numbers, digests."""

@@ -1,0 +1,145 @@
+"""The fewest decimal digits that tell a float32 from its neighbours, as JSON text.
+
+Source: Raffaele Giulietti, "The Schubfach way to render doubles" (2020), for 32-bit floats. The layout is
+orjson's: `0.25`, `1e-7`, `120.0`, `1e+13`, so that a kernel and the library write the same text.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import inlined
+
+TEXT_BYTES_MAX = 20
+"""No score is written with more bytes."""
+
+_K_MIN, _K_MAX = -31, 45
+_32, _LOW_32 = np.uint64(32), np.uint64(0xFFFFFFFF)
+_ZERO, _DOT, _PLUS, _MINUS, _SMALL_E = 48, 46, 43, 45, 101
+
+
+def _power_of_ten(k: int) -> int:
+    """Return floor(10^k * 2^s) + 1 for the s that gives it 64 bits; the power itself where it is exact."""
+    shift = 63 - (k * 1741647 >> 19)
+    if k >= 0:
+        power = int(10**k)
+        scaled, lost = (power << shift, 0) if shift >= 0 else divmod(power, 1 << -shift)
+    else:
+        scaled, lost = divmod(1 << shift, int(10**-k))
+    return scaled + (1 if lost else 0)
+
+
+_POWERS = np.array([_power_of_ten(k) for k in range(_K_MIN, _K_MAX + 1)], np.uint64)
+
+
+@inlined
+def _round_to_odd(power: np.uint64, factor: np.uint64) -> np.uint64:
+    """Return the upper 32 bits of the product of 96, the last one set if any below but the lowest is."""
+    upper = (power >> _32) * factor + (((power & _LOW_32) * factor) >> _32)
+    odd = np.uint64(1) if upper & _LOW_32 > np.uint64(1) else np.uint64(0)
+    return (upper >> _32) | odd
+
+
+@inlined
+def shortest(bits: np.uint32) -> tuple[np.int64, np.int64]:
+    """Return (digits, exponent): the positive finite float32 with these bits.
+
+    digits * 10^exponent is read as it, has the fewest digits of all that are, and of those is the nearest; it
+    may end in zeros.
+    """
+    fraction, biased = np.int64(bits) & 0x7FFFFF, np.int64(bits) >> 23
+    mantissa, q = (fraction | 0x800000, biased - 150) if biased else (fraction, np.int64(-149))
+    if -24 < q <= 0 and mantissa & ((1 << -q) - 1) == 0:
+        return mantissa >> -q, np.int64(0)
+    closer_below = fraction == 0 and biased > 1
+    k = (q * 1262611 - (524031 if closer_below else 0)) >> 22
+    shift = np.uint64(q + ((-k * 1741647) >> 19) + 1)
+    power = _POWERS[-k - _K_MIN]
+    odd = mantissa & 1
+    lower = np.int64(_round_to_odd(power, np.uint64(4 * mantissa - (1 if closer_below else 2)) << shift))
+    here = np.int64(_round_to_odd(power, np.uint64(4 * mantissa) << shift))
+    upper = np.int64(_round_to_odd(power, np.uint64(4 * mantissa + 2) << shift))
+    lower, upper = lower + odd, upper - odd  # an odd mantissa does not own the ends of its interval
+    digits = here >> 2
+    if digits >= 10:
+        tens = digits // 10
+        below_fits, above_fits = lower <= 40 * tens, 40 * tens + 40 <= upper
+        if below_fits != above_fits:
+            return tens + (1 if above_fits else 0), k + 1
+    below_fits, above_fits = lower <= 4 * digits, 4 * digits + 4 <= upper
+    if below_fits != above_fits:
+        return digits + (1 if above_fits else 0), k
+    middle = 4 * digits + 2
+    up = here > middle or (here == middle and digits & 1)
+    return digits + (1 if up else 0), k
+
+
+@inlined
+def _write_digits(digits: np.int64, n: int, out: NDArray[np.uint8], at: int) -> None:
+    for i in range(at + n - 1, at - 1, -1):
+        out[i] = _ZERO + digits % 10
+        digits //= 10
+
+
+@inlined
+def _length(digits: np.int64) -> int:
+    n = 1
+    while digits >= 10:
+        digits //= 10
+        n += 1
+    return n
+
+
+@inlined
+def write_integer(number: np.int64, out: NDArray[np.uint8], at: int) -> int:
+    """Write a number of at least 0 at out[at]; return where it ends."""
+    n = _length(number)
+    _write_digits(number, n, out, at)
+    return at + n
+
+
+@inlined
+def _write_exponent(exponent: int, out: NDArray[np.uint8], at: int) -> int:
+    out[at] = _SMALL_E
+    out[at + 1] = _MINUS if exponent < 0 else _PLUS
+    return write_integer(np.int64(abs(exponent)), out, at + 2)
+
+
+@inlined
+def write_float32(bits: np.uint32, out: NDArray[np.uint8], at: int) -> int:
+    """Write the finite float32 with these bits, not below 0, at out[at]; return where it ends."""
+    if bits == 0:
+        out[at], out[at + 1], out[at + 2] = _ZERO, _DOT, _ZERO
+        return at + 3
+    digits, exponent = shortest(bits)
+    while digits % 10 == 0:
+        digits //= 10
+        exponent += 1
+    n = _length(digits)
+    point = n + int(exponent)  # so many digits stand before the point
+    if 0 < point <= 13:
+        whole = max(n, point)
+        for _ in range(exponent):
+            digits *= 10
+        if exponent >= 0:
+            _write_digits(digits, whole, out, at)
+            out[at + whole], out[at + whole + 1] = _DOT, _ZERO
+            return at + whole + 2
+        _write_digits(digits, n, out, at + 1)
+        for i in range(at, at + point):
+            out[i] = out[i + 1]
+        out[at + point] = _DOT
+        return at + n + 1
+    if -6 < point <= 0:
+        out[at], out[at + 1] = _ZERO, _DOT
+        for i in range(-point):
+            out[at + 2 + i] = _ZERO
+        _write_digits(digits, n, out, at + 2 - point)
+        return at + 2 - point + n
+    if n == 1:
+        out[at] = _ZERO + digits
+        return _write_exponent(point - 1, out, at + 1)
+    _write_digits(digits, n, out, at + 1)
+    out[at], out[at + 1] = out[at + 1], _DOT
+    return _write_exponent(point - 1, out, at + n + 1)

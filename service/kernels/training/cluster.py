@@ -1,0 +1,241 @@
+"""Spherical k-means on sparse unit vectors: balanced halves, and plain.
+
+Vectors are compressed sparse rows: indptr int64[n + 1], indices int32[nnz], values float32[nnz]; each row
+has length 1 (or is empty). `members` are the rows that take part, int32, ascending, without repeats.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
+from model_store.ensemble import LANES
+from service.kernels.training.random import random_below, shuffle
+
+GAIN_MIN = 1e-4
+"""Rounds stop when the mean similarity of a vector to its centre grows by less (Prabhu et al. 2018)."""
+
+
+@inlined
+def _similarities(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    members: NDArray[np.int32],
+    side: NDArray[np.int64],
+    sums: NDArray[np.float32],
+    near_out: NDArray[np.float32],
+) -> None:
+    """Write each vector's similarity to the centres of both sides; side -1: the vector is in neither.
+
+    The length of a sum s of vectors v is found by |s|^2 = sum of v . s, so the sums are never scaled.
+    """
+    for i in range(len(members)):
+        if side[i] >= 0:
+            for e in range(indptr[members[i]], indptr[members[i] + 1]):
+                sums[indices[e], side[i]] += values[e]
+    square = np.zeros(2)
+    for i in range(len(members)):
+        left = np.float32(0)
+        right = np.float32(0)
+        for e in range(indptr[members[i]], indptr[members[i] + 1]):
+            left += values[e] * sums[indices[e], 0]
+            right += values[e] * sums[indices[e], 1]
+        near_out[i, 0] = left
+        near_out[i, 1] = right
+        if side[i] >= 0:
+            square[side[i]] += near_out[i, side[i]]
+    for row in members:
+        for e in range(indptr[row], indptr[row + 1]):
+            sums[indices[e], 0] = 0
+            sums[indices[e], 1] = 0
+    for s in range(2):
+        near_out[:, s] *= np.float32(1 / np.sqrt(square[s])) if square[s] > 0 else np.float32(0)
+
+
+@inlined
+def _group(members: NDArray[np.int32], group: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+    """Sort members by group, else as they are; `ends`: where each group begins, on return where it ends."""
+    kept = members.copy()
+    for i in range(len(members)):
+        members[ends[group[i]]] = kept[i]
+        ends[group[i]] += 1
+
+
+@kernel
+def bisect(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    members: NDArray[np.int32],
+    n_left: int,
+    rounds_max: int,
+    seed: int,
+    sums: NDArray[np.float32],
+) -> None:
+    """Split vectors into two clusters of given sizes, by balanced spherical 2-means.
+
+    Source: Prabhu et al. 2018 (Parabel), algorithm 2: two random vectors are the first centres; a round
+    sorts the vectors by (similarity to the left centre - to the right one), gives the first n_left to the
+    left, and takes the normalised sums as the new centres.
+
+    members     on return the first n_left are the left cluster, the others the right; each ascending
+    n_left      0 < n_left < len(members)
+    sums        float32[n_features, 2], workspace: zero at the call and on return
+
+    Cost: rounds * (2 * non-zeros of the members + n log n). Depends on its arguments alone; equal scores
+    stay in the order of members.
+    """
+    n = len(members)
+    state = np.empty(1, np.uint64)
+    state[0] = seed
+    first = random_below(state, n)
+    second = random_below(state, n - 1)
+    if second >= first:
+        second += 1
+    side = np.full(n, -1, np.int64)
+    side[first] = 0
+    side[second] = 1
+    near = np.empty((n, 2), np.float32)
+    best = -np.inf
+    for _ in range(rounds_max):
+        _similarities(indptr, indices, values, members, side, sums, near)
+        order = np.argsort(near[:, 1] - near[:, 0], kind="mergesort")
+        total = 0.0
+        for k in range(n):
+            side[order[k]] = 0 if k < n_left else 1
+            total += near[order[k], side[order[k]]]
+        if total <= best + GAIN_MIN * n:
+            break
+        best = total
+    ends = np.zeros(2, np.int64)
+    ends[1] = n_left
+    _group(members, side, ends)
+
+
+@inlined
+def _rank_features(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    members: NDArray[np.int32],
+    rank: NDArray[np.int32],
+) -> int:
+    """Number the features of the members from 1 on; return how many there are."""
+    n_used = 0
+    for row in members:
+        for e in range(indptr[row], indptr[row + 1]):
+            if rank[indices[e]] == 0:
+                n_used += 1
+                rank[indices[e]] = n_used
+    return n_used
+
+
+@inlined
+def _assign(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    members: NDArray[np.int32],
+    rank: NDArray[np.int32],
+    centres: NDArray[np.float32],
+    n_clusters: int,
+    cluster_out: NDArray[np.int64],
+) -> float:
+    """Give each vector to its nearest centre, of equal ones the first; return the sum of similarities."""
+    width = centres.shape[1]
+    scores = np.empty(width, np.float32)
+    total = 0.0
+    for i in range(len(members)):
+        for tile in range(0, width, LANES):
+            near = vbroadcast(0.0)
+            for e in range(indptr[members[i]], indptr[members[i] + 1]):
+                at = (rank[indices[e]] - 1) * width + tile
+                near = vadd(near, vmul(vbroadcast(values[e]), vload(centres, at)))
+            vstore(scores, tile, near)
+        cluster_out[i] = np.argmax(scores[:n_clusters])
+        total += scores[cluster_out[i]]
+    return total
+
+
+@inlined
+def _centres(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    members: NDArray[np.int32],
+    cluster: NDArray[np.int64],
+    rank: NDArray[np.int32],
+    centres: NDArray[np.float32],
+) -> None:
+    """Write the normalised sum of each cluster into its column of `centres` (rows: ranks of features)."""
+    centres[:] = 0
+    for i in range(len(members)):
+        if cluster[i] >= 0:
+            for e in range(indptr[members[i]], indptr[members[i] + 1]):
+                centres[rank[indices[e]] - 1, cluster[i]] += values[e]
+    square = np.zeros(centres.shape[1])
+    for f in range(len(centres)):
+        for c in range(centres.shape[1]):
+            square[c] += centres[f, c] * centres[f, c]
+    scale = np.zeros(centres.shape[1], np.float32)
+    for c in range(centres.shape[1]):
+        if square[c] > 0:
+            scale[c] = 1 / np.sqrt(square[c])
+    for f in range(len(centres)):
+        for c in range(centres.shape[1]):
+            centres[f, c] *= scale[c]
+
+
+@kernel
+def kmeans(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    members: NDArray[np.int32],
+    n_clusters: int,
+    rounds_max: int,
+    seed: int,
+    rank: NDArray[np.int32],
+) -> NDArray[np.int64]:
+    """Split vectors into at most n_clusters clusters, by spherical k-means.
+
+    Source: tree-model-size, section 2 (k-means on label representations); the first centres are random
+    vectors; a vector goes to the centre of the largest cosine, of equal ones the first.
+
+    members     on return sorted by (cluster, as before)
+    n_clusters  2 <= n_clusters
+    rank        int32[n_features], workspace: zero at the call and on return
+
+    Returns int64[n_clusters + 1]: cluster c is members[result[c]] .. members[result[c + 1] - 1], maybe
+    empty. Cost: rounds * n_clusters * non-zeros of the members; memory: features of the members *
+    n_clusters * 4 bytes. Depends on its arguments alone.
+    """
+    n = len(members)
+    width = (n_clusters + LANES - 1) // LANES * LANES
+    n_used = _rank_features(indptr, indices, members, rank)
+    state = np.empty(1, np.uint64)
+    state[0] = seed
+    cluster = np.full(n, -1, np.int64)
+    drawn = np.arange(n).astype(np.int32)
+    shuffle(drawn, n, state)
+    for c in range(min(n, n_clusters)):
+        cluster[drawn[c]] = c
+    centres = np.empty((n_used, width), np.float32)
+    best = -np.inf
+    for _ in range(rounds_max):
+        _centres(indptr, indices, values, members, cluster, rank, centres)
+        total = _assign(indptr, indices, values, members, rank, centres, n_clusters, cluster)
+        if total <= best + GAIN_MIN * n:
+            break
+        best = total
+    for row in members:
+        for e in range(indptr[row], indptr[row + 1]):
+            rank[indices[e]] = 0
+    bounds = np.zeros(n_clusters + 1, np.int64)
+    for i in range(n):
+        bounds[cluster[i] + 1] += 1
+    bounds = np.cumsum(bounds)
+    _group(members, cluster, bounds[:-1].copy())
+    return bounds

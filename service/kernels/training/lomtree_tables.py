@@ -1,0 +1,234 @@
+"""Many small hash tables, one a node, in one pool of slots of fixed size.
+
+A table takes a block of 2^b slots of the pool and moves to one of twice the size when three quarters of its
+slots are used; blocks left behind serve other tables. So memory is bounded by the pool, whatever the number
+of tables, keys and releases. Keys are int32 >= 0, found by linear probing. A pool that has no room refuses
+new keys and counts them.
+
+A slot holds a key and its three values side by side, and lies within a cache line: what is found costs one
+miss, and `fetch` asks for it beforehand.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import borrowing_kernel as kernel
+from model_store.compiled.vectors import prefetch
+
+Integer = int | np.int64
+
+TABLE = np.dtype([("start", np.int64), ("used", np.int32), ("bits", np.int32)])
+"""What a pool knows of a table: see `Pool`."""
+
+N_VALUES = 3
+"""The values of a key."""
+
+LINE_BYTES = 64
+
+_SLOT = N_VALUES + 1
+_NONE = -1
+_BITS_MIN = 3
+_SIZES = 32
+SLOTS_MAX = (1 << 31) - 1
+"""The most slots of a pool: the start of a block stands in a key."""
+
+_TAKEN, _REFUSED = 0, 1
+
+
+class Pool(NamedTuple):
+    """The tables of n nodes.
+
+    start   int64[n]      the first slot of the node's block, another whenever the table moves; -1: none
+    used    int32[n]      keys in the table
+    bits    int32[n]      log2 of the slots of its block; -1: the table is empty and has none
+    free    int64[32]     the first free block of 2^i slots, -1: none; its first key says where the next
+                          one starts
+    counts  int64[2]      slots of the pool given out so far, and keys refused since the pool was made
+    key     int32[P]      -1: the slot is free; of slots not given out, anything
+    value   float[P, 4]   what belongs to the key; the last column is where `key` lies
+    """
+
+    start: NDArray[np.int64]
+    used: NDArray[np.int32]
+    bits: NDArray[np.int32]
+    free: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    key: NDArray[np.int32]
+    value: NDArray[Any]
+
+
+def aligned(n_bytes: int) -> NDArray[np.uint8]:
+    """Return memory, not touched yet, that begins on a cache line."""
+    raw = np.empty(n_bytes + LINE_BYTES, np.uint8)
+    start = -raw.ctypes.data % LINE_BYTES
+    return raw[start : start + n_bytes]
+
+
+def make_pool(tables: NDArray[Any], n_slots: int, dtype: DTypeLike) -> Pool:
+    """Return empty tables over so many slots, at most SLOTS_MAX; memory is touched only as slots are used.
+
+    tables  TABLE[n]; the pool keeps and writes it
+    """
+    tables["start"], tables["used"], tables["bits"] = _NONE, 0, _NONE
+    value = aligned(n_slots * _SLOT * np.dtype(dtype).itemsize).view(dtype).reshape(n_slots, _SLOT)
+    return Pool(
+        start=tables["start"],
+        used=tables["used"],
+        bits=tables["bits"],
+        free=np.full(_SIZES, _NONE, np.int64),
+        counts=np.zeros(2, np.int64),
+        key=value.view(np.int32)[:, N_VALUES * (np.dtype(dtype).itemsize // 4)],
+        value=value,
+    )
+
+
+def n_refused(pool: Pool) -> int:
+    """Return how many times a key found no room."""
+    return int(pool.counts[_REFUSED])
+
+
+def slots_taken(pool: Pool) -> int:
+    """Return how many slots of the pool have been used at some time."""
+    return int(pool.counts[_TAKEN])
+
+
+@inlined
+def _place(key: Integer, bits: Integer) -> Any:
+    """Return where in a block of 2^bits slots the search for a key begins (multiplicative hashing)."""
+    mixed = (np.uint64(key) * np.uint64(0x9E3779B1)) & np.uint64(0xFFFFFFFF)
+    return np.int64(mixed >> np.uint64(32 - bits))
+
+
+@inlined
+def fetch(pool: Pool, table: Integer, keys: NDArray[np.int32], first: Integer, last: Integer) -> None:
+    """Ask for the cache lines at which the search for keys[first:last] begins."""
+    bits, start = np.int64(pool.bits[table]), pool.start[table]
+    if bits >= 0:
+        for i in range(first, last):
+            prefetch(pool.value, (start + _place(np.int64(keys[i]), bits)) * _SLOT)
+
+
+@inlined
+def _search(pool: Pool, start: Integer, bits: Integer, key: Integer) -> Any:
+    """Return the slot of a key in a block, or the free one where it would be put."""
+    mask = (np.int64(1) << bits) - 1
+    at = _place(key, bits)
+    while pool.key[start + at] != key and pool.key[start + at] != _NONE:
+        at = (at + 1) & mask
+    return start + at
+
+
+@inlined
+def find(pool: Pool, table: Integer, key: Integer) -> Any:
+    """Return the slot of a key, -1 when the table does not have it."""
+    bits = np.int64(pool.bits[table])
+    if bits < 0:
+        return np.int64(_NONE)
+    slot = _search(pool, pool.start[table], bits, key)
+    return slot if pool.key[slot] == key else np.int64(_NONE)
+
+
+@kernel
+def _take_block(pool: Pool, bits: Integer) -> Any:
+    """Return the start of an empty block of 2^bits slots, -1 when the pool has none."""
+    size = np.int64(1) << bits
+    start = np.int64(pool.free[bits])
+    if start != _NONE:
+        pool.free[bits] = pool.key[start]
+    else:
+        start = np.int64(pool.counts[_TAKEN])
+        if start + size > len(pool.key):
+            return _NONE
+        pool.counts[_TAKEN] = start + size
+    for slot in range(start, start + size):
+        pool.key[slot] = _NONE
+    return start
+
+
+@kernel
+def _give_block(pool: Pool, start: Integer, bits: Integer) -> None:
+    pool.key[start] = pool.free[bits]
+    pool.free[bits] = start
+
+
+@kernel
+def _move(pool: Pool, table: Integer, bits: Integer) -> bool:
+    """Move a table to a block of 2^bits slots, more than it has; return whether there was room."""
+    old_bits, old_start = np.int64(pool.bits[table]), pool.start[table]
+    if bits >= _SIZES:
+        return False
+    start = _take_block(pool, bits)
+    if start < 0:
+        return False
+    if old_bits >= 0:
+        for slot in range(old_start, old_start + (np.int64(1) << old_bits)):
+            key = pool.key[slot]
+            if key != _NONE:
+                to = _search(pool, start, bits, np.int64(key))
+                pool.key[to] = key
+                for i in range(N_VALUES):
+                    pool.value[to, i] = pool.value[slot, i]
+        _give_block(pool, old_start, old_bits)
+    pool.start[table] = start
+    pool.bits[table] = bits
+    return True
+
+
+@kernel
+def reserve(pool: Pool, table: Integer, n_keys: Integer) -> None:
+    """Give a table without a block one in which so many keys fit, if the pool has room for it."""
+    bits = np.int64(_BITS_MIN)
+    while bits < _SIZES and 4 * n_keys > np.int64(3) << bits:
+        bits += 1
+    _move(pool, table, bits)
+
+
+@kernel
+def _add(pool: Pool, table: Integer, key: Integer) -> Any:
+    """Do `insert` for a key that the table lacks."""
+    bits = np.int64(pool.bits[table])
+    # bits -1: 3 << -1 is not defined, and a table without a block is full
+    if bits < 0 or 4 * (np.int64(pool.used[table]) + 1) > np.int64(3) << bits:
+        bits = max(bits + 1, np.int64(_BITS_MIN))
+        if not _move(pool, table, bits):
+            pool.counts[_REFUSED] += 1
+            return np.int64(_NONE)
+    slot = _search(pool, pool.start[table], bits, key)
+    pool.key[slot] = key
+    for i in range(N_VALUES):
+        pool.value[slot, i] = 0.0
+    pool.used[table] += 1
+    return slot
+
+
+@inlined
+def insert(pool: Pool, table: Integer, key: Integer) -> Any:
+    """Return the slot of a key, a new one having the values 0; -1 when the pool has no room for it."""
+    slot = find(pool, table, key)
+    return slot if slot >= 0 else _add(pool, table, key)
+
+
+@kernel
+def release(pool: Pool, table: Integer) -> None:
+    """Empty a table; its block serves others."""
+    if pool.bits[table] >= 0:
+        _give_block(pool, pool.start[table], np.int64(pool.bits[table]))
+    pool.start[table] = _NONE
+    pool.bits[table] = _NONE
+    pool.used[table] = 0
+
+
+def items(pool: Pool, table: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
+    """Return (keys ascending, their values) of a table, copied."""
+    if pool.bits[table] < 0:
+        return np.empty(0, np.int32), np.empty((0, N_VALUES), pool.value.dtype)
+    block = slice(int(pool.start[table]), int(pool.start[table]) + (1 << int(pool.bits[table])))
+    keys = pool.key[block]
+    here = np.flatnonzero(keys >= 0)
+    here = here[np.argsort(keys[here])]
+    return keys[here], pool.value[block, :N_VALUES][here]

@@ -1,0 +1,232 @@
+"""Logistic node classifiers of label trees by stochastic gradient descent, one row after the other.
+
+Source: Jasinska et al. 2016 (plt-fmeasure), section 5.1 and appendix B; the step is FOBOS (Duchi and Singer
+2009) with the penalty lambda |w|^2 / 2 and Bottou's step size. A classifier's update t = 0, 1, ... is
+
+    w <- (w - g_t * gradient) / (1 + lambda * g_t),   g_t = g / (1 + lambda * g * t)
+
+which changes every weight. With Pi_t = product over i < t of (1 + lambda * g_i) and v = Pi_t * w it becomes
+v <- v - Pi_t * g_t * gradient: only the row's features change. For this step size the product telescopes,
+Pi_t = 1 + lambda * g * t, and Pi_t * g_t = g. So a classifier needs to know t and nothing else, and no long
+product is rounded. (Deviation: the paper's Pi_t includes step t; with it the factor would be
+g * (1 + lambda * g_t), which is not the update that the paper starts from.)
+
+The classifiers of a node's children are updated together, on the rows that carry a label under the node, and
+at a root on all rows: the root's own classifier, P(any label), is folded into those of its children.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import inlined, kernel
+from service.rows import LabelRows, SparseRows
+
+Integer = int | np.int64
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ONE = np.uint64(1)
+
+NEW = 0
+"""The key of an empty slot."""
+
+
+class Topology(NamedTuple):
+    """A tree over K labels, its N nodes numbered breadth-first from the root, 0.
+
+    child_ptr  int32[N + 1]  children of node n are child_ptr[n] .. child_ptr[n + 1] - 1
+    parent     int32[N]      -1 at the root
+    leaf       int32[K]      the leaf of each label, -1 where it has none
+    shard      int32[N]      the shard that has the weights of an inner node's children; -1 at leaves
+    """
+
+    child_ptr: NDArray[np.int32]
+    parent: NDArray[np.int32]
+    leaf: NDArray[np.int32]
+    shard: NDArray[np.int32]
+
+
+class Shard(NamedTuple):
+    """The weights of some inner nodes: for a pair (node, feature) one number a child, v = Pi_t * w.
+
+    keys   uint64[slots]     0: empty; else 1 + node * n_features + feature; slots is a power of two
+    place  int64[slots]      where the pair's weights begin in `pool`
+    pool   float32[words]
+    bias   float32[N]        v of the constant feature, by child; shards share it, and `steps`
+    steps  int64[N]          updates so far, t, by inner node
+    used   int64[3]          pairs, words of the pool, and how often a feature was passed over because pool
+                             or slots were full
+    """
+
+    keys: NDArray[np.uint64]
+    place: NDArray[np.int64]
+    pool: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    steps: NDArray[np.int64]
+    used: NDArray[np.int64]
+
+
+class Marks(NamedTuple):
+    """Workspace: the nodes that a row goes through.
+
+    visit   int32[N]       1 + the position of the row that marked a node last
+    path    int32[N]       the nodes that the present row marked
+    place   int64[..]      where the weights of each of the row's features begin, -1 without any
+    step    float32[..]    a number for each child of a node
+    """
+
+    visit: NDArray[np.int32]
+    path: NDArray[np.int32]
+    place: NDArray[np.int64]
+    step: NDArray[np.float32]
+
+
+@inlined
+def _find(shard: Shard, key: np.uint64, width: Integer) -> Any:
+    """Return where the weights of a pair begin, having made room for a new one; -1 when there is none."""
+    mask = len(shard.keys) - 1
+    slot = np.int64((key * _GOLDEN) >> np.uint64(20)) & mask
+    while shard.keys[slot] != NEW:
+        if shard.keys[slot] == key:
+            return shard.place[slot]
+        slot = (slot + 1) & mask
+    # a slot stays empty, so that every search ends
+    if shard.used[1] + width > len(shard.pool) or shard.used[0] >= mask:
+        shard.used[2] += 1
+        return -1
+    shard.keys[slot] = key
+    shard.place[slot] = shard.used[1]
+    shard.used[0] += 1
+    shard.used[1] += width
+    return shard.place[slot]
+
+
+@inlined
+def _mark(tree: Topology, labels: NDArray[np.int32], now: int, marks: Marks) -> int:
+    """Mark the root and the nodes at and above the leaves of the labels; return how many."""
+    marks.visit[0] = now
+    marks.path[0] = 0
+    n = 1
+    for label in labels:
+        node = tree.leaf[label]
+        while node >= 0 and marks.visit[node] != now:
+            marks.visit[node] = now
+            marks.path[n] = node
+            n += 1
+            node = tree.parent[node]
+    return n
+
+
+@inlined
+def _update(
+    tree: Topology,
+    shard: Shard,
+    node: int,
+    now: int,
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    base: np.uint64,
+    rate: float,
+    penalty: float,
+    marks: Marks,
+) -> None:
+    """Take the step of the classifiers of a node's children on one row; marked children are positive."""
+    place, step, pool = marks.place, marks.step, shard.pool
+    first = np.int64(tree.child_ptr[node])
+    width = np.int64(tree.child_ptr[node + 1]) - first
+    for c in range(width):
+        step[c] = shard.bias[first + c]
+    for e in range(len(indices)):
+        at = _find(shard, base + np.uint64(indices[e]), width)
+        place[e] = at
+        if at >= 0:
+            for c in range(width):
+                step[c] += values[e] * pool[at + c]
+    shrunk = np.float32(1.0 / (1.0 + penalty * rate * shard.steps[node]))
+    for c in range(width):
+        positive = 1.0 if marks.visit[first + c] == now else 0.0
+        probability = 1.0 / (1.0 + np.exp(-np.float64(step[c] * shrunk)))
+        step[c] = np.float32(rate * (positive - probability))
+        shard.bias[first + c] += step[c]
+    for e in range(len(indices)):
+        at = place[e]
+        if at >= 0:
+            for c in range(width):
+                pool[at + c] += values[e] * step[c]
+    shard.steps[node] += 1
+
+
+@inlined
+def _workspace(tree: Topology, indptr: NDArray[np.int64]) -> Marks:
+    n_nodes = len(tree.parent)
+    longest = np.int64(0)
+    for row in range(len(indptr) - 1):
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    widest = np.int64(0)
+    for node in range(n_nodes):
+        widest = max(widest, np.int64(tree.child_ptr[node + 1]) - np.int64(tree.child_ptr[node]))
+    return Marks(
+        np.zeros(n_nodes, np.int32),
+        np.empty(n_nodes, np.int32),
+        np.empty(longest, np.int64),
+        np.empty(widest, np.float32),
+    )
+
+
+@kernel
+def train_shard(
+    rows: SparseRows,
+    labels: LabelRows,
+    order: NDArray[np.int32],
+    tree: Topology,
+    shard: Shard,
+    number: int,
+    rate: float,
+    penalty: float,
+    stop: NDArray[np.uint8],
+) -> None:
+    """Go through rows in the order given, taking the steps of the nodes that belong to shard `number`.
+
+    labels         those of the rows; a row without any is a negative at the root, and nothing else
+    order          int32[n]  positions of rows, fewer than 2^31 - 1
+    rate, penalty  g > 0 and lambda >= 0 of the module's docstring
+    stop           uint8[1]  set it to end early; the weights are then unfinished
+
+    A pair (node, feature) gets its weights when a row first has it; when the shard is full it has none,
+    counts as 0, and used[2] says how often that was so. Cost: for each marked node of the shard, the row's
+    non-zeros times the node's children, twice. Deterministic: nodes do not influence each other, so the
+    weights are the same bits however nodes are dealt to shards (of enough room) and shards to threads.
+    """
+    marks = _workspace(tree, rows.indptr)
+    for k in range(len(order)):
+        if stop[0]:
+            return
+        row = order[k]
+        cut = slice(rows.indptr[row], rows.indptr[row + 1])
+        indices, values = rows.indices[cut], rows.values[cut]
+        n = _mark(tree, labels.indices[labels.indptr[row] : labels.indptr[row + 1]], k + 1, marks)
+        for m in range(n):
+            node = marks.path[m]
+            if tree.shard[node] == number:
+                base = np.uint64(node) * np.uint64(rows.n_features) + _ONE
+                _update(tree, shard, node, k + 1, indices, values, base, rate, penalty, marks)
+
+
+@kernel
+def used_keys(
+    keys: NDArray[np.uint64], place: NDArray[np.int64], n: int
+) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Return the n keys of a shard that are not empty, ascending, and the places of their weights."""
+    found = np.empty(n, np.uint64)
+    at = np.empty(n, np.int64)
+    k = 0
+    for slot in range(len(keys)):
+        if keys[slot] != NEW:
+            found[k] = keys[slot]
+            at[k] = place[slot]
+            k += 1
+    order = np.argsort(found)
+    return found[order], at[order]

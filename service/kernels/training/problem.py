@@ -1,0 +1,189 @@
+"""The training problem of one node: its rows with features renumbered, and who is positive for which child.
+
+`label_ptr`, `label_rows`: the rows that carry each label, labels in the order of the tree's leaves, so
+that a node's labels, and each child's, are consecutive.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import kernel
+from service.kernels.search.scorer import place
+
+
+class Problem(NamedTuple):
+    """The rows of a node.
+
+    rows      int32[n]      ascending
+    indptr    int64[n + 1]
+    features  int32[nnz]    ranks: the feature that most rows have is about 0 (so that its weights stay in
+                            cache)
+    values    float32[nnz]
+    squares   float32[n]    squared length of each row
+    used      int32[m]      feature of each rank
+    """
+
+    rows: NDArray[np.int32]
+    indptr: NDArray[np.int64]
+    features: NDArray[np.int32]
+    values: NDArray[np.float32]
+    squares: NDArray[np.float32]
+    used: NDArray[np.int32]
+
+
+@kernel
+def rows_of(
+    label_ptr: NDArray[np.int64],
+    label_rows: NDArray[np.int32],
+    first: int,
+    last: int,
+    place: NDArray[np.int32],
+) -> NDArray[np.int32]:
+    """Return the rows that carry any of the labels first .. last - 1, ascending.
+
+    place  int32[n_rows], workspace: zero at the call; on return place[row] is 1 + the row's position in the
+           result (`forget_rows` clears it)
+    """
+    count = 0
+    for e in range(label_ptr[first], label_ptr[last]):
+        if place[label_rows[e]] == 0:
+            place[label_rows[e]] = 1
+            count += 1
+    rows = np.empty(count, np.int32)
+    if count * 16 > len(place):
+        k = 0
+        for row in range(len(place)):
+            if place[row]:
+                rows[k] = row
+                k += 1
+    else:
+        k = 0
+        for e in range(label_ptr[first], label_ptr[last]):
+            row = label_rows[e]
+            if place[row] == 1:
+                place[row] = 2
+                rows[k] = row
+                k += 1
+        rows.sort()
+    for k in range(count):
+        place[rows[k]] = k + 1
+    return rows
+
+
+@kernel
+def forget_rows(rows: NDArray[np.int32], place: NDArray[np.int32]) -> None:
+    """Clear what `rows_of` wrote into `place`."""
+    for row in rows:
+        place[row] = 0
+
+
+@kernel
+def localise(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    rows: NDArray[np.int32],
+    rank: NDArray[np.int32],
+) -> Problem:
+    """Copy the rows of a node and renumber their features by falling number of rows (up to a factor of two).
+
+    rank  int32[n_features], workspace: zero at the call and on return
+    """
+    nnz = 0
+    for row in rows:
+        nnz += indptr[row + 1] - indptr[row]
+    found = np.empty(min(nnz, len(rank)) + 1, np.int32)
+    n_used = 0
+    for row in rows:
+        for e in range(indptr[row], indptr[row + 1]):
+            feature = place(indices[place(e)])
+            found[place(n_used)] = feature  # without a branch, which could not be foretold
+            n_used += rank[feature] == 0
+            rank[feature] += 1
+    # Counting sort by the number of binary digits of the count.
+    starts = np.zeros(34, np.int64)
+    for f in found[:n_used]:
+        starts[33 - _digits(rank[f])] += 1
+    total = 0
+    for d in range(34):
+        kept = starts[d]
+        starts[d] = total
+        total += kept
+    used = np.empty(n_used, np.int32)
+    for f in found[:n_used]:
+        d = 33 - _digits(rank[f])
+        used[starts[d]] = f
+        starts[d] += 1
+    for k in range(n_used):
+        rank[used[k]] = k
+    local_ptr = np.empty(len(rows) + 1, np.int64)
+    local_ptr[0] = 0
+    features = np.empty(nnz, np.int32)
+    local_values = np.empty(nnz, np.float32)
+    squares = np.zeros(len(rows), np.float32)
+    at = 0
+    for i in range(len(rows)):
+        square = np.float32(0)
+        for e in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            value = values[place(e)]
+            features[place(at)] = rank[place(indices[place(e)])]
+            local_values[place(at)] = value
+            square += value * value
+            at += 1
+        squares[i] = square
+        local_ptr[i + 1] = at
+    for f in used:
+        rank[f] = 0
+    return Problem(rows, local_ptr, features, local_values, squares, used)
+
+
+@kernel
+def _digits(n: int) -> int:
+    """Return the number of binary digits of n >= 0."""
+    count = 0
+    while n:
+        n >>= 1
+        count += 1
+    return count
+
+
+@kernel
+def positives(
+    label_ptr: NDArray[np.int64],
+    label_rows: NDArray[np.int32],
+    bounds: NDArray[np.int64],
+    place: NDArray[np.int32],
+    positive_out: NDArray[np.uint16],
+) -> None:
+    """Write the set of children (bit c: child c of the tile) that each row is positive for.
+
+    bounds  int64[children of the tile + 1]  child c has the labels bounds[c] .. bounds[c + 1] - 1
+    """
+    positive_out[:] = 0
+    for c in range(len(bounds) - 1):
+        bit = np.uint16(1 << c)
+        for e in range(label_ptr[bounds[c]], label_ptr[bounds[c + 1]]):
+            positive_out[place[label_rows[e]] - 1] |= bit
+
+
+@kernel
+def count_features(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], rows: NDArray[np.int32], seen: NDArray[np.uint8]
+) -> int:
+    """Return how many features the rows have.
+
+    seen  uint8[n_features], workspace: zero at the call and on return
+    """
+    count = 0
+    for row in rows:
+        for e in range(indptr[row], indptr[row + 1]):
+            count += 1 - seen[indices[e]]
+            seen[indices[e]] = 1
+    for row in rows:
+        for e in range(indptr[row], indptr[row + 1]):
+            seen[indices[e]] = 0
+    return count

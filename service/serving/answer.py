@@ -1,0 +1,92 @@
+"""A predict request that has been read -> its answer as JSON: at once if it is short, else in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.inference.sparse_request import PlainForms, PlainLimits
+from service.serving.answers import explain_labels, write_answer, write_predictions
+from service.serving.parse import Instance, Options, PredictQuery, RawInstance, TextInstance
+from service.serving.rows import to_options, to_rows, unknown_rows
+from service.serving.served import Served
+from service.settings import Limits
+
+SHORT_BEAMS = 64
+"""Rows times beam width up to which a prediction runs on the event loop: a fraction of a millisecond."""
+
+SHORT_CHILDREN = 8192
+"""Children of nodes, scored on a level of all trees, up to which it does: a flat model has many at once."""
+
+SHORT_ITEMS = 8192
+"""Characters, features and names of labels up to which it does."""
+
+MASKED_AN_ITEM = 64
+"""Labels that are marked as allowed or not in the time that an item takes."""
+
+
+def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | None = None) -> bytes:
+    """Return a request's answer as JSON, of the version that serves it; once `stop` is set, what is sure."""
+    rows = to_rows(query.instances, served.featurizer)
+    epoch = served.thresholds.epoch
+    options = to_options(query.options, served, stop)
+    found = served.predictor.predict(rows, options)
+    explanations = explain_labels(found, rows, served) if query.options.explain else None
+    unknown = unknown_rows(query.instances, rows)
+    return _write(write_predictions(found, options, epoch, served, explanations, unknown), epoch, served)
+
+
+def answer_shortly(query: PredictQuery, served: Served) -> bytes | None:
+    """Return the same if it takes so short that a thread would only delay it, else None."""
+    if not is_short(query, served):
+        return None
+    rows = to_rows(query.instances, served.featurizer)
+    epoch = served.thresholds.epoch
+    options = to_options(query.options, served)
+    found = served.predictor.predict_shortly(rows, options)
+    if found is None:
+        return None
+    unknown = unknown_rows(query.instances, rows)
+    return _write(write_predictions(found, options, epoch, served, None, unknown), epoch, served)
+
+
+def _write(predictions: Sequence[bytes], epoch: int, served: Served) -> bytes:
+    return write_answer(served, epoch, b",".join(predictions))
+
+
+def is_short(query: PredictQuery, served: Served) -> bool:
+    """Return whether a request is read fast, and searched fast by a beam."""
+    options = query.options
+    if options.explain or options.deadline_ms is not None or options.label_weights is not None:
+        return False
+    if not is_small(len(query.instances), options.beam_width, served):
+        return False
+    n_items = sum(map(_size, query.instances))
+    if options.allow_labels is not None or options.deny_labels is not None:
+        n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
+        n_items += served.labels.n_names // MASKED_AN_ITEM
+    return n_items <= SHORT_ITEMS
+
+
+def is_small(n_rows: int, beam_width: int, served: Served) -> bool:
+    """Return whether so many rows and so wide a beam are searched that fast."""
+    if n_rows * beam_width > SHORT_BEAMS:
+        return False
+    return n_rows * served.predictor.children_scored(beam_width) <= SHORT_CHILDREN
+
+
+def _size(instance: Instance) -> int:
+    if isinstance(instance, TextInstance):
+        return len(instance.text)
+    return len(instance.indices) if isinstance(instance, RawInstance) else len(instance.features)
+
+
+def plain_forms(limits: Limits) -> PlainForms:
+    """Return what requests are plain: those within the limits, and so short that no thread is needed."""
+    labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
+    most = PlainLimits(limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN)
+    usual = Options()
+    rows_max, values_max = min(SHORT_BEAMS, limits.instances_max), min(SHORT_ITEMS, limits.features_max)
+    return PlainForms(most, rows_max, values_max, usual.top_r, usual.beam_width)

@@ -1,0 +1,139 @@
+"""What the engine found -> what an answer says: ids get their names, predictions get their ids."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from model_store.names import NameTable, name_of
+from service.inference.answering import Predictions
+from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, RoutedExplanation
+from service.inference.prediction_json import Spans, predictions_json, spans_of
+from service.inference.predictor import PredictOptions
+from service.rows import SparseRows
+from service.serving.served import Served
+from service.serving.wire import (
+    ExplainedLeaf,
+    ExplainedTree,
+    FeatureContribution,
+    LabelExplanation,
+    RoutedLabelExplanation,
+    RoutedNode,
+    dump,
+)
+
+ANSWER_END = b"]}"
+_BEGIN, _END = b'{"labels":[', b'],"prediction_id":"'
+"""What stands around the labels of a Prediction; in a name a quote would have a backslash."""
+
+
+def write_predictions(
+    found: Predictions,
+    options: PredictOptions,
+    epoch: int,
+    served: Served,
+    explanations: Sequence[bytes] | None = None,
+    unknown: Sequence[int] = (),
+) -> list[bytes]:
+    """Return the JSON of a Prediction for each row; `explanations` has that of each of its labels.
+
+    epoch    that of the thresholds before the rows were predicted
+    unknown  the rows of which the model knows nothing
+    """
+    thresholds, seal = served.ids.thresholds_for(options), served.ids.seal(epoch, len(found.ptr) - 1)
+    predictions = predictions_json(served.labels, thresholds, *seal, spans_of(found))
+    if explanations is not None:
+        predictions = _explained(predictions, explanations, found, served)
+    if len(found.costs):
+        predictions = [
+            b'%b,"statistics":{"nodes":%d,"weight_bytes":%d}}' % (prediction[:-1], nodes, weight_bytes)
+            for prediction, (nodes, weight_bytes) in zip(predictions, found.costs.tolist(), strict=True)
+        ]
+    for row in unknown:
+        predictions[row] = predictions[row][:-1] + b',"no_known_features":true}'
+    return predictions
+
+
+def write_answer(served: Served, epoch: int, predictions: bytes) -> bytes:
+    """Return the JSON of a PredictAnswer; `predictions` have commas between them."""
+    return answer_head(served, epoch) + predictions + ANSWER_END
+
+
+def answer_head(served: Served, epoch: int) -> bytes:
+    """Return what stands before the predictions of a PredictAnswer."""
+    shown = b"%d" % epoch if epoch else b"null"
+    head = b'{"model":"%b","version":%d,"threshold_epoch":%b,"predictions":['
+    return head % (served.name.encode(), served.version, shown)
+
+
+def _explained(
+    predictions: Sequence[bytes], explanations: Sequence[bytes], found: Predictions, served: Served
+) -> list[bytes]:
+    """Return the predictions, each of their labels with its explanation."""
+    places = np.arange(len(found.labels) + 1)
+    spans = Spans(places[:-1], places[1:], found.labels, found.scores, np.zeros(len(found.labels), np.uint8))
+    seal = served.ids.seal(0, len(found.labels))
+    singles = predictions_json(served.labels, np.empty(0, np.float32), *seal, spans)
+    objects = [
+        b'%b,"explanation":%b}' % (single[len(_BEGIN) : single.rindex(_END) - 1], explanation)
+        for single, explanation in zip(singles, explanations, strict=True)
+    ]
+    return [
+        b"%b%b%b" % (_BEGIN, b",".join(objects[start:end]), prediction[prediction.rindex(_END) :])
+        for prediction, (start, end) in zip(predictions, itertools.pairwise(found.ptr.tolist()), strict=True)
+    ]
+
+
+def explain_labels(found: Predictions, rows: SparseRows, served: Served) -> list[bytes]:
+    """Return the JSON of the explanation of each label that was found for `rows`."""
+    explanations = []
+    for row, (start, end) in enumerate(itertools.pairwise(found.ptr.tolist())):
+        for label in found.labels[start:end].tolist():
+            why = served.predictor.explain(rows, row, label)
+            if isinstance(why, RoutedExplanation):
+                leaves = [_leaf(leaf, served.features) for leaf in why.leaves]
+                explanations.append(dump(RoutedLabelExplanation(leaves=leaves)))
+            else:
+                trees = [_tree(path, served.features) for path in why.trees]
+                explanations.append(dump(LabelExplanation(trees=trees)))
+    return explanations
+
+
+def _leaf(leaf: ReachedLeaf, names: NameTable | None) -> ExplainedLeaf:
+    path: list[RoutedNode] = [
+        {"node": node.node, "margin": node.margin, "features": _features(node.features, names)}
+        for node in leaf.path
+    ]
+    return {
+        "tree": leaf.tree,
+        "leaf": leaf.leaf,
+        "value": leaf.value,
+        "weight": leaf.weight,
+        "path": path,
+    }
+
+
+def _tree(path: list[PathNode], names: NameTable | None) -> ExplainedTree:
+    return {
+        "path": [
+            {
+                "node": node.node,
+                "probability": node.probability,
+                "score": node.score,
+                "features": _features(node.features, names),
+            }
+            for node in path
+        ]
+    }
+
+
+def _features(shares: list[FeatureShare], names: NameTable | None) -> list[FeatureContribution]:
+    return [
+        {
+            "feature": str(share.feature) if names is None else name_of(names, share.feature),
+            "contribution": share.contribution,
+        }
+        for share in shares
+    ]

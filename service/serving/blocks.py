@@ -1,0 +1,105 @@
+"""A block of a batch's lines -> the block of its answers. Runs in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import NamedTuple, cast
+
+from service.errors import BadInput
+from service.features import Featurizer
+from service.features.sparse_lines import read_plain_lines
+from service.inference.predictor import PredictOptions
+from service.rows import SparseRows
+from service.serving.answers import explain_labels, write_predictions
+from service.serving.lines import Answered, Block, too_long
+from service.serving.parse import Instance, Line, parse_line
+from service.serving.problems import describe_error
+from service.serving.rows import fault_of, transform, unknown_rows, with_present_thresholds
+from service.serving.served import Served
+from service.serving.wire import dump, dump_line
+from service.settings import Limits
+
+
+def answer_block(
+    block: Block, served: Served, options: PredictOptions, limits: Limits, *, explain: bool = False
+) -> Answered:
+    """Return an answer line for each line of a block: a prediction, explained or not, or the line's error."""
+    rows, unknown, lines = _read(block.lines, served.featurizer, limits)
+    epoch = served.thresholds.epoch
+    options = with_present_thresholds(options, served)
+    found = served.predictor.predict_batch(rows, options, 1)
+    explanations = explain_labels(found, rows, served) if explain else None
+    predictions = iter(write_predictions(found, options, epoch, served, explanations, unknown))
+    answers = []
+    for number, (identity, fault) in zip(count(block.first), lines, strict=False):
+        if fault is not None:
+            error = {"error": {**describe_error(fault), "line": number}}
+            answers.append(dump_line(error if identity is None else {"id": identity, **error}))
+        elif identity is None:
+            answers.append(next(predictions) + b"\n")
+        else:
+            answers.append(b'{"id":%b,%b\n' % (dump(identity), next(predictions)[1:]))
+    return Answered(b"".join(answers), rows.n_rows, len(lines) - rows.n_rows)
+
+
+class _Said(NamedTuple):
+    """What a line says besides its row: the identity to repeat, or why it has no row."""
+
+    identity: str | int | None
+    fault: BadInput | None
+
+
+_NOTHING = _Said(None, None)
+
+
+def _read(
+    lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits
+) -> tuple[SparseRows, list[int], list[_Said]]:
+    """Return the rows of the lines that have one, which of them are unknown, and what each line says."""
+    plain = _plain_rows(lines, featurizer, limits)
+    if plain is not None:
+        return plain, [], [_NOTHING] * len(lines)
+    parsed = [_parse(line, limits) for line in lines]
+    instances = [line.instance for line in parsed if isinstance(line, Line)]
+    rows, faults = _to_rows(instances, featurizer)
+    good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
+    next_fault = iter(faults)
+    said = [
+        _Said(line.identity, next(next_fault)) if isinstance(line, Line) else _Said(None, line)
+        for line in parsed
+    ]
+    return rows, unknown_rows(good, rows), said
+
+
+def _plain_rows(lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits) -> SparseRows | None:
+    """Return the rows of lines that are all sparse instances, nothing else and right; None if one is not."""
+    arrays = None
+    if None not in lines:
+        arrays = read_plain_lines(cast(Sequence[bytes], lines), limits.features_max)
+    try:
+        return None if arrays is None else featurizer.transform_csr(*arrays)
+    except BadInput:
+        return None
+
+
+def _parse(line: bytes | None, limits: Limits) -> Line | BadInput:
+    """Return what a line says, or what is wrong with it."""
+    if line is None:
+        return too_long(limits)
+    try:
+        return parse_line(line, limits)
+    except BadInput as error:
+        return error
+
+
+def _to_rows(
+    instances: Sequence[Instance], featurizer: Featurizer
+) -> tuple[SparseRows, Sequence[BadInput | None]]:
+    """Return the rows of the instances that the model takes, and for each instance why it does not."""
+    try:
+        return transform(instances, featurizer), [None] * len(instances)
+    except BadInput:
+        faults = [fault_of(instance, featurizer) for instance in instances]
+        good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
+        return transform(good, featurizer), faults

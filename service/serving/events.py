@@ -1,0 +1,225 @@
+"""Feedback as requests say it -> events that can be counted, or why one cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.names import NameTable, find_names
+from service.errors import BadInput, UnknownLabel
+from service.features import Featurizer
+from service.features.sparse_events import EventLimits, read_plain_events
+from service.rows import LabelRows, SparseRows
+from service.serving.parse import Feedback, Instance, parse_event
+from service.serving.problems import describe_error
+from service.serving.rows import fault_of, transform
+from service.serving.served import Served
+from service.settings import Limits
+from service.thresholds.live.events import (
+    NO_EPOCH,
+    NO_LABELS,
+    Event,
+    Events,
+    as_columns,
+    event_keys,
+    instances_of,
+    label_rows,
+)
+from service.thresholds.live.feedback import Result
+from service.thresholds.live.tokens import Token, TokenFault, Tokens, model_hash
+
+
+class Verdict(NamedTuple):
+    """What became of an event; `reason` is a code, and there is one unless it was applied or a duplicate."""
+
+    event_id: str | None
+    result: Result
+    reason: str | None = None
+    detail: str | None = None
+
+
+class Checked(NamedTuple):
+    """An event whose fields are right, and what its prediction_id says."""
+
+    feedback: Feedback
+    token: Token | None
+
+
+class Read(NamedTuple):
+    """Events of one version, and the id of each as its answer repeats it."""
+
+    ids: Sequence[str]
+    events: Events
+
+
+def limits_of(limits: Limits) -> EventLimits:
+    """Return the limits of what is read by `read_plainly`."""
+    return EventLimits(
+        limits.events_max,
+        limits.label_list_max,
+        limits.name_bytes_max,
+        limits.event_id_bytes_max,
+        limits.features_max,
+    )
+
+
+def read_plainly(
+    body: bytes, served: Served, tokens: Tokens | None, limits: EventLimits, *, are_lines: bool
+) -> Read | None:
+    """Return the events of a body that `service.features.sparse_events` reads; None: it is for the others.
+
+    The same as `check_event` and `to_events` make of them. Those with prediction_ids of another version, and
+    those whose prediction_ids are at fault, are for the others too.
+    """
+    found = read_plain_events(body, served.featurizer, served.labels, limits, are_lines=are_lines)
+    if found is None:
+        return None
+    n_labels = served.labels.n_names
+    keys, true = event_keys(served.name, found.ids), LabelRows(found.label_ptr, found.labels, n_labels)
+    if all(text is None for text in found.tokens):
+        return Read(found.ids, instances_of(found.rows, true, keys))
+    predicted, epochs = [NO_LABELS] * len(found.ids), np.full(len(found.ids), NO_EPOCH)
+    model = model_hash(served.name)
+    for i, text in enumerate(found.tokens):
+        if text is None:
+            continue
+        try:
+            token = None if tokens is None else tokens.read(text, model)
+        except TokenFault:
+            return None
+        if token is None or token.version != served.version or not _is_of(token, served):
+            return None
+        predicted[i], epochs[i] = token.labels, token.epoch
+    return Read(found.ids, Events(keys, found.rows, true, label_rows(predicted, n_labels), epochs))
+
+
+def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> Checked | Verdict:
+    """Return an event and what its prediction_id says, or why it cannot be used."""
+    try:
+        feedback = parse_event(value, limits)
+    except BadInput as error:
+        event_id = value.get("event_id") if isinstance(value, dict) else None
+        return refused(event_id if isinstance(event_id, str) else None, error)
+    if feedback.prediction_id is None:
+        return Checked(feedback, None)
+    try:
+        if tokens is None:
+            raise TokenFault("forged", "expected a prediction_id that was signed, but no key is known yet")
+        return Checked(feedback, tokens.read(feedback.prediction_id, model_hash(model)))
+    except TokenFault as fault:
+        result: Result = "late" if fault.reason == "expired" else "rejected"
+        return Verdict(feedback.event_id, result, f"prediction-{fault.reason}", str(fault))
+
+
+def to_events(checked: Sequence[Checked], served: Served) -> list[Event | Verdict]:
+    """Return what can be counted, or why it cannot, for events of one version."""
+    rows = _to_rows([one.feedback.instance for one in checked], served.featurizer)
+    labels = _label_ids([one.feedback.labels for one in checked], served.labels)
+    keys = event_keys(served.name, [one.feedback.event_id for one in checked])
+    events: list[Event | Verdict] = []
+    for (feedback, token), row, ids, key in zip(checked, rows, labels, keys, strict=True):
+        if isinstance(ids, BadInput):
+            events.append(refused(feedback.event_id, ids))
+            continue
+        if isinstance(row, BadInput):
+            events.append(refused(feedback.event_id, row))
+            continue
+        if token is None:
+            events.append(Event(key, ids, row))
+            continue
+        if not _is_of(token, served):
+            fault = "expected a prediction of this version, found labels that it does not have"
+            events.append(Verdict(feedback.event_id, "rejected", "prediction-forged", fault))
+            continue
+        events.append(Event(key, ids, None, token.labels, token.epoch))
+    return events
+
+
+def columns_of(events: Sequence[Event], served: Served) -> Events:
+    """Return events that can be counted as the writer takes them."""
+    return as_columns(events, served.featurizer.n_features, served.labels.n_names)
+
+
+def refused(event_id: str | None, error: BadInput) -> Verdict:
+    """Return the verdict on an event that is at fault."""
+    described = describe_error(error)
+    place = f"{error.path}: " if error.path else ""
+    return Verdict(event_id, "rejected", described["code"], f"{place}{error}")
+
+
+def verdict_on(event_id: str | None, result: Result) -> Verdict:
+    """Return the verdict on an event that the writer has dealt with."""
+    if result != "late":
+        return Verdict(event_id, result)
+    detail = "expected a prediction at thresholds in force, found one from before they were tuned or restored"
+    return Verdict(event_id, result, "thresholds-replaced", detail)
+
+
+def verdict_line(verdict: Verdict, more: Mapping[str, int]) -> dict[str, Any]:
+    """Return what an answer says of an event."""
+    if verdict.reason is None:
+        return {"event_id": verdict.event_id, "result": verdict.result}
+    said = {name: value for name, value in verdict._asdict().items() if value is not None}
+    return {**said, **more}
+
+
+def _is_of(token: Token, served: Served) -> bool:
+    """Return whether the version has the labels that a prediction says it had."""
+    labels = token.labels
+    return not len(labels) or bool(0 <= labels[0] <= labels[-1] < served.labels.n_names)
+
+
+def _to_rows(
+    instances: Sequence[Instance | None], featurizer: Featurizer
+) -> list[SparseRows | BadInput | None]:
+    """Return the row of each instance, or why the model does not take it; None where there is no instance."""
+    given = [instance for instance in instances if instance is not None]
+    faults: list[BadInput | None] = [None] * len(given)
+    try:
+        rows = transform(given, featurizer)
+    except BadInput:
+        faults = [fault_of(instance, featurizer) for instance in given]
+        rows = transform([i for i, fault in zip(given, faults, strict=True) if fault is None], featurizer)
+    next_row = iter(range(rows.n_rows))
+    next_fault = iter(faults)
+    found: list[SparseRows | BadInput | None] = []
+    for instance in instances:
+        if instance is None:
+            found.append(None)
+        else:
+            fault = next(next_fault)
+            found.append(_row(rows, next(next_row)) if fault is None else _within_instance(fault))
+    return found
+
+
+def _row(rows: SparseRows, i: int) -> SparseRows:
+    first, last = rows.indptr.item(i), rows.indptr.item(i + 1)
+    indptr = np.array((0, last - first))
+    return SparseRows(indptr, rows.indices[first:last], rows.values[first:last], rows.n_features)
+
+
+def _within_instance(fault: BadInput) -> BadInput:
+    return fault.at(f"instance.{fault.path}" if fault.path else "instance")
+
+
+def _label_ids(names: Sequence[list[str]], table: NameTable) -> list[NDArray[np.int32] | BadInput]:
+    """Return the ids of the labels of each event, ascending, or which of them the model does not have."""
+    encoded = [name.encode() for some in names for name in some]
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(name) for name in encoded], out=offsets[1:])
+    ids = find_names(table, np.frombuffer(b"".join(encoded), np.uint8), offsets).tolist()
+    found: list[NDArray[np.int32] | BadInput] = []
+    end = 0
+    for some in names:
+        start, end = end, end + len(some)
+        own = sorted(set(ids[start:end]))
+        if own and own[0] < 0:
+            i = ids.index(-1, start) - start
+            fault = UnknownLabel(f"expected labels of the model, found {some[i][:80]!r}")
+            found.append(fault.at(f"labels[{i}]"))
+        else:
+            found.append(np.array(own, np.int32))
+    return found

@@ -1,0 +1,84 @@
+"""What the service needs for thresholds that learn: a database, who writes to it and who follows it."""
+
+from __future__ import annotations
+
+from model_store.rerank import has_tail
+from model_store.version import Model
+from service.db.engine import Database, default_url
+from service.inference.predictors import AnyPredictor
+from service.inference.thresholded import Thresholded
+from service.settings import Settings
+from service.thresholds.live.feedback import FeedbackWriter
+from service.thresholds.live.follower import Follower
+from service.thresholds.live.served import LiveThresholds
+from service.thresholds.live.tokens import Tokens
+from service.thresholds.methods.ofo import counts_that_bound, start_for
+from service.thresholds.store.state import shared_secret
+
+_KEY_NAME = "token-key"
+_KEY_BYTES = 32
+_DAY_SECONDS = 86_400
+
+
+class Learning:
+    """The parts, and the key that signs prediction ids; `tokens` is None until it is known."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Take the settings; nothing is opened yet. Raises BadParameter for a database that cannot be."""
+        self.database = Database(settings.database_url or default_url(settings.store))
+        self.days_max = settings.feedback_days_max
+        self.writer = FeedbackWriter(
+            self.database,
+            queue_max=settings.limits.event_queue_max,
+            days_max=self.days_max + 1,
+            halve_events=settings.feedback_halve_events,
+        )
+        self.follower = Follower(self.database, settings.threshold_refresh_ms / 1000, self._find_key)
+        self.tokens: Tokens | None = None
+        if settings.token_key is not None:
+            keys = settings.token_key.get_secret_value().encode().split(b",")
+            self.tokens = Tokens(keys, self.days_max * _DAY_SECONDS)
+
+    def start(self) -> None:
+        """Begin to follow the database."""
+        self.follower.start()
+
+    def close(self) -> None:
+        """Write what waits, stop following, close the database. Blocking."""
+        self.writer.close()
+        self.follower.close()
+        self.database.close()
+
+    def thresholds_of(self, model: Model, predictor: AnyPredictor) -> LiveThresholds:
+        """Return the thresholds of an opened version, followed from now on. Blocking; never raises."""
+        live = live_thresholds(model, predictor)
+        self.follower.add(live)
+        return live
+
+    def catch_up(self, live: LiveThresholds) -> None:
+        """Bring thresholds up to what the database has now. Blocking. Raises DatabaseUnavailable."""
+        with live.lock, self.database.read() as connection:
+            live.catch_up(connection)
+
+    def _find_key(self) -> None:
+        """Read the key that the database keeps for all replicas, unless there is one already."""
+        if self.tokens is None:
+            with self.database.write() as connection:
+                key = shared_secret(connection, _KEY_NAME, _KEY_BYTES)
+            self.tokens = Tokens([key], self.days_max * _DAY_SECONDS)
+
+
+def live_thresholds(model: Model, predictor: AnyPredictor) -> LiveThresholds:
+    """Return the thresholds of an opened version, without any so far, its kernels compiled or loaded."""
+    manifest = model.manifest
+    live = LiveThresholds(
+        manifest.model,
+        manifest.version,
+        manifest.n_labels,
+        Thresholded(predictor),
+        counts_that_bound(model.arrays),
+        manifest.data.rows,
+        start_for(manifest.link, is_reranked=has_tail(model.arrays)),
+    )
+    live.warm_up()
+    return live

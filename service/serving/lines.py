@@ -1,0 +1,44 @@
+"""Blocks of lines, and of the lines that answer them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from service.errors import BadInput, LimitExceeded
+from service.serving.parse import parse_json
+from service.settings import Limits
+
+
+class Block(NamedTuple):
+    """Consecutive lines of a body.
+
+    first   the number of the first one, from 1
+    lines   without their ends; None: one longer than the limit, its bytes not kept
+    """
+
+    first: int
+    lines: list[bytes | None]
+
+
+class Answered(NamedTuple):
+    """The answers of a block: a line for each of its lines, and how many were used and how many bad."""
+
+    lines: bytes
+    n_rows: int
+    n_bad: int
+
+
+def too_long(limits: Limits) -> LimitExceeded:
+    """Return what is wrong with a line whose bytes were not kept."""
+    most = limits.line_bytes_max
+    return LimitExceeded(f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer")
+
+
+def value_of(line: bytes | None, limits: Limits) -> Any:
+    """Return the JSON value of a line; a BadInput, returned and not raised, if it has none."""
+    if line is None:
+        return too_long(limits)
+    try:
+        return parse_json(line)
+    except BadInput as error:
+        return error

@@ -1,0 +1,68 @@
+"""An opened version -> what serves it, every kernel that a request can need compiled or loaded."""
+
+from __future__ import annotations
+
+import contextlib
+
+from model_store.names import name_of
+from model_store.version import Model
+from service.errors import BadInstance
+from service.features import feature_names, load_featurizer
+from service.features.sparse_events import EventLimits, read_plain_events
+from service.features.sparse_lines import read_plain_lines
+from service.inference.predictors import make_predictor
+from service.inference.sparse_request import plain_answers
+from service.serving.answer import answer_query, plain_forms
+from service.serving.label_weights import LabelWeights
+from service.serving.learning import Learning, live_thresholds
+from service.serving.parse import NamedInstance, Options, PredictQuery, RawInstance, TextInstance
+from service.serving.prediction_ids import PredictionIds
+from service.serving.served import Served
+from service.settings import Limits
+
+
+def serve_model(model: Model, learning: Learning | None = None, limits: Limits | None = None) -> Served:
+    """Return what serves a version. Blocking. Raises Corrupt."""
+    manifest = model.manifest
+    predictor = make_predictor(model)
+    predictor.warm_up()
+    featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
+    features = feature_names(manifest.features, model.arrays)
+    thresholds = learning.thresholds_of(model, predictor) if learning else live_thresholds(model, predictor)
+    served = Served(
+        manifest.model,
+        manifest.version,
+        predictor,
+        featurizer,
+        model.labels,
+        features,
+        LabelWeights(predictor, model.labels, model.arrays.get("labels/counts"), manifest.data.rows),
+        thresholds,
+        PredictionIds(thresholds, lambda: learning.tokens if learning else None),
+        plain_answers(model, predictor, featurizer, plain_forms(limits or Limits())),
+    )
+    _warm_up(served)
+    return served
+
+
+def _warm_up(served: Served) -> None:
+    """Answer one instance of each kind that the model takes: plain, with lists of labels, explained.
+
+    Lines of a batch are read by a kernel of their own, and so are plain bodies and plain events.
+    """
+    read_plain_lines([b"{}"], 1)
+    read_plain_events(b"{}", served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
+    plain = b'{"instances":[{"indices":[0],"values":[1]}]}'
+    served.plain.answer(plain, 0, served.thresholds.thresholds, None, *served.ids.seal(0, 1))
+    label = name_of(served.labels, 0)
+    ways = (
+        Options(),
+        Options(allow_labels=[label]),
+        Options(deny_labels=[label]),
+        Options(explain=True),
+        Options(label_weights={label: 2.0}, statistics=True),
+    )
+    for instance in (TextInstance("warm up"), RawInstance([0], [1.0]), NamedInstance({"warm": 1.0})):
+        for options in ways:
+            with contextlib.suppress(BadInstance):
+                answer_query(PredictQuery([instance], options), served)

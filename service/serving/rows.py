@@ -1,0 +1,134 @@
+"""What a request says -> what the engine takes: instances to sparse rows, options to the engine's options."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.errors import BadInput, BadInstance, DatabaseUnavailable, NotTuned
+from service.features import Featurizer
+from service.inference.predictor import NodeThresholds, PredictOptions
+from service.rows import SparseRows
+from service.serving.parse import Instance, NamedInstance, Options, RawInstance, TextInstance
+from service.serving.served import Served
+
+
+def to_rows(instances: Sequence[Instance], featurizer: Featurizer) -> SparseRows:
+    """Return a row for each instance, in their order.
+
+    Raises BadInstance for one that the model does not take, naming it as `instances[3].indices`.
+    """
+    try:
+        return transform(instances, featurizer)
+    except BadInput:
+        for i, instance in enumerate(instances):
+            fault = fault_of(instance, featurizer)
+            if fault is not None:
+                raise fault.at(f"instances[{i}].{fault.path}" if fault.path else f"instances[{i}]") from None
+        raise
+
+
+def fault_of(instance: Instance, featurizer: Featurizer) -> BadInput | None:
+    """Return why an instance cannot be turned into a row, its path within the instance; None: it can."""
+    try:
+        transform([instance], featurizer)
+    except BadInput as error:
+        return error.at((error.path or "").removeprefix("instances[0]").removeprefix("."))
+    return None
+
+
+def transform(instances: Sequence[Instance], featurizer: Featurizer) -> SparseRows:
+    """Return a row for each instance. Raises BadInstance, which need not name the instance."""
+    if not instances:
+        return _transform_raw([], featurizer)
+    texts = [instance.text for instance in instances if isinstance(instance, TextInstance)]
+    if len(texts) == len(instances):
+        return featurizer.transform_texts(texts)
+    raw = [instance for instance in instances if isinstance(instance, RawInstance)]
+    if len(raw) == len(instances):
+        return _transform_raw(raw, featurizer)
+    named = [instance.features for instance in instances if isinstance(instance, NamedInstance)]
+    if len(named) == len(instances):
+        return featurizer.transform_named(named)
+    kinds = (TextInstance, RawInstance, NamedInstance)
+    parts = [[i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds]
+    parts = [part for part in parts if part]
+    rows = [transform([instances[i] for i in part], featurizer) for part in parts]
+    return _interleaved(rows, np.argsort(np.concatenate(parts)))
+
+
+def unknown_rows(instances: Sequence[Instance], rows: SparseRows) -> list[int]:
+    """Return the rows of texts and named features of which the model knows nothing."""
+    empty = np.flatnonzero(rows.indptr[1:] == rows.indptr[:-1]).tolist()
+    return [row for row in empty if not isinstance(instances[row], RawInstance)]
+
+
+def _transform_raw(instances: Sequence[RawInstance], featurizer: Featurizer) -> SparseRows:
+    """Return the rows of instances whose elements the parser has checked to be integers and numbers."""
+    ends, indices, values = array("q", [0]), array("q"), array("f")
+    try:
+        for instance in instances:
+            indices.fromlist(instance.indices)
+            values.fromlist(instance.values)
+            ends.append(len(indices))
+    except OverflowError:
+        fault = f"expected feature ids from 0 to {featurizer.n_features - 1}, found a larger one"
+        raise BadInstance(fault).at("indices") from None
+    return featurizer.transform_csr(
+        np.frombuffer(ends, np.int64), np.frombuffer(indices, np.int64), np.frombuffer(values, np.float32)
+    )
+
+
+def _interleaved(rows: Sequence[SparseRows], order: np.ndarray[tuple[int], np.dtype[np.intp]]) -> SparseRows:
+    """Return rows `order[0]`, `order[1]`, ... of all rows put one after the other."""
+    sizes = np.concatenate([np.diff(part.indptr) for part in rows])
+    starts = (np.cumsum(sizes) - sizes)[order]
+    indptr = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(sizes[order], out=indptr[1:])
+    take = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes[order])
+    indices = np.concatenate([part.indices for part in rows])[take]
+    values = np.concatenate([part.values for part in rows])[take]
+    return SparseRows(indptr, indices, values, rows[0].n_features)
+
+
+def to_options(options: Options, served: Served, stop: NDArray[np.uint8] | None = None) -> PredictOptions:
+    """Return the engine's options; `stop` is the flag that ends a search early.
+
+    Raises UnknownLabel, UnsupportedOption, and NotTuned for thresholds that nobody tuned.
+    """
+    threshold = options.threshold
+    return PredictOptions(
+        top_r=options.top_r,
+        beam_width=options.beam_width,
+        exact=options.exact,
+        threshold=present_thresholds(served) if isinstance(threshold, str) else threshold,
+        mask=served.predictor.label_mask(options.allow_labels, options.deny_labels),
+        weights=None if options.label_weights is None else served.weights.prepare(options.label_weights),
+        costs=options.statistics,
+        stop=stop,
+    )
+
+
+def present_thresholds(served: Served) -> NodeThresholds:
+    """Return the thresholds in force. Raises NotTuned, and DatabaseUnavailable before they could be read."""
+    live = served.thresholds
+    prepared: NodeThresholds | None = live.prepared
+    if prepared is not None:
+        return prepared
+    version = f"model {live.model} version {live.version}"
+    if not live.is_known:
+        raise DatabaseUnavailable(f"{version}: expected its thresholds in the database, found no answer")
+    raise NotTuned(
+        f"{version}: expected tuned thresholds, found none: call xylem thresholds, send feedback, or ask for "
+        "a number"
+    ).at("threshold")
+
+
+def with_present_thresholds(options: PredictOptions, served: Served) -> PredictOptions:
+    """Return the options, tuned thresholds replaced by those that are in force now."""
+    if isinstance(options.threshold, NodeThresholds):
+        return options._replace(threshold=present_thresholds(served))
+    return options

@@ -1,0 +1,38 @@
+"""What serves one version: its engine, its features and its label names, opened and warm."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from model_store.names import NameTable
+from service.features import Featurizer
+from service.inference.predictors import AnyPredictor
+from service.inference.sparse_request import PlainAnswers
+from service.serving.label_weights import LabelWeights
+from service.serving.live import LiveModels
+from service.serving.prediction_ids import PredictionIds
+from service.thresholds.live.served import LiveThresholds
+
+DEFAULT_ALIAS = "latest"
+
+
+class Served(NamedTuple):
+    """One version of a model, ready to answer.
+
+    features  their names, if they have any
+    plain     answers plain requests; for the event loop only
+    """
+
+    name: str
+    version: int
+    predictor: AnyPredictor
+    featurizer: Featurizer
+    labels: NameTable
+    features: NameTable | None
+    weights: LabelWeights
+    thresholds: LiveThresholds
+    ids: PredictionIds
+    plain: PlainAnswers
+
+
+LiveServed: TypeAlias = LiveModels[Served]

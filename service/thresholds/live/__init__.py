@@ -1,0 +1,1 @@
+"""Thresholds that are served, and learn from feedback."""

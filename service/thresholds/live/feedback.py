@@ -1,0 +1,250 @@
+"""Feedback into the database and the live thresholds: one writer a process, a transaction for what waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from itertools import compress
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from service.db.engine import Database
+from service.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
+from service.logs import log
+from service.thresholds.live.events import Events, join
+from service.thresholds.live.feedback_transaction import Counting
+from service.thresholds.live.served import LiveThresholds
+from service.thresholds.live.shadow import keep_shadow
+from service.thresholds.store.known_events import add_events, forget_events
+from service.thresholds.store.state import (
+    KEPT,
+    STARTED,
+    Head,
+    keep_state,
+    lock_head,
+    newest_checkpoint_epoch,
+    replace_state,
+)
+
+Result = Literal["applied", "duplicate", "late", "rejected"]
+
+GROUP_EVENTS_MAX = 1024
+"""Events of one transaction, at most."""
+
+CHECKPOINT_EPOCHS = 4096
+"""After so many epochs the state is kept whole, so that a replica that starts has a short log to apply."""
+
+FORGET_EVENTS = 512
+"""Events are looked at whether they are too old in portions of so many, not fewer than are added."""
+
+FORGET_SECONDS = 1.0
+"""Where few events come, a portion is looked at this often."""
+
+CLOSE_SECONDS = 10.0
+"""For what waits when the service stops; nobody has been told that it was counted."""
+
+
+class Outcome(NamedTuple):
+    """What became of the events of a block, in their order, and the epoch after it."""
+
+    results: list[Result]
+    epoch: int
+
+
+class _Block(NamedTuple):
+    live: LiveThresholds
+    events: Events
+    done: Future[Outcome]
+
+
+class FeedbackWriter:
+    """Takes blocks of events, and counts each event once.
+
+    An outcome is there once the events are committed. Blocks of one version that wait while a transaction is
+    under way share the next one. When a transaction fails, nothing of it was counted, in memory neither, and
+    its blocks fail with DatabaseUnavailable.
+
+    queue_max   events that wait, at most
+    days_max    days for which events are remembered
+    halve_events  see `counting.Counting`
+    """
+
+    def __init__(
+        self, database: Database, *, queue_max: int, days_max: int, halve_events: int | None = None
+    ) -> None:
+        self._database = database
+        self._halve_events = halve_events
+        self._queue_max = queue_max
+        self._days_max = days_max
+        self._blocks: deque[_Block] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._n_waiting = 0
+        self._checkpoints: dict[tuple[str, int], int] = {}
+        self._forget_at = 0.0
+        self._n_added = 0
+        self._forgotten_to = b""
+        self._thread: threading.Thread | None = None
+
+    def submit(self, live: LiveThresholds, events: Events, *, may_wait: bool) -> Future[Outcome]:
+        """Hand over a block; its outcome comes when it is committed.
+
+        may_wait   whether the caller hands over one block after the other, so that a full queue is no reason
+                   to refuse it
+
+        Raises Overloaded when too many events wait; a block of more than may wait is taken when none does.
+        """
+        block = _Block(live, events, Future())
+        with self._changed:
+            if self._closed:
+                raise Unavailable("expected a writer of feedback, found it closed: the service stops")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="xylem-feedback", daemon=True)
+                self._thread.start()
+            is_full = self._n_waiting > 0 and self._n_waiting + len(events.keys) > self._queue_max
+            if is_full and not may_wait:
+                raise Overloaded(f"expected at most {self._queue_max} events of feedback to wait, found more")
+            self._n_waiting += len(events.keys)
+            self._blocks.append(block)
+            self._changed.notify()
+        return block.done
+
+    def close(self) -> None:
+        """Count what waits, then end; give up what a database that hangs does not take."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while blocks := self._take():
+            blocks = [block for block in blocks if block.done.set_running_or_notify_cancel()]
+            if not blocks:  # nobody waits for them any more
+                continue
+            try:
+                outcomes = self._count_blocks(blocks)
+            except Exception as error:
+                for block in blocks:
+                    block.done.set_exception(error)
+                if not isinstance(error, XylemError):
+                    log(logging.ERROR, "feedback_failed", error=error)
+                continue
+            for block, outcome in zip(blocks, outcomes, strict=True):
+                block.done.set_result(outcome)
+            self._keep_house(blocks[0].live)
+
+    def _take(self) -> list[_Block]:
+        """Return the blocks that wait for the version of the first one; none: closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._blocks or self._closed)
+            taken: list[_Block] = []
+            n_events = 0
+            while self._blocks and (not taken or self._blocks[0].live is taken[0].live):
+                n_events += len(self._blocks[0].events.keys)
+                if taken and n_events > GROUP_EVENTS_MAX:
+                    break
+                taken.append(self._blocks.popleft())
+            self._n_waiting -= sum(len(block.events.keys) for block in taken)
+            return taken
+
+    def _count_blocks(self, blocks: list[_Block]) -> list[Outcome]:
+        """Count the events of blocks of one version in one transaction."""
+        live = blocks[0].live
+        events = join([block.events for block in blocks])
+        with live.lock:
+            results, epoch = self._count(live, events)
+        ends = np.cumsum([len(block.events.keys) for block in blocks]).tolist()
+        starts = [0, *ends[:-1]]
+        return [Outcome(results[start:end], epoch) for start, end in zip(starts, ends, strict=True)]
+
+    def _count(self, live: LiveThresholds, events: Events) -> tuple[list[Result], int]:
+        counting: Counting | None = None
+        was_empty = live.prepared is None
+        try:
+            with self._database.write() as connection:
+                head = _up_to_date(connection, live)
+                timely = (events.epochs < 0) | (events.epochs >= head.base_epoch)
+                keys = dict.fromkeys(compress(events.keys, timely))
+                new = add_events(connection, list(keys), int(time.time() // 86_400))
+                results = _results(events, timely, new)
+                counting = Counting(connection, live, head, self._halve_events)
+                counting.count(events, np.flatnonzero([result == "applied" for result in results]))
+                counting.log()
+        except BaseException:
+            if counting is not None:
+                counting.undo()
+            if was_empty:
+                live.forget()
+            raise
+        counting.keep()
+        live.epoch = counting.head.epoch
+        self._n_added += results.count("applied")
+        return results, live.epoch
+
+    def _keep_house(self, live: LiveThresholds) -> None:
+        """Keep a checkpoint and forget old events now and then; a failure waits for the next time."""
+        try:
+            self._checkpoint(live)
+            self._forget()
+        except DatabaseUnavailable as error:
+            log(logging.ERROR, "checkpoint_failed", detail=str(error))
+        except Exception as error:  # the writer goes on whatever is in the database
+            log(logging.ERROR, "checkpoint_failed", error=error)
+
+    def _forget(self) -> None:
+        """Forget what is too old among the next events in turn, twice as many as were added since."""
+        if self._n_added < FORGET_EVENTS and time.monotonic() < self._forget_at:
+            return
+        n_most = max(FORGET_EVENTS, 2 * self._n_added)
+        oldest = int(time.time() // 86_400) - self._days_max
+        with self._database.write() as connection:
+            _, self._forgotten_to = forget_events(connection, oldest, self._forgotten_to, n_most)
+        self._n_added = 0
+        self._forget_at = time.monotonic() + FORGET_SECONDS
+
+    def _checkpoint(self, live: LiveThresholds) -> None:
+        key = live.model, live.version
+        newest = self._checkpoints.setdefault(key, live.epoch)
+        if live.epoch - newest < CHECKPOINT_EPOCHS:
+            return
+        with live.lock, self._database.write() as connection:
+            head = lock_head(connection, *key)
+            live.refresh(connection, head)
+            if head.epoch - newest_checkpoint_epoch(connection, head) >= CHECKPOINT_EPOCHS:
+                if live.shadow is not None:
+                    keep_shadow(connection, head, live.shadow.snapshot())
+                keep_state(connection, head, KEPT, live.snapshot())
+        self._checkpoints[key] = live.epoch
+
+
+def _up_to_date(connection: Connection, live: LiveThresholds) -> Head:
+    """Lock the version's head, bring its thresholds up to it, begin them if there are none; return it."""
+    head = lock_head(connection, live.model, live.version)
+    if head.epoch == 0:
+        tuned = live.start_state()
+        head = replace_state(connection, head, STARTED, tuned)
+        live.replace(tuned, head)
+    else:
+        live.refresh(connection, head)
+    return head
+
+
+def _results(events: Events, timely: NDArray[np.bool_], new: set[bytes]) -> list[Result]:
+    """Return what becomes of each event: of those with one new key, the first is counted."""
+    results: list[Result] = []
+    for key, is_in in zip(events.keys, timely.tolist(), strict=True):
+        if not is_in:
+            results.append("late")
+        elif key in new:
+            new.remove(key)
+            results.append("applied")
+        else:
+            results.append("duplicate")
+    return results

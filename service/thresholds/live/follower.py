@@ -1,0 +1,138 @@
+"""Follower: brings the thresholds of served versions up to what the database has, a few times a second."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+from service.db.engine import Database
+from service.errors import DatabaseUnavailable, XylemError
+from service.logs import log
+from service.thresholds.live.served import LiveThresholds
+from service.thresholds.store.state import Head, all_heads
+
+HANG_SECONDS = 10.0
+"""Thresholds are stale so long after they should have been looked at, when the database neither answers nor
+refuses to."""
+
+
+class Follower:
+    """Follows the database in a thread of its own, from `start` on.
+
+    A database that does not answer leaves the thresholds as they are: `fault` says why, and `lag_seconds`
+    for how long. It goes on trying.
+
+    on_answer   called whenever the database has answered
+    """
+
+    def __init__(self, database: Database, refresh_seconds: float, on_answer: Callable[[], None]) -> None:
+        self._database = database
+        self._refresh_seconds = refresh_seconds
+        self._on_answer = on_answer
+        self._followed: weakref.WeakSet[LiveThresholds] = weakref.WeakSet()
+        self._adding = threading.Lock()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="xylem-thresholds", daemon=True)
+        self._answered_at = time.monotonic()
+        self.fault: str | None = None
+        """What the database said when it was last asked and did not answer."""
+
+    @property
+    def lag_seconds(self) -> float:
+        """Return how long ago the database last answered."""
+        return time.monotonic() - self._answered_at
+
+    @property
+    def followed(self) -> list[LiveThresholds]:
+        """Return what is followed."""
+        with self._adding:
+            return list(self._followed)
+
+    def add(self, live: LiveThresholds) -> None:
+        """Follow a version, from its present thresholds on if the database answers. Blocking."""
+        with self._adding:
+            self._followed.add(live)
+        if self.fault is None and not self._hangs:
+            self._look([live])
+
+    def check(self) -> None:
+        """Raise DatabaseUnavailable while the database is known not to answer: to ask it would take long."""
+        if self.fault is not None:
+            raise DatabaseUnavailable.confidential(self.fault)
+        if self._hangs:
+            raise DatabaseUnavailable.confidential(
+                f"expected the database to answer, found that it has not for {self.lag_seconds:.0f} seconds"
+            )
+
+    @property
+    def _hangs(self) -> bool:
+        """Return whether the look that is due neither ends nor fails."""
+        return self._thread.is_alive() and self.lag_seconds > self._refresh_seconds + HANG_SECONDS
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, and wait for it, unless the database hangs."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join(HANG_SECONDS)
+
+    def look(self) -> None:
+        """Bring all thresholds up to date. Blocking. Never raises: see `fault`."""
+        self._look(self.followed)
+
+    def _run(self) -> None:
+        while not self._stopped.wait(self._refresh_seconds):
+            self.look()
+
+    def _look(self, followed: list[LiveThresholds]) -> None:
+        fault: DatabaseUnavailable | None = None
+        try:
+            with self._database.read() as connection:
+                heads = {(head.model, head.version): head for head in all_heads(connection)}
+            self._on_answer()
+            self._answered_at = time.monotonic()
+        except DatabaseUnavailable as error:
+            fault, heads = error, {}
+        for live in followed:
+            is_fresh = fault is None and self._refreshed(live, heads)
+            live.fresh_until = self._next_look() if is_fresh else -math.inf
+        with self._adding:  # of several threads that find the same, one says it
+            before, self.fault = self.fault, None if fault is None else str(fault)
+        if fault is None and before is not None:
+            log(logging.INFO, "database_answers")
+        if fault is not None and before is None:
+            log(logging.ERROR, "database_failed", detail=str(fault))
+
+    def _next_look(self) -> float:
+        """Return when the next look should be over, by the monotonic clock."""
+        return time.monotonic() + self._refresh_seconds + HANG_SECONDS
+
+    def _refreshed(self, live: LiveThresholds, heads: dict[tuple[str, int], Head]) -> bool:
+        """Bring one version's thresholds up to its head; return whether they are."""
+        live.is_known = True
+        head = heads.get((live.model, live.version))
+        if head is None or (head.epoch, head.base_epoch) == (live.epoch, live.base_epoch):
+            return True
+        try:
+            with live.lock, self._database.read() as connection:
+                live.catch_up(connection)
+        except Exception as error:  # whatever is there that cannot be read: others go on
+            if not live.is_stale:
+                is_said = isinstance(error, XylemError)
+                log(
+                    logging.ERROR,
+                    "thresholds_failed",
+                    error=None if is_said else error,
+                    model=live.model,
+                    version=live.version,
+                    detail=str(error) if is_said else "the log of changes cannot be read",
+                )
+            return False
+        return True

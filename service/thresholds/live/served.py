@@ -1,0 +1,196 @@
+"""LiveThresholds: the thresholds of a served version in memory, moved in place by feedback.
+
+Readers are traversals that read the prepared array (a float32 for each node) without a lock while
+`Moving` writes to it, in kernels and event by event. That is safe, and loses no label:
+* A float32 is written and read whole, so a reader sees a value that was written, never a mixture.
+* Each write is a node's final value: a label's new threshold, or the least of its children's present ones.
+  None is made in steps, such as "infinity, then lowered".
+* One label moves at a time, under a lock. So at every moment a node's value is at most the larger of the
+  old and the new threshold of each label below it. A label whose probability reaches both passes every node
+  on its path; one that reaches neither fails at its leaf; one in between may get either answer, as if it were
+  asked just before or just after. Labels that do not move are answered as ever.
+* What replaces all thresholds (tuning, restoring) is prepared aside, then takes the place by one assignment.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from service.errors import DatabaseUnavailable
+from service.thresholds.live.events import Event, as_columns
+from service.thresholds.live.shadow import Shadow, ShadowState, read_shadow
+from service.thresholds.live.threshold_counters import Moving, Traversal
+from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.store.codec import decode_scored
+from service.thresholds.store.state import (
+    DROPPED,
+    HALVED,
+    MOVES,
+    SCORED,
+    SHADOWED,
+    Change,
+    Head,
+    changes_since,
+    deltas_of,
+    find_head,
+    present_state,
+)
+from service.thresholds.store.tuned import Tuned
+
+START = Start()
+"""The start values of a version that was never tuned, from its first feedback on, if no others are given."""
+
+
+class LiveThresholds:
+    """The thresholds of one served version, and the candidate that is scored beside them, if there is one.
+
+    `prepared` and `epoch` may be read at any time, by any thread: None and 0 where the version has no
+    thresholds (yet). All else happens under `lock`, which is taken before the version's row in the database.
+
+    label_counts, n_rows   as `ofo.lower_bounds` takes them
+    start                  what it starts with at its first feedback if it was never tuned
+    """
+
+    def __init__(
+        self,
+        model: str,
+        version: int,
+        n_labels: int,
+        traversal: Traversal,
+        label_counts: NDArray[np.int64] | None = None,
+        n_rows: int = 0,
+        start: Start = START,
+    ) -> None:
+        self.model = model
+        self.version = version
+        self.n_labels = n_labels
+        self.lock = threading.Lock()
+        self.prepared: Any = None
+        self.epoch = 0
+        self.base_epoch = 0
+        self.fresh_until = math.inf
+        """When it begins to be doubtful, by the monotonic clock, that these are the newest thresholds."""
+        self.is_known = False
+        """Whether the database has answered since, so that no thresholds means that there are none."""
+        self.start = start
+        self.shadow: Shadow | None = None
+        self._traversal = traversal
+        self._counts = np.empty(0, np.int64) if label_counts is None else label_counts
+        self._n_rows = n_rows
+        self._served: Moving | None = None
+        self._first = self.start_state().thresholds
+
+    @property
+    def thresholds(self) -> NDArray[np.float32]:
+        """Return the thresholds in force, float32[K], which go on moving; before any, the first ones."""
+        served = self._served
+        return self._first if served is None else served.thresholds
+
+    @property
+    def is_stale(self) -> bool:
+        """Return whether the database does not answer: the thresholds are those that were last read."""
+        return time.monotonic() > self.fresh_until
+
+    @property
+    def served(self) -> Moving:
+        """Return the thresholds in force with their counters; there must be some."""
+        assert self._served is not None, "expected thresholds to be in place"
+        return self._served
+
+    def start_state(self) -> Tuned:
+        """Return what a version that was never tuned starts with."""
+        counters = no_counts(self.n_labels)
+        bounds = lower_bounds(self._counts if len(self._counts) else None, self._n_rows, self.n_labels)
+        return Tuned("ofo", "one", self.start, thresholds_of(counters, self.start, bounds), counters)
+
+    def snapshot(self) -> Tuned:
+        """Return a copy of the state; there must be one."""
+        return self.served.snapshot()
+
+    def macro_f(self) -> float:
+        """Return the mean of 2 hits / marks over the labels that have marks, from 0 to 1; 0 without any."""
+        return self.served.macro_f()
+
+    def replace(self, tuned: Tuned, head: Head) -> None:
+        """Put a state in place of the present one, whole."""
+        self._served = self._moving(tuned)
+        self._first = self._served.thresholds
+        self.prepared = self._served.prepared
+        self.base_epoch, self.epoch = head.base_epoch, head.epoch
+
+    def refresh(self, connection: Connection, head: Head) -> None:
+        """Apply what the database has beyond the present epoch. Raises DatabaseUnavailable."""
+        if head.epoch == self.epoch and head.base_epoch == self.base_epoch:
+            return
+        changes = None
+        if self._served is not None and head.epoch >= self.epoch and head.base_epoch == self.base_epoch:
+            changes = changes_since(connection, head, self.epoch)
+        if changes is None or any(change.kind not in MOVES for change in changes):
+            tuned = present_state(connection, head)
+            shadow = self._shadow_of(read_shadow(connection, head))
+            self.replace(tuned, head)
+            self.shadow = shadow
+            return
+        shadow = self.shadow
+        if any(change.kind in (SHADOWED, DROPPED) for change in changes):
+            shadow = self._shadow_of(read_shadow(connection, head))
+            self.shadow = None  # what it was scored on is in `shadow` already
+        for change in changes:
+            self._apply(change)
+            self.epoch = change.epoch
+        self.shadow = shadow
+
+    def catch_up(self, connection: Connection) -> None:
+        """Apply what the database has now; without thresholds in it, change nothing."""
+        head = find_head(connection, self.model, self.version)
+        self.is_known = True
+        if head is not None and head.epoch:
+            self.refresh(connection, head)
+
+    def warm_up(self) -> None:
+        """Compile or load the kernels that feedback needs, by counting an event nowhere."""
+        moving = self._moving(self.start_state())
+        event = Event(b"", np.zeros(1, np.int32), predicted=np.empty(0, np.int32), epoch=0)
+        moving.count(as_columns([event], 1, self.n_labels), np.zeros(1, np.int64))
+        moving.undo()
+
+    def forget(self) -> None:
+        """Be without thresholds again."""
+        self._first = self.start_state().thresholds
+        self.prepared, self.epoch, self.base_epoch, self._served = None, 0, 0, None
+        self.shadow = None
+
+    def _apply(self, change: Change) -> None:
+        """Do what another replica logged, to the thresholds and to the candidate."""
+        deltas = deltas_of(change, self.n_labels)
+        if deltas is not None:
+            self.served.apply(deltas)
+        if change.kind == HALVED:
+            for moving in self._all_moving():
+                moving.halve()
+                moving.keep()
+        if change.kind == SCORED and self.shadow is not None:
+            scored = decode_scored(change.payload, self.n_labels)
+            self.shadow.candidate.apply(scored.candidate)
+            self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)
+
+    def _all_moving(self) -> list[Moving]:
+        return [self.served] if self.shadow is None else [self.served, self.shadow.candidate]
+
+    def _shadow_of(self, state: ShadowState | None) -> Shadow | None:
+        return None if state is None else Shadow(state, self._moving(state.candidate))
+
+    def _moving(self, tuned: Tuned) -> Moving:
+        if len(tuned.thresholds) != self.n_labels:
+            raise DatabaseUnavailable(
+                f"model {self.model} version {self.version}: expected thresholds of {self.n_labels} labels, "
+                f"found {len(tuned.thresholds)}: is the database another store's?"
+            )
+        return Moving(tuned, self._traversal, self._counts, self._n_rows)

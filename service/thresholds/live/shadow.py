@@ -1,0 +1,212 @@
+"""Shadow mode: a candidate's thresholds, scored on live feedback beside those in force, then switched on.
+
+Each event with an instance is predicted under the thresholds in force and under the candidate's, then both
+count it: the candidate goes on learning, by OFO from its own predictions, as it would if it were in force. So
+each event is scored before it is learned from, and what is switched on is what was scored. An event with a
+prediction_id has no instance to predict anew: it moves the thresholds in force only, and is not scored.
+
+A candidate is put, scored and taken away by changes in the log of its version, in the one order of epochs, so
+that all replicas have the same.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from service.db.engine import Database
+from service.db.tables import SHADOWS
+from service.errors import DatabaseUnavailable, NotTuned
+from service.evaluation.fmeasure import EmptyConvention
+from service.thresholds.live.threshold_counters import Moving
+from service.thresholds.methods.ofo import Counters, no_counts
+from service.thresholds.store.codec import (
+    Deltas,
+    decode_scored,
+    decode_scores,
+    decode_state,
+    encode_scores,
+    encode_state,
+)
+from service.thresholds.store.state import (
+    DROPPED,
+    HALVED,
+    SCORED,
+    SHADOWED,
+    SWITCHED,
+    Head,
+    add_deltas,
+    append,
+    changes_since,
+    halve,
+    lock_head,
+    replace_state,
+)
+from service.thresholds.store.tuned import Tuned
+
+
+class Scores(NamedTuple):
+    """What the events that a candidate was scored on add up to, for it and for what was in force."""
+
+    candidate: Counters
+    served: Counters
+
+
+class ShadowState(NamedTuple):
+    """A candidate as the database has it.
+
+    since       the epoch it was put at
+    created_at  seconds since 1970
+    n_events    events it was scored on
+    """
+
+    since: int
+    created_at: float
+    n_events: int
+    candidate: Tuned
+    scores: Scores
+
+
+class Shadow:
+    """A candidate in memory. Under the lock of the version's `LiveThresholds`."""
+
+    def __init__(self, state: ShadowState, candidate: Moving) -> None:
+        self.since = state.since
+        self.created_at = state.created_at
+        self.n_events = state.n_events
+        self.candidate = candidate
+        self.scores = state.scores
+
+    def add(self, n_events: int, candidate: Deltas, served: Deltas) -> None:
+        """Add what events that are durable did to the scores."""
+        self.n_events += n_events
+        add_scores(self.scores, candidate, served)
+
+    def macro_f(self) -> tuple[float, float]:
+        """Return the macro-F, 0 to 1, of the candidate and of what was in force, on the same events. O(K)."""
+        empty = self.candidate.convention
+        candidate, served = (shadow_macro_f(counters, empty) for counters in self.scores)
+        return candidate, served
+
+    def snapshot(self) -> ShadowState:
+        """Return its state; the scores are not copied."""
+        candidate = self.candidate.snapshot()
+        return ShadowState(self.since, self.created_at, self.n_events, candidate, self.scores)
+
+
+def shadow_macro_f(counters: Counters, empty: EmptyConvention) -> float:
+    """Return the mean of 2 hits / marks over all labels; one without marks counts as the convention says."""
+    of_empty = 1.0 if empty == "one" else 0.0
+    marks = np.maximum(counters.marks, 1)
+    return float(np.where(counters.marks > 0, 2.0 * counters.hits / marks, of_empty).mean())
+
+
+def add_scores(scores: Scores, candidate: Deltas, served: Deltas) -> None:
+    """Add what events did to the scores, in place."""
+    for counters, deltas in zip(scores, (candidate, served), strict=True):
+        counters.hits[deltas.labels] += deltas.hits
+        counters.marks[deltas.labels] += deltas.marks
+
+
+def put_shadow(connection: Connection, head: Head, tuned: Tuned) -> Head:
+    """Put a candidate beside the thresholds in force, in place of any before; return the new, locked head.
+
+    Raises NotTuned where there are no thresholds in force.
+    """
+    if head.epoch == 0:
+        raise NotTuned(
+            f"{_place(head)}: expected thresholds in force beside which to score others, found none"
+        )
+    head = append(connection, head, SHADOWED)
+    n_labels = len(tuned.thresholds)
+    scores = Scores(no_counts(n_labels), no_counts(n_labels))
+    connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
+    state = ShadowState(head.epoch, time.time(), 0, tuned, scores)
+    connection.execute(insert(SHADOWS), {"version_id": head.id, **_row_of(head, state)})
+    return head
+
+
+def keep_shadow(connection: Connection, head: Head, state: ShadowState) -> None:
+    """Keep the candidate as it is at the head's epoch, so that the log before it is not needed."""
+    connection.execute(update(SHADOWS).where(SHADOWS.c.version_id == head.id), _row_of(head, state))
+
+
+def take_shadow(connection: Connection, head: Head, *, switch: bool) -> Head:
+    """Take the candidate away, and put it in force if `switch`; return the new, locked head.
+
+    Raises NotTuned where there is none.
+    """
+    state = read_shadow(connection, head)
+    if state is None:
+        raise NotTuned(f"{_place(head)}: expected candidate thresholds (in shadow mode), found none")
+    connection.execute(delete(SHADOWS).where(SHADOWS.c.version_id == head.id))
+    if switch:
+        return replace_state(connection, head, SWITCHED, state.candidate)
+    return append(connection, head, DROPPED)
+
+
+def read_shadow(connection: Connection, head: Head) -> ShadowState | None:
+    """Return the candidate as it is at the head's epoch; None: there is none. Raises DatabaseUnavailable."""
+    row = connection.execute(select(SHADOWS).where(SHADOWS.c.version_id == head.id)).one_or_none()
+    if row is None:
+        return None
+    state = _state_of(row)
+    changes = changes_since(connection, head, row.epoch)
+    if changes is None:
+        raise DatabaseUnavailable(f"{_place(head)}: expected the log since epoch {row.epoch}, found less")
+    n_events = state.n_events
+    for change in changes:
+        if change.kind == HALVED:
+            halve(state.candidate)
+        if change.kind == SCORED:
+            scored = decode_scored(change.payload, len(state.candidate.thresholds))
+            add_deltas(state.candidate, scored.candidate)
+            add_scores(state.scores, scored.candidate, scored.shadowed)
+            n_events += scored.n_events
+    return state._replace(n_events=n_events)
+
+
+class ShadowDatabase:
+    """What `xylem thresholds` and admins do with candidates. Each raises DatabaseUnavailable and NotTuned."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def put(self, model: str, version: int, tuned: Tuned) -> int:
+        """Put a candidate beside the thresholds of a version, durably; return the new epoch."""
+        with self._database.write() as connection:
+            return put_shadow(connection, lock_head(connection, model, version), tuned).epoch
+
+    def switch(self, model: str, version: int) -> int:
+        """Put the candidate in force, with what it learned since; return the new epoch."""
+        with self._database.write() as connection:
+            return take_shadow(connection, lock_head(connection, model, version), switch=True).epoch
+
+    def drop(self, model: str, version: int) -> int:
+        """Take the candidate away; return the new epoch."""
+        with self._database.write() as connection:
+            return take_shadow(connection, lock_head(connection, model, version), switch=False).epoch
+
+
+def _place(head: Head) -> str:
+    return f"model {head.model} version {head.version}"
+
+
+def _row_of(head: Head, state: ShadowState) -> dict[str, Any]:
+    return {
+        "since": state.since,
+        "epoch": head.epoch,
+        "created_at": state.created_at,
+        "n_events": state.n_events,
+        "state": encode_state(state.candidate),
+        "scores": encode_scores(state.scores),
+    }
+
+
+def _state_of(row: Row[Any]) -> ShadowState:
+    candidate = decode_state(row.state)
+    scores = Scores(*decode_scores(row.scores, len(candidate.thresholds)))
+    return ShadowState(row.since, row.created_at, row.n_events, candidate, scores)

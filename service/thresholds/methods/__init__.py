@@ -1,0 +1,1 @@
+"""Methods that tune thresholds on a file."""

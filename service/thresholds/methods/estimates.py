@@ -1,0 +1,106 @@
+"""Sparse probability estimates: of every row, the labels whose score is not too low to matter."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import kernel
+from service.evaluation.fmeasure import EmptyConvention, f_scores
+from service.rows import LabelRows
+from service.thresholds.methods.ofo import Counters, no_counts
+
+ESTIMATES_MAX = 1 << 26
+"""The most estimates that are kept, 8 bytes each; tuning takes three times that memory."""
+
+
+class Estimates(NamedTuple):
+    """What a model says of n rows: row i has labels[ptr[i] : ptr[i + 1]], without repeats, and their scores.
+
+    Every label is there whose score is at least `floor` (float32[K]), in no particular order.
+    """
+
+    ptr: NDArray[np.int64]
+    labels: NDArray[np.int32]
+    scores: NDArray[np.float32]
+    floor: NDArray[np.float32]
+
+
+class EstimateKeeper:
+    """Keeps the estimates of one part of the rows after the other, never more than a limit.
+
+    When there are too many, the lower half goes, and from then on none that low is kept.
+    """
+
+    def __init__(self, floor: NDArray[np.float32], estimates_max: int = ESTIMATES_MAX) -> None:
+        """Take the score that each label's estimates must have, float32[K]."""
+        self.floor = floor
+        self._max = estimates_max
+        self._sizes: list[NDArray[np.int64]] = []
+        self._labels: list[NDArray[np.int32]] = []
+        self._scores: list[NDArray[np.float32]] = []
+
+    def add(self, ptr: NDArray[np.int64], labels: NDArray[np.int32], scores: NDArray[np.float32]) -> None:
+        """Keep the estimates of further rows: all labels whose score is at least `floor`, as it is now."""
+        self._sizes.append(np.diff(ptr))
+        self._labels.append(labels)
+        self._scores.append(scores)
+        while sum(map(len, self._scores)) > self._max:
+            cut = np.nextafter(np.median(np.concatenate(self._scores)), np.float32(np.inf), dtype=np.float32)
+            self.floor = np.maximum(self.floor, cut)
+            for i, kept in enumerate(self._scores):
+                stays = kept >= cut
+                row_of = np.repeat(np.arange(len(self._sizes[i])), self._sizes[i])
+                self._sizes[i] = np.bincount(row_of[stays], minlength=len(self._sizes[i]))
+                self._labels[i], self._scores[i] = self._labels[i][stays], kept[stays]
+
+    def all(self) -> Estimates:
+        """Return the estimates of all rows."""
+        sizes = np.concatenate([np.zeros(1, np.int64), *self._sizes])
+        labels = np.concatenate([np.empty(0, np.int32), *self._labels])
+        return Estimates(
+            np.cumsum(sizes), labels, np.concatenate([np.empty(0, np.float32), *self._scores]), self.floor
+        )
+
+
+def mark_hits(estimates: Estimates, truth: LabelRows) -> NDArray[np.uint8]:
+    """Return for each estimate whether its label is true, uint8[..]."""
+    hits = np.zeros(len(estimates.labels), np.uint8)
+    last_row = np.full(truth.n_labels, -1, np.int64)
+    _mark_hits(estimates.ptr, estimates.labels, truth.indptr, truth.indices, last_row, hits)
+    return hits
+
+
+def count_at(estimates: Estimates, truth: LabelRows, thresholds: NDArray[np.float32]) -> Counters:
+    """Return the counts of every label under thresholds, float32[K], none below the floor."""
+    passes = estimates.scores >= thresholds[estimates.labels]
+    labels = estimates.labels[passes]
+    counters = no_counts(truth.n_labels)
+    counters.marks[:] = np.bincount(labels, minlength=truth.n_labels)
+    counters.marks[:] += np.bincount(truth.indices, minlength=truth.n_labels)
+    is_hit = mark_hits(estimates, truth)[passes] > 0
+    counters.hits[:] = np.bincount(labels[is_hit], minlength=truth.n_labels)
+    return counters
+
+
+def macro_f(counters: Counters, empty: EmptyConvention) -> float:
+    """Return macro-F in percent."""
+    return 100.0 * float(f_scores(np.stack(counters, axis=1), empty).mean())
+
+
+@kernel
+def _mark_hits(
+    ptr: NDArray[np.int64],
+    labels: NDArray[np.int32],
+    true_ptr: NDArray[np.int64],
+    true_labels: NDArray[np.int32],
+    last_row: NDArray[np.int64],
+    hits_out: NDArray[np.uint8],
+) -> None:
+    for row in range(len(ptr) - 1):
+        for i in range(true_ptr[row], true_ptr[row + 1]):
+            last_row[true_labels[i]] = row
+        for i in range(ptr[row], ptr[row + 1]):
+            hits_out[i] = last_row[labels[i]] == row

@@ -1,0 +1,1 @@
+"""Thresholds and events in the database."""

@@ -1,0 +1,290 @@
+"""Thresholds in the database: every change of a version's is a new epoch, and nothing is overwritten.
+
+Who changes the thresholds of a version locks its row of `threshold_versions` first. So changes are in one
+order, that of their epochs, and every replica that applies the log in that order has the same bits.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+from sqlalchemy import Connection, Insert, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from service.db.compiled import Compiled
+from service.db.engine import Database
+from service.db.tables import CHECKPOINTS, LOG, SECRETS, SHADOWS, VERSIONS
+from service.errors import BadParameter, DatabaseUnavailable, NotTuned
+from service.thresholds.store.codec import Deltas, decode_deltas, decode_scored, decode_state, encode_state
+from service.thresholds.store.tuned import Tuned
+
+TUNED, STARTED, RESTORED, SWITCHED, KEPT = "tuned", "started", "restored", "switched", "kept"
+"""Kinds of changes that put a state in place of the one before, kept as a checkpoint: what `save` was given;
+start values, by the first feedback; an earlier epoch's state; a candidate. KEPT is a checkpoint that changed
+nothing."""
+
+FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED = "feedback", "scored", "halved", "shadowed", "dropped"
+"""Kinds of changes that leave the state in place: a block of feedback (`codec.Deltas`); one that a candidate
+was scored on (`codec.Scored`); counters halved; a candidate put beside the state, or taken away."""
+
+MOVES = frozenset((FEEDBACK, SCORED, HALVED, SHADOWED, DROPPED))
+"""The kinds of changes that leave the state in place."""
+
+CHECKPOINTS_MAX = 32
+"""Checkpoints that are kept of a version: the oldest go first."""
+
+LOGGED_CHECKPOINTS = 3
+"""The log reaches back to this regular checkpoint (KEPT), counted from the newest, or to the oldest of all:
+one can restore every epoch since."""
+
+_OF_VERSION = select(VERSIONS).where(
+    VERSIONS.c.model == bindparam("model"), VERSIONS.c.version == bindparam("version")
+)
+_FIND_HEAD, _LOCK_HEAD = Compiled(_OF_VERSION), Compiled(_OF_VERSION.with_for_update())
+_ALL_HEADS = Compiled(select(VERSIONS))
+_LOG_CHANGE = Compiled(insert(LOG))
+_MOVE_HEAD = Compiled(
+    update(VERSIONS).where(VERSIONS.c.id == bindparam("key")), ("epoch", "base_epoch", "n_events")
+)
+"""What runs for every block of feedback, and each time that the database is looked at."""
+
+
+class Head(NamedTuple):
+    """A row of `threshold_versions`."""
+
+    id: int
+    model: str
+    version: int
+    epoch: int
+    base_epoch: int
+    n_events: int
+
+
+class Change(NamedTuple):
+    """A row of `threshold_log`."""
+
+    epoch: int
+    kind: str
+    payload: bytes
+
+
+class Checkpoint(NamedTuple):
+    """A state that can be restored, without its bytes."""
+
+    epoch: int
+    kind: str
+    created_at: float
+
+
+def lock_head(connection: Connection, model: str, version: int) -> Head:
+    """Return a version's head, made if it has none (epoch 0), locked until the transaction ends."""
+    found = find_head(connection, model, version, lock=True)
+    if found is None:
+        values = {"model": model, "version": version, "epoch": 0, "base_epoch": 0, "n_events": 0}
+        connection.execute(_insert_new(connection, VERSIONS), values)
+        found = find_head(connection, model, version, lock=True)
+        assert found is not None
+    return found
+
+
+def find_head(connection: Connection, model: str, version: int, *, lock: bool = False) -> Head | None:
+    """Return a version's head, None when it has no thresholds."""
+    found = (_LOCK_HEAD if lock else _FIND_HEAD).run(connection, model=model, version=version).fetchone()
+    return None if found is None else Head._make(found)
+
+
+def all_heads(connection: Connection) -> list[Head]:
+    """Return the heads of all versions that have thresholds."""
+    return [Head._make(row) for row in _ALL_HEADS.run(connection)]
+
+
+def changes_since(connection: Connection, head: Head, epoch: int) -> list[Change] | None:
+    """Return the changes after `epoch` up to the head's, in order; None when the log lacks some of them."""
+    query = select(LOG.c.epoch, LOG.c.kind, LOG.c.payload).where(
+        LOG.c.version_id == head.id, LOG.c.epoch > epoch, LOG.c.epoch <= head.epoch
+    )
+    changes = [Change(*row) for row in connection.execute(query.order_by(LOG.c.epoch))]
+    return changes if len(changes) == head.epoch - epoch else None
+
+
+def read_checkpoint(connection: Connection, head: Head, at_most: int) -> tuple[int, Tuned]:
+    """Return the epoch of the newest state that is kept, of those up to `at_most`, and the state.
+
+    Raises BadParameter when there is none.
+    """
+    query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.state).where(
+        CHECKPOINTS.c.version_id == head.id,
+        CHECKPOINTS.c.epoch <= min(at_most, head.epoch),
+    )
+    row = connection.execute(query.order_by(CHECKPOINTS.c.epoch.desc()).limit(1)).one_or_none()
+    if row is None:
+        raise BadParameter(
+            f"model {head.model} version {head.version}: expected an epoch that is kept, found {at_most}"
+        )
+    return row[0], decode_state(row[1])
+
+
+def read_state(connection: Connection, head: Head, at: int | None = None) -> Tuned:
+    """Return the state of an epoch, without `at` the head's: a checkpoint, and the log from there on.
+
+    Raises BadParameter for an epoch that is not kept any more, or not there yet.
+    """
+    at = head.epoch if at is None else at
+    epoch, tuned = read_checkpoint(connection, head, at)
+    changes = changes_since(connection, head._replace(epoch=at), epoch)
+    if changes is None or any(change.kind not in MOVES for change in changes):
+        raise BadParameter(
+            f"model {head.model} version {head.version}: expected an epoch that is kept, found {at}"
+        )
+    thresholds = tuned.thresholds
+    for change in changes:
+        if change.kind == HALVED:
+            halve(tuned)
+        deltas = deltas_of(change, len(thresholds))
+        if deltas is not None:
+            add_deltas(tuned, deltas)
+    return tuned
+
+
+def present_state(connection: Connection, head: Head) -> Tuned:
+    """Return the state of the head's epoch. Raises DatabaseUnavailable when the database lacks some of it."""
+    try:
+        return read_state(connection, head)
+    except BadParameter as error:
+        raise DatabaseUnavailable(str(error)) from error
+
+
+def deltas_of(change: Change, n_labels: int) -> Deltas | None:
+    """Return what a change did to the thresholds in force; None if it was no feedback."""
+    if change.kind == SCORED:
+        return decode_scored(change.payload, n_labels).served
+    return decode_deltas(change.payload, n_labels) if change.kind == FEEDBACK else None
+
+
+def add_deltas(tuned: Tuned, deltas: Deltas) -> None:
+    """Do to a state, in place, what feedback did."""
+    tuned.counters.hits[deltas.labels] += deltas.hits
+    tuned.counters.marks[deltas.labels] += deltas.marks
+    tuned.thresholds[deltas.labels] = deltas.thresholds
+
+
+def halve(tuned: Tuned) -> None:
+    """Halve a state's counters in place, rounding down; thresholds stay: see `threshold_counters`."""
+    for counters in tuned.counters:
+        counters >>= 1
+
+
+def checkpoints(connection: Connection, head: Head) -> list[Checkpoint]:
+    """Return the states that are kept, the newest first."""
+    query = select(CHECKPOINTS.c.epoch, CHECKPOINTS.c.kind, CHECKPOINTS.c.created_at)
+    query = query.where(CHECKPOINTS.c.version_id == head.id).order_by(CHECKPOINTS.c.epoch.desc())
+    return [Checkpoint(*row) for row in connection.execute(query)]
+
+
+def replace_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> Head:
+    """Put a state in place of the present one; return the version's new head, which is still locked."""
+    head = append(connection, head, kind)
+    keep_state(connection, head, kind, tuned)
+    return head
+
+
+def keep_state(connection: Connection, head: Head, kind: str, tuned: Tuned) -> None:
+    """Keep the state of the head's epoch as a checkpoint, and forget what is too old to be kept."""
+    values = {"version_id": head.id, "epoch": head.epoch, "kind": kind, "created_at": time.time()}
+    connection.execute(_insert_new(connection, CHECKPOINTS), {**values, "state": encode_state(tuned)})
+    there = checkpoints(connection, head)
+    oldest = there[:CHECKPOINTS_MAX][-1].epoch
+    regular = [one.epoch for one in there if one.kind == KEPT]
+    logged = max(oldest, *regular[LOGGED_CHECKPOINTS - 1 : LOGGED_CHECKPOINTS], 0)
+    shadowed = select(SHADOWS.c.epoch).where(SHADOWS.c.version_id == head.id)
+    logged = min(logged, *connection.execute(shadowed).scalars(), head.epoch)
+    old = CHECKPOINTS.c.version_id == head.id, CHECKPOINTS.c.epoch < oldest
+    connection.execute(delete(CHECKPOINTS).where(*old))
+    connection.execute(delete(LOG).where(LOG.c.version_id == head.id, LOG.c.epoch <= logged))
+
+
+def shared_secret(connection: Connection, name: str, n_bytes: int) -> bytes:
+    """Return the secret of a name, the same for all replicas: made by the first who asks."""
+    value = os.urandom(n_bytes)
+    connection.execute(_insert_new(connection, SECRETS), {"name": name, "value": value})
+    return bytes(connection.execute(select(SECRETS.c.value).where(SECRETS.c.name == name)).scalar_one())
+
+
+def newest_checkpoint_epoch(connection: Connection, head: Head) -> int:
+    """Return the epoch of the newest checkpoint, 0 when there is none."""
+    query = select(func.max(CHECKPOINTS.c.epoch)).where(CHECKPOINTS.c.version_id == head.id)
+    return connection.execute(query).scalar_one() or 0
+
+
+class ThresholdDatabase:
+    """What `xylem thresholds` and admins put in place and read."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def save(self, model: str, version: int, tuned: Tuned) -> int:
+        """Keep the thresholds of a version, durably; return their epoch, larger than any before.
+
+        Servers that share the database use them within `threshold_refresh_ms`. Raises DatabaseUnavailable.
+        """
+        with self._database.write() as connection:
+            return replace_state(connection, lock_head(connection, model, version), TUNED, tuned).epoch
+
+    def load(self, model: str, version: int) -> Tuned | None:
+        """Return the newest thresholds of a version, all feedback included; None when it has none.
+
+        Raises DatabaseUnavailable.
+        """
+        with self._database.read() as connection:
+            head = find_head(connection, model, version)
+            return None if head is None or head.epoch == 0 else present_state(connection, head)
+
+    def restore(self, model: str, version: int, epoch: int) -> int:
+        """Put the state of an epoch in place again, as a new epoch, and return that.
+
+        What feedback did since does not count any more; its events are still known, and will not count again.
+        Raises BadParameter for an epoch that is not kept, NotTuned where there is none, DatabaseUnavailable.
+        """
+        place = f"model {model} version {version}"
+        with self._database.write() as connection:
+            head = lock_head(connection, model, version)
+            if not head.epoch:
+                raise NotTuned(f"{place}: expected thresholds, found none")
+            if not 1 <= epoch <= head.epoch:
+                raise BadParameter(f"{place}: expected an epoch from 1 to {head.epoch}, found {epoch}")
+            return replace_state(connection, head, RESTORED, read_state(connection, head, epoch)).epoch
+
+    def delete(self, model: str, version: int) -> bool:
+        """Remove all that the database has of a version; return whether it had anything.
+
+        For a version that is gone: a process that still has it open begins its thresholds anew. Which events
+        were counted stays known. Raises DatabaseUnavailable.
+        """
+        with self._database.write() as connection:
+            head = find_head(connection, model, version, lock=True)
+            if head is None:
+                return False
+            for table in (LOG, CHECKPOINTS, SHADOWS):
+                connection.execute(delete(table).where(table.c.version_id == head.id))
+            connection.execute(delete(VERSIONS).where(VERSIONS.c.id == head.id))
+        return True
+
+
+def append(connection: Connection, head: Head, kind: str, payload: bytes = b"", n_events: int = 0) -> Head:
+    """Log a change; return the version's new head, which is still locked."""
+    epoch = head.epoch + 1
+    base_epoch = epoch if kind in (TUNED, RESTORED, SWITCHED) else head.base_epoch
+    now = time.time()
+    _LOG_CHANGE.run(connection, version_id=head.id, epoch=epoch, kind=kind, created_at=now, payload=payload)
+    new = head._replace(epoch=epoch, base_epoch=base_epoch, n_events=head.n_events + n_events)
+    _MOVE_HEAD.run(connection, key=head.id, epoch=epoch, base_epoch=base_epoch, n_events=new.n_events)
+    return new
+
+
+def _insert_new(connection: Connection, table: Table) -> Insert:
+    """Return an insert that leaves rows alone whose key is there already."""
+    insert = postgresql_insert if connection.dialect.name == "postgresql" else sqlite_insert
+    return insert(table).on_conflict_do_nothing()

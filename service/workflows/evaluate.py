@@ -1,0 +1,117 @@
+"""Measure a version on a labelled file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.rerank import has_tail
+from model_store.version import Model
+from service.evaluation import EmptyConvention, PredictedRows, Report, Truth, evaluation_report
+from service.inference.parts import predict_all
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import AnyPredictor, make_predictor
+from service.rows import SparseRows
+from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
+
+TOP_R = 5
+"""What rankings are measured on, and what is timed."""
+
+THRESHOLD_UNTUNED = 0.5
+"""What F-measures are taken at when a version has no tuned thresholds."""
+
+F_MEASURES = ("macro_f", "micro_f", "instance_f")
+
+RERANKED = (
+    f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is predicted, F-measures "
+    "say nothing before xylem thresholds has tuned the version"
+)
+"""Why a version that re-ranks has no F-measures after training."""
+
+_REPEATS = 5
+_SECONDS_MAX = 10.0
+
+
+def evaluate(
+    model: Model,
+    data: Path,
+    threads: int = 1,
+    on_progress: OnProgress = no_progress,
+    *,
+    thresholds: NDArray[np.float32] | None = None,
+    empty: EmptyConvention = "one",
+) -> Report:
+    """Measure an opened version on a labelled file; return the keys of `xylem evaluate --json`.
+
+    Rankings are the first TOP_R of the default beam; F-measures are of the labels at `thresholds`,
+    float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `us_per_row` is of a batch, on one
+    thread, the median of some runs. `note` is there where F-measures say nothing. Raises BadInput.
+    """
+    labelled = read_labelled(model, data, on_progress)
+    report, predictor = _measure(model, labelled, threads, on_progress, thresholds, empty)
+    us_per_row = _us_per_row(predictor, labelled.rows, on_progress)
+    threshold: float | str = THRESHOLD_UNTUNED if thresholds is None else "tuned"
+    note = note_on(model) if thresholds is None else None
+    return {**report, "us_per_row": us_per_row, "threshold": threshold, **({"note": note} if note else {})}
+
+
+def note_on(model: Model) -> str | None:
+    """Return what to know about the metrics of a version that is not tuned, if there is something."""
+    return RERANKED if has_tail(model.arrays) else None
+
+
+def metrics_of(model: Model, valid: Labelled, threads: int, on_progress: OnProgress) -> dict[str, float]:
+    """Return what a manifest keeps of the figures on a validation file: all that are in percent.
+
+    But for F-measures of a version that re-ranks: see RERANKED.
+    """
+    report, _ = _measure(model, valid, threads, on_progress, None, "one")
+    left_out = F_MEASURES if has_tail(model.arrays) else ()
+    return {key: value for key, value in report.items() if type(value) is float and key not in left_out}
+
+
+def _measure(
+    model: Model,
+    labelled: Labelled,
+    threads: int,
+    on_progress: OnProgress,
+    thresholds: NDArray[np.float32] | None,
+    empty: EmptyConvention,
+) -> tuple[Report, AnyPredictor]:
+    """Return the figures of a version on labelled rows but for its speed, and what to measure that with."""
+    rows = labelled.rows
+    predictor = make_predictor(model)
+    ranked = predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), threads)
+    decided = predict_all(
+        predictor,
+        rows,
+        THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds),
+        threads,
+        lambda done: on_progress("decide", done, rows.n_rows),
+    )
+    report = evaluation_report(
+        PredictedRows(ranked.ptr, ranked.labels),
+        PredictedRows(*decided),
+        Truth(labelled.labels, labelled.unknown),
+        model.arrays.get("labels/counts"),
+        model.manifest.data.rows,
+        empty=empty,
+    )
+    return report, predictor
+
+
+def _us_per_row(predictor: AnyPredictor, rows: SparseRows, on_progress: OnProgress) -> float:
+    """Return the microseconds a row takes in a batch on one thread: the median of a few runs."""
+    options = PredictOptions(top_r=TOP_R)
+    seconds: list[float] = []
+    while len(seconds) < _REPEATS and sum(seconds) < _SECONDS_MAX:
+        on_progress("time", len(seconds), _REPEATS)
+        start = time.perf_counter()
+        predictor.predict(rows, options)
+        seconds.append(time.perf_counter() - start)
+    on_progress("time", _REPEATS, _REPEATS)
+    return 1e6 * median(seconds) / rows.n_rows

@@ -1,0 +1,60 @@
+"""A labelled file as a version takes it: rows of its features, and true labels by its ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.names import NameTable
+from model_store.version import Model
+from service.datasets import read_dataset
+from service.errors import BadData, BadInstance
+from service.features import Featurizer, load_featurizer
+from service.rows import LabelRows, SparseRows
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with a phase's name, how much of it is done, and how much it is in all."""
+
+
+def no_progress(phase: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+class Labelled(NamedTuple):
+    """Rows and what is true of them.
+
+    unknown  int32[n], how many more labels each row has that the model lacks
+    """
+
+    rows: SparseRows
+    labels: LabelRows
+    unknown: NDArray[np.int32]
+
+
+def read_labelled(model: Model, data: Path, on_progress: OnProgress) -> Labelled:
+    """Read a labelled file for an opened version. Raises BadInput."""
+    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
+    return read_labelled_with(model.labels, featurizer, data, on_progress)
+
+
+def read_labelled_with(
+    labels: NameTable, featurizer: Featurizer, data: Path, on_progress: OnProgress
+) -> Labelled:
+    """Read a labelled file as rows of a featurizer's features, labels with their ids. Raises BadInput."""
+    dataset = read_dataset(
+        data,
+        labels=labels,
+        n_features=featurizer.n_features,
+        on_progress=lambda done, total: on_progress("read", done, total),
+    )
+    on_progress("features", 0, 1)
+    try:
+        rows = featurizer.transform_dataset(dataset)
+    except BadInstance as error:
+        raise BadData(f"{data}: {error}") from None
+    on_progress("features", 1, 1)
+    return Labelled(rows, dataset.labels, dataset.unknown_labels)

@@ -1,0 +1,360 @@
+"""Train on a data file and publish what comes of it, or estimate its size before."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import Weights
+from model_store.identifiers import check_model
+from model_store.manifest import DataInfo, TrainerInfo
+from model_store.names import NameTable, build_names
+from model_store.report import REPORT, report_array
+from model_store.store import Store
+from model_store.version import Draft, Model, manifest_of
+from service.datasets import Dataset, check_readable, read_dataset
+from service.datasets.parts import DataStream
+from service.errors import BadParameter
+from service.features import (
+    Featurizer,
+    default_kind,
+    featurizer_arrays,
+    featurizer_config,
+    fit_featurizer,
+    parse_features,
+)
+from service.inference.parts import part_of
+from service.rows import LabelRows, SparseRows
+from service.trainers import Trained, estimate, parse_parameters, train, train_stream
+from service.trainers.parameters import Parameters
+from service.trainers.source import OnPlan, no_plan
+from service.workflows.evaluate import metrics_of, note_on
+from service.workflows.file_source import FileSource
+from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
+from service.workflows.report import Sample, version_report
+from service.workflows.standard_input import OnStart, learn_standard_input, no_start
+from service.workflows.weight_types import store_as
+
+FEATURES = "features."
+"""What the name of a parameter of the features begins with; all others are the trainer's."""
+
+STDIN = Path("-")
+"""The data file that is standard input."""
+
+WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
+"""By these figures is it told what storing weights in fewer bits costs."""
+
+WEIGHED_ROWS = 10_000
+"""On so many training rows at most, where there is no validation file."""
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """What to train on, and how.
+
+    data        a file, or STDIN: lines that are learnt as they come
+    parameters  "key=value" each; those that begin with "features." are the features', others the trainer's
+    label_names  for numeric data files: line i + 1 is the name of label i
+    weights     the type in which weights are stored
+    stream      read the data again for each pass, and never hold it in memory
+    """
+
+    trainer: str
+    data: Path
+    valid: Path | None = None
+    parameters: Sequence[str] = ()
+    label_names: Path | None = None
+    weights: Weights = "float32"
+    seed: int = 0
+    threads: int = 1
+    stream: bool = False
+
+
+class TrainReport(NamedTuple):
+    """A published version and what it took. Metrics are of the validation file, none without one.
+
+    note   what to know about the metrics, if there is something
+    """
+
+    model: str
+    version: int
+    trainer: str
+    train_seconds: float
+    peak_memory_bytes: int
+    model_bytes: int
+    metrics: Mapping[str, float]
+    note: str | None = None
+
+
+class _Outcome(NamedTuple):
+    """A training's result, and what it was made of; `counts` are the training rows of each label.
+
+    sample  the training rows, if they were held in memory
+    valid   the validation rows, if there are any and they were read before the training
+    """
+
+    trained: Trained
+    data: DataInfo
+    names: NameTable
+    featurizer: Featurizer
+    counts: NDArray[np.int64]
+    train_seconds: float
+    sample: Sample | None = None
+    valid: Labelled | None = None
+
+
+class _Prepared(NamedTuple):
+    """A training file as the trainer takes it."""
+
+    dataset: Dataset
+    names: NameTable
+    featurizer: Featurizer
+    rows: SparseRows
+
+
+def train_and_publish(
+    store: Store,
+    model: str,
+    request: TrainRequest,
+    on_progress: OnProgress = no_progress,
+    on_plan: OnPlan = no_plan,
+    on_start: OnStart = no_start,
+) -> TrainReport:
+    """Train on a data file and publish the result as the model's next version.
+
+    `train_seconds` are the trainer's alone, without reading the file and making features of it; on a stream
+    they are all but publishing. `on_plan` is told before training begins what it takes at most,
+    `on_start` before standard input is read. Raises BadInput for what cannot be trained on, StoreError when
+    it cannot be published; then nothing is. A store that cannot be written to is refused before anything is
+    read, a validation file that cannot be used before the training (on a stream: one that cannot be read).
+    """
+    check_model(model)
+    parameters = parse_parameters(request.trainer, _parameters_of_trainer(request.parameters))
+    store.prepare()
+    if request.valid is not None:
+        check_readable(request.valid)
+    if request.data == STDIN:
+        outcome = _train_on_standard_input(request, parameters, on_progress, on_start)
+    elif request.stream:
+        outcome = _train_on_stream(request, parameters, on_progress, on_plan)
+    else:
+        outcome = _train_on_all(request, parameters, on_progress, on_plan)
+    draft = _draft(outcome, request)
+    trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    valid = outcome.valid
+    if valid is None and request.valid is not None:
+        valid = read_labelled(trial, request.valid, on_progress)
+    if valid is not None:
+        draft = replace(draft, metrics=metrics_of(trial, valid, request.threads, on_progress))
+    on_progress("report", 0, 1)
+    test = valid and Sample(valid.rows, valid.labels)
+    report = version_report(trial, outcome.trained.report, outcome.sample, test)
+    on_progress("report", 1, 1)
+    draft = replace(draft, extra={**draft.extra, REPORT: report_array(report)})
+    draft = _round_weights(draft, request, valid, outcome.sample, on_progress)
+    on_progress("publish", 0, 1)
+    manifest = store.publish(model, draft)
+    on_progress("publish", 1, 1)
+    return TrainReport(
+        model=model,
+        version=manifest.version,
+        trainer=request.trainer,
+        train_seconds=outcome.train_seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        model_bytes=manifest.model_bytes,
+        metrics=manifest.metrics,
+        note=None if valid is None else note_on(trial),
+    )
+
+
+def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
+    """Return what a training made as a draft of a version, without metrics so far."""
+    trained = outcome.trained
+    return Draft(
+        kind=trained.kind,
+        link=trained.link,
+        weights="float32",
+        n_features=outcome.featurizer.n_features,
+        trainer=TrainerInfo(request.trainer, trained.parameters),
+        seed=request.seed,
+        data=outcome.data,
+        metrics={},
+        features=featurizer_config(outcome.featurizer),
+        ensemble=trained.ensemble,
+        labels=outcome.names,
+        extra={
+            **featurizer_arrays(outcome.featurizer),
+            "labels/counts": outcome.counts,
+            **trained.extra,
+        },
+    )
+
+
+def _round_weights(
+    draft: Draft,
+    request: TrainRequest,
+    valid: Labelled | None,
+    sample: Sample | None,
+    on_progress: OnProgress,
+) -> Draft:
+    """Return the draft with its weights stored in the type asked for, and what that costs in its metrics.
+
+    The figures of the rounded weights stand beside those of float32, on the validation file, or without one
+    on some of the training rows, if those were kept. Raises BadParameter where the type has no room for a
+    node.
+    """
+    if request.weights == "float32":
+        return draft
+    ensemble = store_as(draft.ensemble, request.weights)
+    rounded = replace(draft, ensemble=ensemble, weights=request.weights)
+    where, labelled = "", valid
+    if valid is None and sample is not None:
+        where, labelled = " on training rows", _some_of(sample)
+    if labelled is None:
+        return rounded
+    exact, cut = (
+        metrics_of(
+            Model(manifest_of(each), each.ensemble, each.labels, each.arrays()),
+            labelled,
+            request.threads,
+            on_progress,
+        )
+        for each in (draft, rounded)
+    )
+    pairs = {f"{key}{where}": (cut[key], exact[key]) for key in WEIGHED}
+    kept = cut if valid is not None else {key: after for key, (after, _) in pairs.items()}
+    return replace(rounded, metrics={**kept, **{f"{key} in float32": was for key, (_, was) in pairs.items()}})
+
+
+def _some_of(sample: Sample) -> Labelled:
+    """Return the first rows of a sample, at most WEIGHED_ROWS."""
+    n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
+    indptr, indices, n_labels = sample.labels
+    labels = LabelRows(indptr[: n_rows + 1], indices[: indptr[n_rows]], n_labels)
+    return Labelled(part_of(sample.rows, 0, n_rows), labels, np.zeros(n_rows, np.int32))
+
+
+def _train_on_all(
+    request: TrainRequest, parameters: Parameters, on_progress: OnProgress, on_plan: OnPlan
+) -> _Outcome:
+    """Train on a data file read into memory."""
+    prepared = _prepare(request, on_progress)
+    dataset, labels = prepared.dataset, prepared.dataset.labels
+    valid = None
+    if request.valid is not None:
+        valid = read_labelled_with(prepared.names, prepared.featurizer, request.valid, on_progress)
+    start = time.perf_counter()
+    trained = train(
+        request.trainer,
+        parameters,
+        prepared.rows,
+        labels,
+        request.seed,
+        request.threads,
+        on_progress,
+        on_plan,
+    )
+    return _Outcome(
+        trained,
+        DataInfo(dataset.source, dataset.n_rows, dataset.sha256),
+        prepared.names,
+        prepared.featurizer,
+        np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
+        time.perf_counter() - start,
+        Sample(prepared.rows, labels),
+        valid,
+    )
+
+
+def _train_on_standard_input(
+    request: TrainRequest, parameters: Parameters, on_progress: OnProgress, on_start: OnStart
+) -> _Outcome:
+    """Train on the lines of standard input, each seen once."""
+    if request.stream or request.label_names is not None:
+        raise BadParameter("expected a file with --stream and --label-names, found standard input")
+    features = _parameters_of_features(request.parameters)
+    start = time.perf_counter()
+    learnt = learn_standard_input(request.trainer, parameters, features, request.seed, on_progress, on_start)
+    seconds = time.perf_counter() - start
+    names = build_names(learnt.names)
+    return _Outcome(learnt.trained, learnt.data, names, learnt.featurizer, learnt.counts, seconds)
+
+
+def _train_on_stream(
+    request: TrainRequest, parameters: Parameters, on_progress: OnProgress, on_plan: OnPlan
+) -> _Outcome:
+    """Train on a data file that is read again for each pass."""
+    stream = DataStream(request.data, request.label_names)
+    source = FileSource(stream, _parameters_of_features(request.parameters), on_progress)
+    start = time.perf_counter()
+    trained = train_stream(
+        request.trainer, parameters, source, request.seed, request.threads, on_progress, on_plan
+    )
+    census = source.census
+    names = stream.label_names or [str(label) for label in range(len(census.label_rows))]
+    return _Outcome(
+        trained,
+        DataInfo(stream.path.name, census.n_rows, stream.sha256),
+        build_names(names),
+        source.featurizer,
+        census.label_rows,
+        time.perf_counter() - start,
+    )
+
+
+def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) -> dict[str, Any]:
+    """Return the keys of `xylem estimate --json` for a training file. Raises BadInput."""
+    parameters = parse_parameters(request.trainer, _parameters_of_trainer(request.parameters))
+    prepared = _prepare(request, on_progress)
+    return estimate(
+        request.trainer,
+        parameters,
+        prepared.rows,
+        prepared.dataset.labels,
+        request.seed,
+        request.threads,
+        on_progress,
+    )
+
+
+def peak_memory_bytes() -> int:
+    """Return the most memory that this process has had resident."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _prepare(request: TrainRequest, on_progress: OnProgress) -> _Prepared:
+    """Read the training file and make rows of it."""
+    items = _parameters_of_features(request.parameters)
+    dataset = read_dataset(
+        request.data,
+        label_names_file=request.label_names,
+        on_progress=lambda done, total: on_progress("read", done, total),
+    )
+    names = dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)]
+    on_progress("features", 0, 1)
+    featurizer, rows = fit_featurizer(dataset, parse_features(default_kind(dataset), items))
+    on_progress("features", 1, 1)
+    return _Prepared(dataset, build_names(names), featurizer, rows)
+
+
+def _parameters_of_features(items: Sequence[str]) -> dict[str, str]:
+    """Return the parameters of the features by name."""
+    found: dict[str, str] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise BadParameter(f"expected key=value, found {item!r}")
+        if key.startswith(FEATURES):
+            found[key.removeprefix(FEATURES)] = value
+    return found
+
+
+def _parameters_of_trainer(items: Sequence[str]) -> list[str]:
+    return [item for item in items if not item.startswith(FEATURES)]

@@ -1,0 +1,293 @@
+"""Tune a version's thresholds on a labelled file: what `xylem thresholds` does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.rerank import has_tail
+from model_store.version import Model
+from service.db.engine import Database
+from service.errors import BadData, BadParameter
+from service.evaluation import EmptyConvention, FMeasures, f_measures
+from service.inference.answering import writeable
+from service.inference.parts import predict_all, predict_parts
+from service.inference.predictors import AnyPredictor, make_predictor
+from service.inference.thresholded import Thresholded
+from service.rows import LabelRows, SparseRows
+from service.thresholds.live.events import instances_of
+from service.thresholds.live.shadow import ShadowDatabase
+from service.thresholds.live.threshold_counters import Moving
+from service.thresholds.methods.calibration import fit_power
+from service.thresholds.methods.estimates import ESTIMATES_MAX, EstimateKeeper, Estimates, count_at, mark_hits
+from service.thresholds.methods.fta import fta
+from service.thresholds.methods.ofo import (
+    Counters,
+    Start,
+    check_start,
+    counts_that_bound,
+    lower_bounds,
+    no_counts,
+    thresholds_of,
+    usual_power,
+)
+from service.thresholds.methods.starts import choose_start
+from service.thresholds.methods.sto import sto
+from service.thresholds.store.state import ThresholdDatabase
+from service.thresholds.store.tuned import METHODS, Method, Tuned
+from service.workflows.labelled import Labelled, OnProgress, read_labelled
+
+KAPPA = 0.01
+KAPPA_MIN, KAPPA_MAX = 1e-4, 0.5
+
+_POWER_SHARE = 0.75
+"""Before the power is fitted, estimates are kept as if it were this share of the link's usual one: scores of
+rather too low a probability than of one too high."""
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """What to tune on, and how.
+
+    methods  out of METHODS, one at least
+    valid    the labelled file to tune on: not the one that the version was trained on
+    test     another one, on which what was tuned is only measured
+    empty    the convention of empty labels
+    kappa    estimates of a lower probability are not kept, nor those below a label's lower bound
+    start    the start values of OFO; none: chosen on the validation rows. Its power is not used
+    """
+
+    methods: Sequence[Method]
+    valid: Path
+    test: Path | None = None
+    empty: EmptyConvention = "one"
+    kappa: float = KAPPA
+    start: Start | None = None
+    threads: int = 1
+    estimates_max: int = ESTIMATES_MAX
+
+
+METHOD: Method = "ofo"
+"""The method where none is named: docs/thresholds.md says why."""
+
+ALL = "all"
+"""The name that stands for all methods."""
+
+
+def request_of(
+    methods: Sequence[str] | None,
+    valid: Path,
+    test: Path | None,
+    empty: str,
+    kappa: float | None,
+    start: tuple[float, float] | None,
+    threads: int = 1,
+) -> TuneRequest:
+    """Return the request that a command or a caller means, None being the default. Raises BadParameter."""
+    methods = methods or (METHOD,)
+    named: Any = METHODS if ALL in methods else tuple(methods)
+    convention: Any = empty
+    request = TuneRequest(
+        named,
+        valid,
+        test,
+        convention,
+        KAPPA if kappa is None else kappa,
+        None if start is None else check_start(Start(*start)),
+        threads,
+    )
+    check_request(request)
+    return request
+
+
+class Outcome(NamedTuple):
+    """What a method found, and how good it is on the rows it was found on and on others."""
+
+    tuned: Tuned
+    validation: FMeasures
+    test: FMeasures | None
+
+
+class _Task(NamedTuple):
+    """All that the methods need."""
+
+    predictor: AnyPredictor
+    valid: Labelled
+    estimates: Estimates
+    bounds: NDArray[np.float32]
+    label_counts: NDArray[np.int64] | None
+    n_training_rows: int
+    power: float
+
+
+def check_request(request: TuneRequest) -> None:
+    """Raise BadParameter for what is unknown or out of its range."""
+    for method in request.methods:
+        if method not in METHODS:
+            raise BadParameter(f"method: expected {', '.join(METHODS)} or {ALL}, found {method!r}")
+    if not request.methods:
+        raise BadParameter(f"method: expected some of {', '.join(METHODS)}, found none")
+    if request.empty not in ("one", "zero"):
+        raise BadParameter(f"empty label convention: expected one or zero, found {request.empty!r}")
+    if not KAPPA_MIN <= request.kappa <= KAPPA_MAX:
+        raise BadParameter(f"kappa: expected a number from {KAPPA_MIN} to {KAPPA_MAX}, found {request.kappa}")
+    if request.start is not None:
+        check_start(request.start)
+
+
+def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[Outcome]:
+    """Tune an opened version by each of the methods; nothing is kept here. Raises BadInput.
+
+    The model is asked once for the estimates of the validation rows, once more by OFO, row by row, as
+    feedback would, and once for the decisions of each method. Deterministic, for any number of threads.
+    """
+    check_request(request)
+    valid = read_labelled(model, request.valid, on_progress)
+    if not len(valid.labels.indices):
+        raise BadData(f"{request.valid}: expected rows with labels of the model, found none")
+    test = None if request.test is None else read_labelled(model, request.test, on_progress)
+    task = _prepare(model, valid, request, on_progress)
+    outcomes = []
+    for method in dict.fromkeys(request.methods):
+        tuned = _tune(task, method, request, on_progress)
+        measured = [
+            None if rows is None else _measure(task.predictor, rows, tuned, request, on_progress)
+            for rows in (valid, test)
+        ]
+        assert measured[0] is not None
+        outcomes.append(Outcome(tuned, measured[0], measured[1]))
+    return outcomes
+
+
+def tune_and_keep(
+    model: Model, database: Database, request: TuneRequest, *, shadow: bool, on_progress: OnProgress
+) -> dict[str, Any]:
+    """Tune an opened version, keep what the first method found, and return a report as JSON values.
+
+    shadow  whether it is kept as a candidate, to be scored beside the thresholds in force
+
+    Raises BadInput, DatabaseUnavailable, and what `on_progress` raises: then nothing is kept.
+    """
+    name, version = model.manifest.model, model.manifest.version
+    outcomes = tune(model, request, on_progress)
+    keep = ShadowDatabase(database).put if shadow else ThresholdDatabase(database).save
+    epoch = keep(name, version, outcomes[0].tuned)
+    facts = [_facts(outcome) for outcome in outcomes]
+    kept = {"model": name, "version": version, "epoch": epoch, "shadow": shadow}
+    return {**kept, **facts[0], "methods": facts}
+
+
+def _facts(outcome: Outcome) -> dict[str, Any]:
+    """Return what a report says of a method."""
+    tuned = outcome.tuned
+    return {
+        "method": tuned.method,
+        **_named("validation", outcome.validation),
+        **({} if outcome.test is None else _named("test", outcome.test)),
+        "empty_label_convention": tuned.convention,
+        "labels": len(tuned.thresholds),
+        "start": [tuned.start.a, tuned.start.b],
+        "power": tuned.start.power,
+    }
+
+
+def _named(part: str, f: FMeasures) -> dict[str, float]:
+    return {f"{part}_macro_f": f.macro_f, f"{part}_micro_f": f.micro_f, f"{part}_instance_f": f.instance_f}
+
+
+def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: OnProgress) -> _Task:
+    """Ask for the estimates of the validation rows, and learn how to read them."""
+    manifest = model.manifest
+    predictor = make_predictor(model)
+    counted = counts_that_bound(model.arrays), manifest.data.rows
+    lower = lower_bounds(*counted, manifest.n_labels)
+    kappa = np.maximum(lower, np.float32(request.kappa))
+    usual = usual_power(manifest.link, is_reranked=has_tail(model.arrays))
+    keeper = EstimateKeeper(kappa ** np.float32(1.0 / (_POWER_SHARE * usual)), request.estimates_max)
+    parts = predict_parts(
+        predictor,
+        valid.rows,
+        lambda: predictor.node_thresholds(keeper.floor),
+        request.threads,
+        lambda done: on_progress("estimates", done, valid.rows.n_rows),
+    )
+    for found in parts:
+        keeper.add(found.ptr, found.labels, found.scores)
+    estimates = keeper.all()
+    power = fit_power(estimates.scores, mark_hits(estimates, valid.labels), usual)
+    bounds = np.maximum(kappa, estimates.floor ** np.float32(power))
+    return _Task(predictor, valid, estimates, bounds, *counted, power)
+
+
+def _tune(task: _Task, method: Method, request: TuneRequest, on_progress: OnProgress) -> Tuned:
+    """Find the thresholds of one method."""
+    estimates, truth, empty = task.estimates, task.valid.labels, request.empty
+    if method == "ofo":
+        on_progress("start values", 0, 1)
+        start = request.start or choose_start(estimates, truth, task.bounds, task.power, empty)
+        start = start._replace(power=task.power)
+        on_progress("start values", 1, 1)
+        counted = task.label_counts, task.n_training_rows
+        counters, thresholds = learn(task.predictor, task.valid.rows, truth, start, *counted, on_progress)
+        return Tuned(method, empty, start, thresholds, counters)
+    on_progress(method, 0, 1)
+    thresholds, one = fta(estimates, truth, task.bounds, task.power, empty)
+    if method == "fta-one":
+        thresholds = one
+    elif method == "sto":
+        floor = task.bounds ** np.float32(1.0 / task.power)
+        thresholds = sto(estimates, truth, floor, np.maximum(one, floor), empty)
+    on_progress(method, 1, 1)
+    start = Start(power=task.power)
+    return Tuned(method, empty, start, thresholds, count_at(estimates, truth, thresholds))
+
+
+def learn(
+    predictor: AnyPredictor,
+    rows: SparseRows,
+    truth: LabelRows,
+    start: Start,
+    label_counts: NDArray[np.int64] | None,
+    n_rows: int,
+    on_progress: OnProgress,
+) -> tuple[Counters, NDArray[np.float32]]:
+    """Run OFO over rows, each predicted under the thresholds that hold then; return counters and thresholds.
+
+    Source: plt-fmeasure.txt, algorithm 2. The same predictions, in the same order, as feedback makes: what is
+    left are the same bits. Cost: a prediction a row, O(predicted + true) labels moved.
+
+    label_counts, n_rows  as `ofo.lower_bounds` takes them
+    """
+    bounds = lower_bounds(label_counts, n_rows, truth.n_labels)
+    counters = no_counts(truth.n_labels)
+    begun = Tuned("ofo", "one", start, thresholds_of(counters, start, bounds), counters)
+    counts = np.empty(0, np.int64) if label_counts is None else label_counts
+    moving = Moving(begun, Thresholded(predictor), counts, n_rows)
+    arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
+    events = instances_of(SparseRows(*arrays, rows.n_features), truth)
+    for first in range(0, rows.n_rows, 100):
+        on_progress("ofo", first, rows.n_rows)
+        moving.count(events, np.arange(first, min(first + 100, rows.n_rows)))
+        moving.keep()
+    on_progress("ofo", rows.n_rows, rows.n_rows)
+    after = moving.snapshot()
+    return after.counters, after.thresholds
+
+
+def _measure(
+    predictor: AnyPredictor, rows: Labelled, tuned: Tuned, request: TuneRequest, on_progress: OnProgress
+) -> FMeasures:
+    """Return the F-measures of the decisions under thresholds."""
+    ptr, labels = predict_all(
+        predictor,
+        rows.rows,
+        predictor.node_thresholds(tuned.thresholds),
+        request.threads,
+        lambda done: on_progress(f"measure {tuned.method}", done, rows.rows.n_rows),
+    )
+    return f_measures(ptr, labels, rows.labels, empty=request.empty, unknown_labels=rows.unknown)

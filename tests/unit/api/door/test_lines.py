@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import asyncio
+import codecs
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from starlette.requests import ClientDisconnect
+
+from service.api.door import line_reader as lines
+from service.api.door.line_reader import LineReader
+from service.serving.lines import Block
+from service.settings import Limits
+from tests.clocks import LeapingClock
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> LeapingClock:
+    """The reader's clock."""
+    clock = LeapingClock()
+    monkeypatch.setattr(lines, "time", clock)
+    return clock
+
+
+def limited(**limits: Any) -> Limits:
+    return Limits().model_copy(update=limits)
+
+
+def read_all(chunks: Iterable[bytes], limits: Limits, rows_max: int = 10) -> list[Block]:
+    messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    messages.append({"type": "http.request", "body": b"", "more_body": False})
+
+    async def receive() -> Any:
+        await asyncio.sleep(0)
+        return messages.pop(0)
+
+    async def main() -> list[Block]:
+        reader = LineReader(receive, limits, rows_max)
+        blocks = []
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reader.read())
+            while (block := await reader.take()).lines:
+                blocks.append(block)
+        assert reader.fault is None
+        return blocks
+
+    return asyncio.run(main())
+
+
+def lines_of(blocks: list[Block]) -> list[bytes | None]:
+    return [line for block in blocks for line in block.lines]
+
+
+@settings(deadline=None)
+@example([codecs.BOM_UTF8 + b"a\n", codecs.BOM_UTF8 + b"b\n"], 2, 20, 4)
+@given(st.lists(st.binary(max_size=6)), st.integers(1, 5), st.integers(1, 20), st.integers(1, 4))
+def test_lines_are_those_of_the_whole_body(
+    chunks: list[bytes], rows_max: int, block_bytes: int, line_bytes: int
+) -> None:
+    limits = limited(line_bytes_max=line_bytes, block_bytes_max=block_bytes)
+    blocks = read_all(chunks, limits, rows_max)
+    expected = b"".join(chunks).split(b"\n")
+    if not expected[-1]:
+        expected.pop()
+    kept = [line if len(line) <= line_bytes else None for line in expected]
+    assert lines_of(blocks) == [line and line.removeprefix(codecs.BOM_UTF8) for line in kept[:1]] + kept[1:]
+    assert all(len(block.lines) <= rows_max for block in blocks)
+    firsts = [block.first for block in blocks]
+    assert firsts == [1 + sum(len(b.lines) for b in blocks[:i]) for i in range(len(blocks))]
+
+
+def test_a_last_line_without_an_end_counts() -> None:
+    assert lines_of(read_all([b"a\nb"], limited())) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(("length", "kept"), [(8, True), (9, False)])
+def test_a_line_at_the_limit_and_one_byte_longer(length: int, kept: bool) -> None:
+    line = b"x" * length
+    found = lines_of(read_all([line + b"\nnext\n"], limited(line_bytes_max=8)))
+    assert found == [line if kept else None, b"next"]
+
+
+def test_reading_stops_while_nobody_takes() -> None:
+    received = 0
+
+    async def receive() -> Any:
+        nonlocal received
+        received += 1
+        return {"type": "http.request", "body": b"0123456789\n", "more_body": True}
+
+    async def main() -> None:
+        reader = LineReader(receive, limited(block_bytes_max=100), 1000)
+        task = asyncio.create_task(reader.read())
+        for _ in range(200):
+            await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(main())
+    assert received == 10  # ten lines of 11 bytes are more than 100
+
+
+def test_a_stalled_body_ends_with_a_fault(clock: LeapingClock) -> None:
+    async def receive() -> Any:
+        await asyncio.sleep(60)
+
+    async def main() -> LineReader:
+        reader = LineReader(receive, limited(body_seconds_max=10), 10)
+        await reader.read()
+        assert (await reader.take()).lines == []
+        return reader
+
+    fault = clock.run(main).fault
+    assert fault is not None
+    assert fault.code == "body-timeout"
+    assert clock.monotonic() == pytest.approx(10)
+
+
+@pytest.mark.parametrize(("least", "n_read"), [(10, 3), (3, 8), (1, 8)])
+def test_a_body_that_trickles_below_the_least_rate_is_cut_off(
+    clock: LeapingClock, least: int, n_read: int
+) -> None:
+    n_sent = 0
+
+    async def receive() -> Any:
+        nonlocal n_sent
+        await asyncio.sleep(3)
+        n_sent += 1
+        return {"type": "http.request", "body": b"x", "more_body": n_sent < 8}
+
+    async def main() -> LineReader:
+        reader = LineReader(receive, limited(body_seconds_max=10, batch_bytes_min=least), 10)
+        await reader.read()
+        return reader
+
+    fault = clock.run(main).fault
+    assert (fault is not None) == (n_read < 8)
+    assert n_sent == n_read
+
+
+def test_time_in_which_nobody_takes_is_not_the_clients(clock: LeapingClock) -> None:
+    n_sent = 0
+
+    async def receive() -> Any:
+        nonlocal n_sent
+        await asyncio.sleep(1)
+        n_sent += 1
+        return {"type": "http.request", "body": b"\n", "more_body": n_sent < 6}
+
+    async def main() -> LineReader:
+        reader = LineReader(receive, limited(body_seconds_max=10, batch_bytes_min=1000), 1)
+        task = asyncio.create_task(reader.read())
+        for _ in range(6):
+            await asyncio.sleep(5)
+            await reader.take()
+        await task
+        return reader
+
+    assert clock.run(main).fault is None
+    assert clock.monotonic() >= 30
+
+
+def test_a_client_that_leaves() -> None:
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(LineReader(receive, limited(), 10).read())

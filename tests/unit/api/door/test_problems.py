@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Query
+from starlette.requests import Request
+
+from model_store.errors import Corrupt, VersionNotFound
+from service.api.door.admission import Admission
+from service.api.door.handlers import install
+from service.api.door.metrics import Metrics
+from service.api.door.request_scope import Edge
+from service.errors import BadInput, BadInstance, Overloaded, XylemError
+from service.serving.problems import code_of, describe_error
+from service.settings import Limits
+
+
+class NewFault(BadInstance):
+    code = "not-in-the-table"
+
+
+def test_a_class_without_a_row_has_that_of_the_one_above() -> None:
+    assert code_of(NewFault()) == "bad-instance"
+    assert code_of(KeyError()) == "internal-error"
+
+
+def test_an_error_says_where() -> None:
+    described = describe_error(BadInput("expected a, found b").at("instances[3].text"))
+    assert described == {
+        "code": "bad-input",
+        "detail": "instances[3].text: expected a, found b",
+        "errors": [{"path": "instances[3].text", "detail": "expected a, found b"}],
+    }
+    assert describe_error(Overloaded("full")) == {"code": "overloaded", "detail": "full"}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [
+        ("/raise/0", 503, "overloaded"),
+        ("/raise/1", 404, "version-not-found"),
+        ("/raise/2", 503, "model-corrupt"),
+        ("/raise/3", 500, "error"),
+        ("/raise/4", 500, "internal-error"),
+        ("/raise/5", 422, "bad-instance"),
+        ("/typed?n=x", 422, "bad-request"),
+        ("/typed", 422, "bad-request"),
+        ("/nothing", 404, "route-not-found"),
+    ],
+)
+def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -> None:
+    errors = [
+        Overloaded("full"),
+        VersionNotFound("no"),
+        Corrupt("a", "b", "c"),
+        XylemError("?"),
+        KeyError("secret"),
+        NewFault("new"),
+    ]
+    app = FastAPI(openapi_url=None)
+    install(app)
+    app.add_middleware(
+        Edge,
+        admission=Admission(Limits(), re.compile("none")),
+        metrics=Metrics(),
+        access_log=False,
+        draining=lambda: False,
+    )
+
+    @app.get("/raise/{number}")
+    async def fail(request: Request) -> None:
+        raise errors[int(request.path_params["number"])]
+
+    @app.get("/typed")
+    async def typed(n: Annotated[int, Query()]) -> int:
+        return n
+
+    async def main() -> httpx.Response:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.get(path)
+
+    response = asyncio.run(main())
+    assert (response.status_code, response.json()["code"]) == (status, code)
+    assert response.headers["content-type"] == "application/problem+json"
+    assert (response.headers.get("retry-after") == "1") == (status == 503)
+    assert "secret" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "detail"),
+    [
+        ("GET", "/nothing", "expected a route of /docs, found GET /nothing"),
+        ("GET", "/v1/models/m/feedback", "expected POST, found GET /v1/models/m/feedback"),
+        ("DELETE", "/v1/models/m/feedback", "expected POST, found DELETE /v1/models/m/feedback"),
+    ],
+)
+def test_a_route_that_is_not_there_is_told_by_what_was_expected(
+    in_process: Callable[..., Any], method: str, path: str, detail: str
+) -> None:
+    async def call(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.request(method, path)
+
+    assert in_process(call).json()["detail"] == detail

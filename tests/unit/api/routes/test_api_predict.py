@@ -1,0 +1,572 @@
+"""The routes in this process over real models: answers, refusals, and every error's shape."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import httpx
+import numpy as np
+import pytest
+
+from model_store.store import Store
+from service.errors import UnsupportedOption
+from service.evaluation.propensity import propensities
+from service.features import load_featurizer
+from service.inference.predictor import PredictOptions, Predictor
+from service.serving.answer import SHORT_BEAMS, is_short
+from service.serving.label_weights import LabelWeights
+from service.serving.parse import Options, PredictQuery, RawInstance
+from service.serving.rows import to_rows
+from tests.conftest import READY_SECONDS, serving, settings_of
+from tests.served_models import TEXTS
+
+Run = Callable[..., Any]
+JSON = {"content-type": "application/json"}
+RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
+
+
+def post(path: str, content: bytes | dict[str, Any], **headers: str) -> Callable[..., Any]:
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+
+    async def call(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post(path, content=data, headers={**JSON, **headers})
+
+    return call
+
+
+def get(path: str, **headers: str) -> Callable[..., Any]:
+    async def call(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.get(path, headers=headers)
+
+    return call
+
+
+def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = response.json()
+    assert (body["status"], body["code"]) == (status, code)
+    assert body["type"] == f"/docs#{code}"
+    assert body["title"]
+    assert body["detail"]
+    assert body["request_id"] == response.headers["x-request-id"]
+    assert (response.headers.get("retry-after") is not None) == (status == 503)
+    return body
+
+
+def in_process_answer(root: Path, model: str, ref: str | int, top_r: int, **options: Any) -> list[Any]:
+    """The labels that the engine gives to RAW, as (name, id, score)."""
+    opened = Store(root).open(model, ref)
+    featurizer = load_featurizer(opened.manifest.features, opened.arrays, opened.manifest.n_features)
+    indices, values = np.array(RAW["indices"]), np.array(RAW["values"])
+    rows = featurizer.transform_csr(np.array([0, len(indices)]), indices, values)
+    found = Predictor(opened).predict(rows, PredictOptions(top_r=top_r, **options))
+    return [(f"label::{i}", i, s) for i, s in zip(found.labels.tolist(), found.scores, strict=True)]
+
+
+def labels_of(response: httpx.Response, i: int = 0) -> list[Any]:
+    assert response.status_code == 200, response.text
+    labels = response.json()["predictions"][i]["labels"]
+    return [(label["label"], label["id"], np.float32(label["score"])) for label in labels]
+
+
+@pytest.mark.parametrize(
+    ("path", "version"),
+    [
+        ("/v1/models/raw/predict", 2),
+        ("/v1/models/raw/versions/1/predict", 1),
+        ("/v1/models/raw/aliases/stable/predict", 1),
+        ("/v1/models/raw/aliases/latest/predict", 2),
+    ],
+)
+def test_the_answer_is_the_engines(in_process: Run, shared_store: Path, path: str, version: int) -> None:
+    response = in_process(post(path, {"instances": [RAW], "top_r": 4}))
+    body = response.json()
+    assert labels_of(response) == in_process_answer(shared_store, "raw", version, 4)
+    assert body.keys() == {"model", "version", "threshold_epoch", "predictions"}
+    assert (body["model"], body["version"], body["threshold_epoch"]) == ("raw", version, None)
+    assert body["predictions"][0].keys() == {"labels", "prediction_id", "exact"}
+    assert body["predictions"][0]["exact"] is True  # a beam of 10 leaves none of the small model's nodes out
+
+
+@pytest.mark.parametrize(
+    ("wire", "engine"),
+    [
+        ({"exact": True}, {"exact": True}),
+        ({"threshold": 0.05}, {"threshold": 0.05}),
+        ({"threshold": 0}, {"threshold": 0.0}),
+        ({"beam_width": 1}, {"beam_width": 1}),
+    ],
+)
+def test_options_reach_the_engine(
+    in_process: Run, shared_store: Path, wire: dict[str, Any], engine: dict[str, Any]
+) -> None:
+    response = in_process(post("/v1/models/raw/predict", {"instances": [RAW], "top_r": 11, **wire}))
+    assert labels_of(response) == in_process_answer(shared_store, "raw", 2, 11, **engine)
+
+
+@pytest.mark.parametrize(
+    ("model", "instance", "names"),
+    [
+        ("raw", RAW, {"1", "5", "33"}),
+        ("named", {"features": {"red": 1.0, "blue": 2}}, {"red", "blue"}),
+        ("hashed", {"text": TEXTS[3]}, {str(i) for i in range(256)}),
+        ("text", {"text": TEXTS[3]}, set(TEXTS[3].split())),
+    ],
+)
+def test_explanations(in_process: Run, model: str, instance: dict[str, Any], names: set[str]) -> None:
+    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
+        body = {"instances": [instance] * 2, "top_r": 3, "exact": True}
+        path = f"/v1/models/{model}/predict"
+        return [await post(path, {**body, **more})(client) for more in ({}, {"explain": True})]
+
+    plain, explained = in_process(call)
+    assert labels_of(explained, 1) == labels_of(plain)
+    assert all("explanation" not in label for label in plain.json()["predictions"][0]["labels"])
+    found = set()
+    for label in explained.json()["predictions"][1]["labels"]:
+        trees = label["explanation"]["trees"]
+        ends = [tree["path"][-1]["score"] for tree in trees]
+        assert label["score"] == pytest.approx(sum(ends) / len(trees), rel=1e-5)
+        for node in (node for tree in trees for node in tree["path"]):
+            assert node.keys() == {"node", "probability", "score", "features"}
+            found |= {share["feature"] for share in node["features"]}
+            assert all(share["contribution"] != 0 for share in node["features"])
+    assert found
+    assert found <= names
+
+
+def test_explained_labels_at_the_limit_and_one_more(in_process: Run) -> None:
+    def ask(n: int) -> httpx.Response:
+        body = {"instances": [RAW] * n, "top_r": 1, "explain": True}
+        return in_process(post("/v1/models/raw/predict", body), explained_labels_max=2)  # type: ignore[no-any-return]
+
+    assert len(ask(2).json()["predictions"]) == 2
+    assert_problem(ask(3), 422, "limit-exceeded")
+
+
+@pytest.mark.parametrize("options", [{}, {"exact": True}, {"threshold": 0.01}])
+def test_a_deadline_that_does_not_strike_changes_nothing(in_process: Run, options: dict[str, Any]) -> None:
+    body = {"instances": [RAW] * 2, "top_r": 5, **options}
+    plain, timed = (
+        in_process(post("/v1/models/raw/predict", {**body, **more})) for more in ({}, {"deadline_ms": 30_000})
+    )
+    assert labels_of(timed, 1) == labels_of(plain, 1)
+    assert timed.json()["predictions"][0]["exact"] is plain.json()["predictions"][0]["exact"]
+
+
+def test_a_deadline_that_has_struck_says_so(in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*arguments: Any) -> Any:
+        time.sleep(0.1)
+        return to_rows(*arguments)
+
+    monkeypatch.setattr("service.serving.answer.to_rows", late)
+    body = {"instances": [RAW], "exact": True, "deadline_ms": 1}
+    (prediction,) = in_process(post("/v1/models/raw/predict", body)).json()["predictions"]
+    assert (prediction["labels"], prediction["exact"]) == ([], False)
+
+
+def test_a_search_that_nobody_waits_for_is_stopped(
+    shared_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is given up after a while; its thread sees the flag, and answers the next request."""
+    begun, stopped = threading.Event(), threading.Event()
+
+    def search(query: PredictQuery, served: Any, stop: Any) -> Any:
+        begun.set()
+        while not stop[0]:
+            time.sleep(0.001)
+        stopped.set()
+
+    async def main() -> httpx.Response:
+        limits = {"request_seconds_max": 0.1, "threads_max": 1}
+        async with serving(settings_of(shared_store, **limits)) as (_, client):
+            monkeypatch.setattr("service.api.routes.predict.answer_query", search)
+            ask = post("/v1/models/raw/predict", {"instances": [RAW], "explain": True})
+            answer = await ask(client)
+            while not begun.is_set():  # its thread was slow to begin: it is dropped then, and not stopped
+                assert_problem(answer, 503, "timed-out")
+                answer = await ask(client)
+            return answer
+
+    assert_problem(asyncio.run(main()), 503, "timed-out")
+    assert stopped.wait(READY_SECONDS)
+
+
+def test_every_kind_of_instance_in_one_request(in_process: Run) -> None:
+    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
+        mixed = [{"text": TEXTS[0]}, RAW_SMALL, {"text": TEXTS[1]}, RAW_SMALL]
+        named = [{"features": {"red": 1.0, "unseen": 3}}, RAW_SMALL]
+        requests = [("text", mixed), ("text", [mixed[0]]), ("text", [RAW_SMALL]), ("named", named)]
+        path = "/v1/models/{}/predict"
+        return [await post(path.format(m), {"instances": x})(client) for m, x in requests]
+
+    mixed, text, raw, named = in_process(call)
+    assert labels_of(mixed, 0) == labels_of(text)
+    assert labels_of(mixed, 1) == labels_of(mixed, 3) == labels_of(raw)
+    assert len(named.json()["predictions"]) == 2
+
+
+RAW_SMALL = {"indices": [2, 0], "values": [1.0, 1.0]}
+
+
+def test_allow_and_deny_lists(in_process: Run) -> None:
+    async def call(client: httpx.AsyncClient) -> list[list[str]]:
+        found = []
+        for lists in (
+            {"allow_labels": ["label::3", "label::4"]},
+            {"deny_labels": ["label::3"]},
+            {"allow_labels": ["label::3", "label::4"], "deny_labels": ["label::4"]},
+            {"allow_labels": []},
+        ):
+            body = {"instances": [RAW], "top_r": 11, "exact": True, **lists}
+            response = await post("/v1/models/raw/predict", body)(client)
+            found.append(sorted(name for name, _, _ in labels_of(response)))
+        return found
+
+    allowed, denied, both, none = in_process(call)
+    assert allowed == ["label::3", "label::4"]
+    assert denied == sorted(f"label::{i}" for i in range(11) if i != 3)
+    assert (both, none) == (["label::3"], [])
+
+
+def test_prediction_ids_are_unique(in_process: Run) -> None:
+    async def call(client: httpx.AsyncClient) -> list[str]:
+        ids = []
+        for _ in range(3):
+            response = await post("/v1/models/raw/predict", {"instances": [RAW] * 5})(client)
+            ids += [p["prediction_id"] for p in response.json()["predictions"]]
+        return ids
+
+    ids = in_process(call)
+    assert len(set(ids)) == 15
+
+
+def test_a_long_request_gives_the_same_answers_as_short_ones(in_process: Run) -> None:
+    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
+        one = await post("/v1/models/raw/predict", {"instances": [RAW]})(client)
+        many = await post("/v1/models/raw/predict", {"instances": [RAW] * 300})(client)
+        return [one, many]
+
+    one, many = in_process(call)
+    assert len(many.json()["predictions"]) == 300
+    assert labels_of(many, 299) == labels_of(one)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "code"),
+    [
+        ("/v1/models/none/predict", {"instances": [RAW]}, 404, "model-not-found"),
+        ("/v1/models/..%2f..%2fetc/predict", {"instances": [RAW]}, 404, "route-not-found"),
+        ("/v1/models/UPPER/predict", {"instances": [RAW]}, 404, "model-not-found"),
+        ("/v1/models/raw/versions/9/predict", {"instances": [RAW]}, 404, "version-not-found"),
+        ("/v1/models/raw/versions/0/predict", {"instances": [RAW]}, 404, "version-not-found"),
+        ("/v1/models/raw/versions/latest/predict", {"instances": [RAW]}, 404, "version-not-found"),
+        ("/v1/models/raw/versions/%31/predict", {"instances": []}, 422, "bad-request"),
+        ("/v1/models/none/versions/1/predict", {"instances": [RAW]}, 404, "model-not-found"),
+        ("/v1/models/UPPER/versions/1/predict", {"instances": [RAW]}, 404, "invalid-name"),
+        ("/v1/models/raw/aliases/none/predict", {"instances": [RAW]}, 404, "alias-not-found"),
+        ("/v1/models/raw/aliases/2/predict", {"instances": [RAW]}, 404, "alias-not-found"),
+        ("/v1/models/raw/predict/", {"instances": [RAW]}, 404, "route-not-found"),
+        ("/v1/nothing", {}, 404, "route-not-found"),
+        ("/v1/models/raw/predict", b"{", 400, "malformed-json"),
+        ("/v1/models/raw/predict", {"instances": [RAW], "top_r": 0}, 422, "bad-request"),
+        ("/v1/models/raw/predict", {"instances": [RAW], "top_r": 10**6}, 422, "limit-exceeded"),
+        ("/v1/models/raw/predict", {"instances": [RAW], "deadline_ms": 0}, 422, "bad-request"),
+        ("/v1/models/raw/predict", {"instances": [RAW], "threshold": "tuned"}, 409, "thresholds-not-tuned"),
+        ("/v1/models/raw/predict", {"instances": [RAW], "deny_labels": ["no"]}, 422, "unknown-label"),
+        ("/v1/models/raw/predict", {"instances": [{"text": "a"}]}, 422, "bad-instance"),
+        ("/v1/models/text/predict", {"instances": [{"features": {}}]}, 422, "bad-instance"),
+    ],
+)
+def test_refusals(in_process: Run, path: str, body: Any, status: int, code: str) -> None:
+    assert_problem(in_process(post(path, body)), status, code)
+
+
+@pytest.mark.parametrize(
+    ("instances", "path"),
+    [
+        ([RAW, {"indices": [70], "values": [1]}], "instances[1]"),
+        ([RAW, {"indices": [-1], "values": [1]}], "instances[1]"),
+        ([RAW, {"indices": [2**63], "values": [1]}], "instances[1]"),
+        ([RAW, RAW, {"indices": [1], "values": [1e39]}], "instances[2]"),
+        ([RAW, {"indices": [1, 1], "values": [3e38, 3e38]}], "instances[1]"),
+        ([RAW, {"text": "a"}], "instances[1]"),
+    ],
+)
+def test_an_instance_that_the_model_does_not_take_is_named(
+    in_process: Run, instances: list[Any], path: str
+) -> None:
+    body = assert_problem(
+        in_process(post("/v1/models/raw/predict", {"instances": instances})), 422, "bad-instance"
+    )
+    assert body["errors"][0]["path"].startswith(path)
+
+
+def test_an_unknown_label_is_named_and_untuned_thresholds_say_what_to_do(in_process: Run) -> None:
+    body = {"instances": [RAW], "allow_labels": ["label::1", "label::none"]}
+    assert "label::none" in in_process(post("/v1/models/raw/predict", body)).json()["detail"]
+    body = {"instances": [RAW], "threshold": "tuned"}
+    assert "ask for a number" in in_process(post("/v1/models/raw/predict", body)).json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"content-type": "text/plain"}, "unsupported-media-type"),
+        ({"content-type": "application/x-www-form-urlencoded"}, "unsupported-media-type"),
+        ({"content-type": "application/json; charset=latin-1"}, "unsupported-media-type"),
+        ({"content-type": ""}, "unsupported-media-type"),
+        ({"content-encoding": "gzip"}, "unsupported-content-encoding"),
+    ],
+)
+def test_media_types(in_process: Run, headers: dict[str, str], code: str) -> None:
+    response = in_process(post("/v1/models/raw/predict", {"instances": [RAW]}, **headers))
+    assert_problem(response, 415, code)
+
+
+@pytest.mark.parametrize("value", ["application/json; charset=utf-8", "APPLICATION/JSON ; Charset=UTF-8"])
+def test_media_types_that_are_taken(in_process: Run, value: str) -> None:
+    response = in_process(post("/v1/models/raw/predict", {"instances": [RAW]}, **{"content-type": value}))
+    assert response.status_code == 200
+
+
+def test_methods(in_process: Run) -> None:
+    response = in_process(get("/v1/models/raw/predict"))
+    assert_problem(response, 405, "method-not-allowed")
+    assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"), [("a-B_9.x", True), ("x" * 128, True), ("x" * 129, False), ("a b", False)]
+)
+def test_request_ids(in_process: Run, value: str, kept: bool) -> None:
+    found = in_process(get("/livez", **{"x-request-id": value})).headers["x-request-id"]
+    assert (found == value) is kept
+    assert found
+
+
+def test_a_body_at_the_limit_and_one_byte_longer(in_process: Run) -> None:
+    body = json.dumps({"instances": [RAW]}).encode()
+    path = "/v1/models/raw/predict"
+
+    async def chunked(client: httpx.AsyncClient) -> httpx.Response:
+        async def chunks() -> Any:
+            for byte in body + b" ":
+                yield bytes([byte])
+
+        return await client.post(path, content=chunks(), headers=JSON)
+
+    assert in_process(post(path, body), body_bytes_max=len(body)).status_code == 200
+    assert_problem(in_process(post(path, body + b" "), body_bytes_max=len(body)), 413, "body-too-large")
+    refused = in_process(chunked, body_bytes_max=len(body))
+    assert_problem(refused, 413, "body-too-large")
+    assert refused.headers["connection"] == "close"
+
+
+def test_a_body_that_stalls(in_process: Run) -> None:
+    async def call(client: httpx.AsyncClient) -> httpx.Response:
+        async def chunks() -> Any:
+            yield b"{"
+            await asyncio.sleep(2)
+
+        return await client.post("/v1/models/raw/predict", content=chunks(), headers=JSON)
+
+    assert_problem(in_process(call, body_seconds_max=0.05), 408, "body-timeout")
+
+
+@pytest.mark.parametrize(("most", "refused"), [(3, 0), (2, 1)])
+def test_requests_in_flight_at_the_limit_and_one_more(in_process: Run, most: int, refused: int) -> None:
+    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
+        gate = asyncio.Event()
+        seen = 0
+
+        async def chunks() -> Any:
+            nonlocal seen
+            seen += 1
+            await gate.wait()
+            yield json.dumps({"instances": [RAW]}).encode()
+
+        async def ask() -> httpx.Response:
+            nonlocal seen
+            response = await client.post("/v1/models/raw/predict", content=chunks(), headers=JSON)
+            seen += response.status_code != 200
+            return response
+
+        tasks = [asyncio.create_task(ask()) for _ in range(3)]
+        while seen < len(tasks):  # each is held or refused
+            await asyncio.sleep(0.001)
+        alive = await client.get("/livez")
+        gate.set()
+        return [alive, *await asyncio.gather(*tasks)]
+
+    alive, *responses = in_process(call, requests_max=most)
+    assert alive.status_code == 200
+    bad = [response for response in responses if response.status_code != 200]
+    assert len(bad) == refused
+    for response in bad:
+        assert_problem(response, 503, "overloaded")
+
+
+def test_what_nobody_foresaw_is_a_problem_too(shared_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> httpx.Response:
+        async with serving(settings_of(shared_store)) as (_, client):
+            monkeypatch.setattr("service.serving.answer.to_rows", lambda *_: 1 / 0)
+            return await post("/v1/models/raw/predict", {"instances": [RAW]})(client)
+
+    body = assert_problem(asyncio.run(main()), 500, "internal-error")
+    assert "division" not in json.dumps(body)
+
+
+def test_health_and_metrics(in_process: Run) -> None:
+    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
+        await post("/v1/models/raw/predict", {"instances": [RAW] * 3})(client)
+        await post("/v1/models/raw/predict", b"{")(client)
+        await client.get("/nothing")
+        return [await client.get(path) for path in ("/livez", "/readyz", "/metrics")]
+
+    alive, ready, metrics = in_process(call, top_r_max=5)  # a service of its own, its figures at 0
+    assert alive.json() == {"status": "alive"}
+    assert ready.json()["status"] == "ready"
+    assert {"model": "raw", "alias": "stable", "version": 1} in ready.json()["models"]
+    lines = metrics.text.splitlines()
+    route = 'route="/v1/models/{model}/predict"'
+    assert f'xylem_requests_total{{{route},status="200"}} 1.0' in lines
+    assert f'xylem_requests_total{{{route},status="400"}} 1.0' in lines
+    assert 'xylem_requests_total{route="none",status="404"} 1.0' in lines
+    assert 'xylem_errors_total{code="malformed-json"} 1.0' in lines
+    assert 'xylem_rows_total{model="raw"} 3.0' in lines
+    assert 'xylem_model_version{alias="latest",model="raw"} 2.0' in lines
+    assert "xylem_ready 1.0" in lines
+    assert "xylem_requests_in_flight 1.0" in lines
+
+
+def test_draining_says_not_ready_and_closes_connections(shared_store: Path) -> None:
+    async def main() -> list[httpx.Response]:
+        async with serving(settings_of(shared_store)) as (app, client):
+            app.state.draining.set()
+            ready = await client.get("/readyz")
+            return [ready, await post("/v1/models/raw/predict", {"instances": [RAW]})(client)]
+
+    ready, predicted = asyncio.run(main())
+    assert (ready.status_code, ready.json()["status"]) == (503, "draining")
+    assert predicted.status_code == 200
+    assert predicted.headers["connection"] == "close"
+
+
+def test_models(in_process: Run) -> None:
+    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
+        paths = ("/v1/models", "/v1/models/raw", "/v1/models/none")
+        return [await client.get(path) for path in paths]
+
+    all_models, raw, none = in_process(call)
+    assert [model["name"] for model in all_models.json()["models"]] == ["hashed", "named", "raw", "text"]
+    body = raw.json()
+    assert body["aliases"] == {"latest": 2, "stable": 1}
+    assert [details["version"] for details in body["version_details"]] == [2, 1]
+    assert body["version_details"][0]["n_labels"] == 11
+    assert_problem(none, 404, "model-not-found")
+
+
+def test_an_empty_store_is_ready(in_process: Run, tmp_path: Path) -> None:
+    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
+        return [
+            await client.get("/v1/models"),
+            await post("/v1/models/raw/predict", {"instances": [RAW]})(client),
+        ]
+
+    models, predicted = in_process(call, store=tmp_path)
+    assert models.json() == {"models": []}
+    assert_problem(predicted, 404, "model-not-found")
+
+
+def test_the_documentation_needs_nothing_from_elsewhere(in_process: Run) -> None:
+    async def call(client: httpx.AsyncClient) -> list[httpx.Response]:
+        paths = ("/docs", "/docs/docs.js", "/docs/docs.css", "/openapi.json")
+        return [await client.get(path) for path in paths]
+
+    page, script, style, document = in_process(call)
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "unsafe" not in page.headers["content-security-policy"]
+    for response in (page, script, style):
+        assert response.status_code == 200
+        assert "http:" not in response.text
+        assert "https:" not in response.text
+    assert "<script>" not in page.text
+    assert "style=" not in page.text
+    assert "innerHTML" not in script.text
+    assert document.json()["openapi"].startswith("3.1")
+
+
+def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: Path) -> None:
+    from service.serving.opening import serve_model
+
+    served = serve_model(Store(shared_store).open("raw"))
+    one = RawInstance([1], [1.0])
+
+    def short(n: int, instance: RawInstance = one, **options: Any) -> bool:
+        return is_short(PredictQuery([instance] * n, Options(**options)), served)
+
+    assert short(1)
+    assert short(SHORT_BEAMS // 10)
+    assert not short(SHORT_BEAMS // 10 + 1)
+    assert not short(1, RawInstance([1] * 9000, [1.0] * 9000))
+    assert not short(1, beam_width=SHORT_BEAMS + 1)
+    flat = served.predictor.children_scored(10)
+    with mock.patch("service.serving.answer.SHORT_CHILDREN", 3 * flat):
+        assert short(3)
+        assert not short(4)
+    assert short(1, exact=True, threshold=0.5)
+    assert not short(1, explain=True)
+    assert not short(1, deadline_ms=1000)
+    assert not short(1, deny_labels=["x"] * 9000)
+
+
+def test_weights_change_the_order_and_the_scores(in_process: Run) -> None:
+    path = "/v1/models/raw/predict"
+    plain = in_process(post(path, {"instances": [RAW]})).json()["predictions"][0]["labels"]
+    last = plain[-1]
+    body = {"instances": [RAW], "label_weights": {last["label"]: 1e6}}
+    first = in_process(post(path, body)).json()["predictions"][0]["labels"][0]
+    assert first["label"] == last["label"]
+    assert first["score"] == pytest.approx(last["score"] * 1e6, rel=1e-4)
+    problem = in_process(post(path, {**body, "label_weights": {"nobody": 2}}))
+    assert "'nobody'" in assert_problem(problem, 422, "unknown-label")["detail"]
+
+
+def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process: Run) -> None:
+    model = Store(shared_store).open("raw")
+    predictor = Predictor(model)
+    counts = np.arange(model.manifest.n_labels) * 1000
+    weights = LabelWeights(predictor, model.labels, counts, 100_000).prepare("propensity")
+    rows = to_rows(
+        [RawInstance(**RAW)],
+        load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features),
+    )
+    options = PredictOptions(top_r=model.manifest.n_labels, exact=True)
+    plain = predictor.predict(rows, options)
+    ranked = predictor.predict(rows, options._replace(weights=weights))
+    found = dict(zip(ranked.labels.tolist(), ranked.scores.tolist(), strict=True))
+    expected = 1 / propensities(counts, 100_000)
+    for label, score in zip(plain.labels.tolist(), plain.scores.tolist(), strict=True):
+        assert found[label] == pytest.approx(score * expected[label], rel=1e-3, abs=1e-30)
+    body = {"instances": [RAW], "label_weights": "propensity"}
+    assert in_process(post("/v1/models/raw/predict", body)).status_code == 200
+    with pytest.raises(UnsupportedOption, match="how often its labels occur"):
+        LabelWeights(predictor, model.labels, None, 100_000).prepare("propensity")
+
+
+def test_statistics_are_told_when_asked_for(in_process: Run) -> None:
+    path = "/v1/models/raw/predict"
+    prediction = in_process(post(path, {"instances": [RAW], "statistics": True})).json()["predictions"][0]
+    assert prediction["statistics"]["nodes"] >= 1
+    assert prediction["statistics"]["weight_bytes"] > 0
+    assert "statistics" not in in_process(post(path, {"instances": [RAW]})).json()["predictions"][0]

@@ -1,0 +1,224 @@
+"""Feedback over HTTP in this process: what counts, what does not, and what moves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from model_store.store import Store
+from service.thresholds.live.tokens import Tokens
+from tests.conftest import serving, settings_of
+from tests.feedback_requests import PATH, RAW, event, predict, send, with_client
+from tests.signed import signed
+
+KEY = "0123456789abcdef0123456789abcdef"
+
+
+def test_an_event_counts_once_and_moves_its_thresholds(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        refused = await client.post("/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"})
+        assert (refused.status_code, refused.json()["code"]) == (409, "thresholds-not-tuned")
+        assert await send(client, event("a", ["label::3"]), event("a", []), event("b", [])) == [
+            {"event_id": "a", "result": "applied"},
+            {"event_id": "a", "result": "duplicate"},
+            {"event_id": "b", "result": "applied"},
+        ]
+        before = await predict(client)
+        assert before["threshold_epoch"] == 2
+        shown = {one["label"] for one in before["predictions"][0]["labels"]}
+        assert shown
+        for i in range(30):  # nothing of what is predicted is true: thresholds fall, and more is predicted
+            await send(client, event(f"c{i}", []))
+        after = await predict(client)
+        assert {one["label"] for one in after["predictions"][0]["labels"]} >= shown
+        assert after["threshold_epoch"] == 32
+        assert (await send(client, event("a", [])))[0]["result"] == "duplicate"
+        single = await client.post(PATH, json=event("single", []))
+        assert single.json()["results"] == [{"event_id": "single", "result": "applied"}]
+        figures = (await client.get("/metrics")).text
+        assert 'xylem_feedback_events_total{model="raw",result="duplicate"} 2.0' in figures
+        assert 'xylem_threshold_epoch{model="raw",version="2"} 33.0' in figures
+
+    with_client(own_store, call)
+
+
+def test_a_prediction_id_stands_for_what_was_predicted(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        await send(client, event("begin", []))
+        answer = (await predict(client))["predictions"][0]
+        token = answer["prediction_id"]
+        plain = (await predict(client, threshold=None))["predictions"][0]["prediction_id"]
+        labels = [one["label"] for one in answer["labels"]]
+        results = await send(
+            client,
+            event("t1", labels, prediction_id=token),
+            event("t2", labels, prediction_id=plain),
+            event("t3", [], prediction_id=token[:-1] + ("A" if token[-1] != "A" else "B")),
+            event("t4", [], prediction_id="nothing of ours"),
+        )
+        assert [one["result"] for one in results] == ["applied", "applied", "rejected", "rejected"]
+        assert [one.get("reason") for one in results[2:]] == ["prediction-forged"] * 2
+        other = await send(client, event("t5", [], prediction_id=token), path="/v1/models/named/feedback")
+        assert (other[0]["result"], other[0]["reason"]) == ("rejected", "prediction-other-model")
+
+    with_client(own_store, call)
+
+
+def test_an_empty_prediction_id_is_forged_whether_others_are_beside_it_or_not(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        empty = event("empty", ["label::1"], prediction_id="")
+        for beside in [], [event("beside", [])]:
+            found = (await send(client, empty, *beside))[0]
+            assert (found["result"], found.get("reason")) == ("rejected", "prediction-forged")
+
+    with_client(own_store, call)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "result", "reason"),
+    [(-31 * 86_400, "late", "prediction-expired"), (2 * 86_400, "rejected", "prediction-future")],
+)
+def test_clocks(own_store: Store, monkeypatch: Any, seconds: float, result: str, reason: str) -> None:
+    tokens = Tokens([KEY.encode()], 30 * 86_400)
+    now = time.time()
+    monkeypatch.setattr("service.thresholds.live.tokens.time.time", lambda: now + seconds)
+    token = signed(tokens, "raw", 2, 0, [0])
+    monkeypatch.undo()
+
+    async def call(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+        return await send(client, event("x", [], prediction_id=token))
+
+    from pydantic import SecretStr
+
+    found = with_client(own_store, call, token_key=SecretStr(f"new-key,{KEY}"))
+    assert (found[0]["result"], found[0]["reason"]) == (result, reason)
+
+
+def test_bad_events_are_rejected_one_by_one(own_store: Store) -> None:
+    bad: list[Any] = [
+        7,
+        {},
+        event("x", ["label::3"], instance={"text": "a"}),
+        event("x", ["no such label"]),
+        event("", []),
+        event("x" * 257, []),
+        {"event_id": "x", "labels": []},
+        event("x", [], instance=RAW, prediction_id="y"),
+        event("x", [], instance={"indices": [-1], "values": [1]}),
+        {"event_id": 3, "labels": [], "instance": RAW},
+    ]
+
+    async def call(client: httpx.AsyncClient) -> None:
+        results = await send(client, *bad, event("good", ["label::1"]))
+        assert [one["result"] for one in results] == ["rejected"] * len(bad) + ["applied"]
+        assert [one["reason"] for one in results[:6]] == [
+            "bad-request",
+            "bad-request",
+            "bad-instance",
+            "unknown-label",
+            "bad-request",
+            "limit-exceeded",
+        ]
+        lines = b"\n".join(
+            [json.dumps(one).encode() for one in bad] + [b"{", json.dumps(event("z", [])).encode()]
+        )
+        response = await client.post(PATH, content=lines, headers={"content-type": "application/x-ndjson"})
+        found = [json.loads(line) for line in response.text.splitlines()]
+        assert [one["result"] for one in found] == ["rejected"] * (len(bad) + 1) + ["applied"]
+        assert [one.get("line") for one in found] == [*range(1, len(bad) + 2), None]
+        assert found[-2]["reason"] == "malformed-json"
+        over = await client.post(PATH, json={"events": [event(str(i), []) for i in range(1025)]})
+        assert (over.status_code, over.json()["code"]) == (422, "limit-exceeded")
+
+    with_client(own_store, call)
+
+
+def test_without_a_database_predictions_go_on_and_feedback_is_refused(
+    own_store: Store, tmp_path: Path
+) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        answer = await client.post("/v1/models/raw/predict", json={"instances": [RAW]})
+        assert answer.status_code == 200
+        tuned = await client.post("/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"})
+        assert (tuned.status_code, tuned.json()["code"]) == (503, "database-unavailable")
+        for headers in ({}, {"content-type": "application/x-ndjson"}):
+            refused = await client.post(PATH, json=event("a", []), headers=headers)
+            assert (refused.status_code, refused.json()["code"]) == (503, "database-unavailable")
+            assert refused.headers["retry-after"]
+        assert "xylem_database_failed 1.0" in (await client.get("/metrics")).text
+
+    with_client(own_store, call, database_url=f"sqlite:///{tmp_path}/no/such/directory.db")
+
+
+def test_a_stream_of_any_length_is_answered_in_order(own_store: Store) -> None:
+    n = 300
+    lines = [json.dumps(event(f"s{i % 250}", [f"label::{i % 11}"])).encode() + b"\n" for i in range(n)]
+
+    async def chunks() -> Any:
+        for line in lines:
+            yield line
+
+    async def call(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+        response = await client.post(PATH, content=chunks(), headers={"content-type": "application/x-ndjson"})
+        return [json.loads(line) for line in response.text.splitlines()]
+
+    found = with_client(own_store, call)
+    assert [one["event_id"] for one in found] == [f"s{i % 250}" for i in range(n)]
+    assert [one["result"] for one in found] == ["applied"] * 250 + ["duplicate"] * 50
+
+
+def test_the_database_goes_and_comes_back(own_store: Store, tmp_path: Path) -> None:
+    directory = tmp_path / "database"
+    directory.mkdir()
+
+    async def call(client: httpx.AsyncClient) -> None:
+        await send(client, event("a", ["label::3"]))
+        before = await client.post("/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"})
+        assert "xylem-thresholds" not in before.headers
+        connection = sqlite3.connect(directory / "xylem.db", isolation_level=None)
+        connection.execute("ALTER TABLE threshold_versions RENAME TO elsewhere")
+        async with asyncio.timeout(60):
+            while True:
+                now = await client.post(
+                    "/v1/models/raw/predict", json={"instances": [RAW], "threshold": "tuned"}
+                )
+                assert now.status_code == 200
+                if now.headers.get("xylem-thresholds") == "stale":
+                    break
+        assert now.json()["threshold_epoch"] == before.json()["threshold_epoch"]
+        refused = await client.post(PATH, json=event("b", []))
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        connection.execute("ALTER TABLE elsewhere RENAME TO threshold_versions")
+        connection.close()
+        assert [one["result"] for one in await send(client, event("a", []), event("b", []))] == [
+            "duplicate",
+            "applied",
+        ]
+
+    with_client(own_store, call, database_url=f"sqlite:///{directory}/xylem.db")
+
+
+def test_replicas_follow_each_other(own_store: Store) -> None:
+    async def main() -> None:
+        settings = settings_of(own_store.root, threshold_refresh_ms=50)
+        async with serving(settings) as (_, one), serving(settings) as (_, other):
+            await send(one, *(event(f"e{i}", [f"label::{i}"]) for i in range(5)))
+            shown = (await one.get("/v1/models/raw/thresholds")).json()
+            async with asyncio.timeout(60):
+                while (await other.get("/v1/models/raw/thresholds")).status_code == 409:
+                    await asyncio.sleep(0.01)
+                while (await other.get("/v1/models/raw/thresholds")).json()["threshold_epoch"] != 2:
+                    await asyncio.sleep(0.01)
+            assert (await other.get("/v1/models/raw/thresholds")).json() == shown
+            token = (await predict(one))["predictions"][0]["prediction_id"]
+            results = await send(other, event("t", [], prediction_id=token), event("e0", []))
+            assert [result["result"] for result in results] == ["applied", "duplicate"]
+
+    asyncio.run(main())

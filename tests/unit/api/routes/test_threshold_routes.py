@@ -1,0 +1,212 @@
+"""What thresholds rest on, and back to an earlier epoch; admin routes are closed without the key (R8)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+from sqlalchemy import Connection
+
+from model_store.store import Store
+from service.api.routes.thresholds import ThresholdRoutes
+from service.app import create_app
+from service.db.engine import Database
+from service.thresholds.live import follower as follower_module
+from tests.conftest import settings_of
+from tests.feedback_requests import event, predict, send, with_client
+
+KEY = "correct horse battery staple"
+RESTORE = "/v1/admin/models/raw/thresholds/restore"
+TWICE = "limit=1&limit=2"
+
+
+QUERIES_REFUSED = (
+    "&".join(["limit=1"] * 17),
+    "limit=%FF",
+    "limit=-1",
+    "limit=10001",
+    "offset=x",
+    "offset=",
+    "other=1",
+    TWICE,
+)
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def test_thresholds_are_shown_in_pages(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        path = "/v1/models/raw/thresholds"
+        none = await client.get(path)
+        assert (none.status_code, none.json()["code"]) == (409, "thresholds-not-tuned")
+        await send(client, event("a", ["label::3"]), event("b", ["label::3", "label::4"]))
+        whole = (await client.get(path)).json()
+        assert (whole["n_labels"], whole["n_events"], whole["threshold_epoch"]) == (11, 2, 2)
+        pages = [(await client.get(f"{path}?offset={i}&limit=4")).json() for i in (0, 4, 8)]
+        assert [page["next_offset"] for page in pages] == [4, 8, None]
+        assert [label for page in pages for label in page["labels"]] == whole["labels"]
+        summary = (await client.get(f"{path}?limit=0")).json()
+        assert (summary["labels"], summary["n_labels"], summary["next_offset"]) == ([], 11, None)
+        marks = {label["label"]: label["marks"] for label in whole["labels"]}
+        assert marks["label::3"] >= 2
+        few = (await client.get(f"{path}?marks_below=2")).json()
+        assert {label["label"] for label in few["labels"]} == {k for k, n in marks.items() if n < 2}
+        assert "label::3" not in {label["label"] for label in few["labels"]}
+        for query in QUERIES_REFUSED:
+            assert (await client.get(f"{path}?{query}")).status_code == 422
+
+    with_client(own_store, call)
+
+
+def test_where_there_are_no_thresholds_none_are_restored(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        refused = await client.post(RESTORE, json={"epoch": 1}, headers=bearer(KEY))
+        assert (refused.status_code, refused.json()["code"]) == (409, "thresholds-not-tuned")
+
+    with_client(own_store, call, admin_key=SecretStr(KEY))
+
+
+def test_an_earlier_epoch_is_restored(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        async def restore(body: Any) -> httpx.Response:
+            return await client.post(RESTORE, json=body, headers=bearer(KEY))
+
+        await send(client, event("a", ["label::3"]))
+        before = (await client.get("/v1/models/raw/thresholds")).json()
+        token = (await predict(client))["predictions"][0]["prediction_id"]
+        await send(client, event("b", ["label::5"]), event("c", []))
+        answer = await restore({"epoch": before["threshold_epoch"]})
+        assert answer.json() == {"model": "raw", "version": 2, "threshold_epoch": 4}
+        after = (await client.get("/v1/models/raw/thresholds")).json()
+        assert (after["labels"], after["threshold_epoch"]) == (before["labels"], 4)
+        assert [one["kind"] for one in after["checkpoints"]] == ["restored", "started"]
+        late = await send(client, event("d", [], prediction_id=token))
+        assert (late[0]["result"], late[0]["reason"]) == ("late", "thresholds-replaced")
+        assert (await send(client, event("b", [])))[0]["result"] == "duplicate"
+        for body in ({"epoch": 99}, {"epoch": 0}, {"epoch": True}, {}, [], {"epoch": 1, "x": 2}):
+            refused = await restore(body)
+            says, _, found = refused.json()["detail"].partition(", found ")
+            assert (refused.status_code, "expected" in says) == (422, True)
+            assert found not in ("", "another value"), refused.text
+
+    with_client(own_store, call, admin_key=SecretStr(KEY))
+
+
+@pytest.mark.parametrize("configured", [None, KEY, f"sha256:{hashlib.sha256(KEY.encode()).hexdigest()}"])
+def test_admin_routes_are_closed_without_the_key(own_store: Store, configured: str | None) -> None:
+    admin_key = None if configured is None else SecretStr(configured)
+    routes = [
+        (route.path, method)
+        for route in create_app(settings_of(own_store.root)).routes  # type: ignore[attr-defined]
+        for method in route.methods  # type: ignore[attr-defined]
+        if "/admin/" in route.path
+    ]
+    assert routes
+    heads = [{}, bearer(""), bearer("wrong"), {"authorization": KEY}, {"authorization": f"Basic {KEY}"}]
+    if configured != KEY:
+        heads.append(bearer(str(configured)))
+
+    async def call(client: httpx.AsyncClient) -> None:
+        for path, method in routes:
+            url = re.sub(r"{\w+}", "raw", path)
+            for headers in heads:
+                answer = await client.request(method, url, json={"epoch": 1}, headers=headers)
+                assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+            answer = await client.request(method, url, json={"epoch": 1}, headers=bearer(KEY))
+            assert (answer.status_code == 401) == (configured is None)
+
+    with_client(own_store, call, admin_key=admin_key)
+
+
+def test_queries_that_are_none_are_refused(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        for query in QUERIES_REFUSED:
+            refused = await client.get(f"/v1/models/raw/thresholds?{query}")
+            assert (refused.status_code, refused.json()["code"]) == (422, "bad-request"), query
+
+    with_client(own_store, call)
+
+
+def test_clients_are_not_told_where_the_database_is(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Their answers say only that it does not answer; the log has what it said."""
+    said = "connection to server at db.internal failed"
+
+    def fail() -> None:
+        raise sqlite3.OperationalError(said)
+
+    async def call(client: httpx.AsyncClient) -> None:
+        await send(client, event("a", ["label::3"]))
+        monkeypatch.setattr(Database, "_begin", lambda self: contextlib.nullcontext(fail()))
+        monkeypatch.setattr(Database, "read", refuse)
+        answers = [
+            await client.get("/v1/models/raw/thresholds"),
+            await client.post("/v1/models/raw/feedback", json=event("b", [])),
+            await client.post(RESTORE, json={"epoch": 1}, headers=bearer(KEY)),
+        ]
+        for answer in answers:
+            assert "database-unavailable" in answer.text
+            assert "expected a database that answers, found that it does not" in answer.text
+            assert "db.internal" not in answer.text
+        assert [answer.status_code for answer in answers] == [503, 503, 503]
+
+    @contextlib.contextmanager
+    def refuse(database: Database) -> Iterator[Connection]:
+        with database._errors():
+            fail()
+            yield database._reading.connect()
+
+    with_client(own_store, call, admin_key=SecretStr(KEY), threshold_refresh_ms=600_000)
+    logged = [line for line in capfd.readouterr().err.splitlines() if '"request_failed"' in line]
+    assert len(logged) == 3
+    assert all(said in line for line in logged)
+
+
+def test_showing_thresholds_does_not_keep_a_database_that_hangs_company(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many ask while it hangs: they are refused in time, and nothing else waits for them."""
+    gate = threading.Event()
+
+    async def call(client: httpx.AsyncClient) -> None:
+        path = "/v1/models/raw/thresholds"
+        await send(client, event("a", ["label::3"]))
+        monkeypatch.setattr(ThresholdRoutes, "_describe", lambda *_: gate.wait())
+        asking = [asyncio.create_task(client.get(path)) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        assert (await client.get("/v1/models/raw")).status_code == 200
+        assert (await predict(client))["threshold_epoch"] == 2
+        codes = [answer.json()["code"] for answer in await asyncio.gather(*asking)]
+        assert set(codes) == {"timed-out", "overloaded"}
+        gate.set()
+
+    with_client(own_store, call, request_seconds_max=0.5, queue_max=4)
+
+
+def test_thresholds_are_not_asked_for_while_the_database_is_known_to_hang(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        await send(client, event("a", ["label::3"]))
+        monkeypatch.setattr(follower_module, "HANG_SECONDS", -1000.0)
+        for answer in (
+            await client.get("/v1/models/raw/thresholds"),
+            await client.post(RESTORE, json={"epoch": 1}, headers=bearer(KEY)),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (503, "database-unavailable")
+        monkeypatch.undo()
+        assert (await client.get("/v1/models/raw/thresholds")).status_code == 200
+
+    with_client(own_store, call, admin_key=SecretStr(KEY))

@@ -1,0 +1,289 @@
+"""Tuning over HTTP, candidates beside the thresholds in force, and streams that end where a file does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from pydantic import SecretStr
+
+import service.app
+from model_store.store import Store
+from service.api.routes.openapi import openapi_document
+from service.db.engine import Database
+from service.errors import TimedOut
+from service.inference.predictors import make_predictor
+from service.settings import Limits
+from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.store.state import ThresholdDatabase
+from service.thresholds.store.tuned import Tuned
+from service.workflows.tune import TuneRequest, learn, read_labelled, tune
+from tests.conftest import serving, settings_of
+from tests.databases import database_url, postgresql  # noqa: F401
+from tests.schemas import fault_of
+from tests.small_models import small_draft
+
+KEY = "correct horse battery staple"
+HEADERS = {"authorization": f"Bearer {KEY}"}
+N_ROWS, N_LABELS, N_FEATURES = 40, 11, 70
+ADMIN = "/v1/admin/models/small/thresholds"
+
+
+@pytest.fixture(params=["label-tree", "decision-tree"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def store(kind: str, tmp_path: Path) -> Store:
+    found = Store(tmp_path / "store")
+    link = "hinge3" if kind == "label-tree" else "multiway"
+    raw = {"kind": "raw", "norm": "none"}
+    found.publish("small", small_draft(3, kind=kind, link=link, n_trees=2, features=raw))
+    return found
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with a labelled file, and files outside of it."""
+    rng = np.random.default_rng(4)
+    lines = []
+    for i in range(N_ROWS):
+        features = np.sort(rng.choice(N_FEATURES, 12, replace=False)).tolist()
+        labels = rng.choice(N_LABELS, 2, replace=False).tolist()
+        values = rng.standard_normal(12).round(3).tolist()
+        pairs = " ".join(f"{f}:{v}" for f, v in zip(features, values, strict=True))
+        lines.append((f"e{i}", labels, features, values, f"{labels[0]},{labels[1]} {pairs}"))
+    directory = tmp_path / "data"
+    (directory / "more").mkdir(parents=True)
+    head = f"{N_ROWS} {N_FEATURES} {N_LABELS}\n"
+    for file in (directory / "more" / "valid.txt", tmp_path / "outside.txt"):
+        file.write_text(head + "".join(line[-1] + "\n" for line in lines))
+    (directory / "link.txt").symlink_to(tmp_path / "outside.txt")
+    (directory / "circle.txt").symlink_to(directory / "circle.txt")
+    events = [
+        {"event_id": name, "labels": [f"label::{j}" for j in labels], "instance": {"indices": f, "values": v}}
+        for name, labels, f, v, _ in lines
+    ]
+    (directory / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return directory
+
+
+def with_client(store: Store, call: Callable[[httpx.AsyncClient], Any], **changes: Any) -> Any:
+    async def main() -> Any:
+        changed = {"threshold_refresh_ms": 50, "admin_key": SecretStr(KEY), **changes}
+        async with serving(settings_of(store.root, **changed)) as (_, client):
+            return await call(client)
+
+    return asyncio.run(main())
+
+
+async def post(client: httpx.AsyncClient, action: str, body: Any) -> httpx.Response:
+    return await client.post(f"{ADMIN}/{action}", json=body, headers=HEADERS)
+
+
+def quiet(phase: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def conforms(name: str, value: Any) -> None:
+    document = openapi_document(Limits())
+    assert fault_of(document, document["components"]["schemas"][name], value) is None
+
+
+@pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
+def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        body = {"data": "more/valid.txt", "method": "all", "test": "more/valid.txt", "empty_labels": "zero"}
+        conforms("TuneRequest", body)
+        answer = await post(client, "tune", body)
+        assert answer.status_code == 200, answer.text
+        found = answer.json()
+        conforms("TuneAnswer", found)
+        assert (found["epoch"], found["method"], found["shadow"]) == (1, "ofo", False)
+        assert [one["method"] for one in found["methods"]] == ["ofo", "fta", "fta-one", "sto"]
+        shown = (await client.get("/v1/models/small/thresholds")).json()
+        conforms("Thresholds", shown)
+        assert (shown["threshold_epoch"], shown["shadow"], shown["n_labels"]) == (1, None, N_LABELS)
+        request = TuneRequest(("ofo",), data / "more" / "valid.txt", empty="zero")
+        (outcome,) = tune(store.open("small"), request, quiet)
+        assert found["validation_macro_f"] == found["test_macro_f"] == outcome.validation.macro_f
+        thresholds = [np.float32(label["threshold"]) for label in shown["labels"]]
+        assert thresholds == outcome.tuned.thresholds.tolist()
+        given = await post(client, "tune", {"data": "more/valid.txt", "start": [2, 9]})
+        shown = [given.json()[name] for name in ("method", "start", "epoch")]
+        assert shown == ["ofo", [2, 9], 2]
+
+    with_client(store, call, data_dir=data)
+
+
+@pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
+def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
+    files = (
+        "../outside.txt", "more/../../outside.txt", "link.txt", "circle.txt", "more", "", ".", "none.txt",
+        "a\0b", "x" * 5000, str(data / ".." / "outside.txt"), "/etc/passwd", "/dev/zero", "..",
+    )  # fmt: skip
+    good = {"data": "more/valid.txt", "method": "ofo"}
+    bodies: list[Any] = [
+        [], {}, {"method": "ofo"}, {**good, "x": 1}, {**good, "version": 0},
+        {**good, "version": True}, {**good, "data": 3}, {**good, "method": "best"}, {**good, "kappa": 0.9},
+        {**good, "start": [1]}, {**good, "start": [3, 4]}, {**good, "start": ["a", 4]}, {**good, "shadow": 1},
+        {**good, "empty_labels": "two"}, {**good, "kappa": "0.1"}, {**good, "data": "damaged.txt"},
+    ]  # fmt: skip
+
+    async def call(client: httpx.AsyncClient) -> None:
+        for body in (*bodies, *({**good, part: file} for file in files for part in ("data", "test"))):
+            answer = await post(client, "tune", body)
+            assert answer.status_code == 422, (body, answer.text)
+            says, _, found = answer.json()["detail"].partition(", found ")
+            assert "expected" in says, answer.text
+            assert found not in ("", "another", "another value", "other values"), answer.text
+            assert str(data.parent) in str(body) or str(data.parent) not in answer.text
+        assert (await post(client, "tune", {**good, "version": 7})).status_code == 404
+        assert (await client.get("/v1/models/small/thresholds")).status_code == 409
+
+    (data / "damaged.txt").write_text("no header")
+
+    async def without(client: httpx.AsyncClient) -> None:
+        answer = await post(client, "tune", good)
+        assert (answer.status_code, "XYLEM_DATA_DIR" in answer.json()["detail"]) == (422, True)
+
+    with_client(store, call, data_dir=data)
+    with_client(store, without)
+
+
+@pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
+def test_one_call_at_a_time(store: Store, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    def tuner(*_: object) -> Callable[[object], dict[str, int]]:
+        def tune(_: object) -> dict[str, int]:
+            begun.set()
+            gate.wait(120)
+            return {"epoch": 1}
+
+        return tune
+
+    monkeypatch.setattr(service.app, "_tuner", tuner)
+
+    async def call(client: httpx.AsyncClient) -> None:
+        body = {"data": "more/valid.txt", "method": "ofo"}
+        first = asyncio.create_task(post(client, "tune", body))
+        await asyncio.to_thread(begun.wait, 120)
+        second = await post(client, "tune", body)
+        assert (second.status_code, second.json()["code"]) == (503, "overloaded")
+        gate.set()
+        assert (await first).json() == {"epoch": 1}
+
+    with_client(store, call, data_dir=data)
+
+
+@pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
+def test_tuning_gives_up_in_time_and_keeps_nothing(store: Store, data: Path) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        answer = await post(client, "tune", {"data": "more/valid.txt", "method": "ofo"})
+        assert (answer.status_code, answer.json()["code"]) == (503, TimedOut.code)
+        assert (await client.get("/v1/models/small/thresholds")).status_code == 409
+
+    with_client(store, call, data_dir=data, tune_seconds_max=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
+def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, data: Path) -> None:
+    events = [json.loads(line) for line in (data / "events.jsonl").read_text().splitlines()]
+    shadow = {"data": "more/valid.txt", "method": "fta", "shadow": True}
+
+    async def call(client: httpx.AsyncClient) -> None:
+        async def thresholds() -> dict[str, Any]:
+            found: dict[str, Any] = (await client.get("/v1/models/small/thresholds")).json()
+            conforms("Thresholds", found)
+            return found
+
+        answer = await post(client, "tune", shadow)
+        assert (answer.status_code, answer.json()["code"]) == (409, "thresholds-not-tuned")
+        path = "/v1/models/small/feedback"
+        await client.post(path, json={"events": events[:10]})
+        for action in ("switch", "drop"):
+            assert (await post(client, action, {})).status_code == 409
+        before = await thresholds()
+        answer = await post(client, "tune", shadow)
+        assert (answer.status_code, answer.json()["shadow"], answer.json()["epoch"]) == (200, True, 3)
+        beside = await thresholds()
+        assert (beside["labels"], beside["shadow"]["n_events"]) == (before["labels"], 0)
+        await client.post(path, json={"events": events})
+        after = await thresholds()
+        percents = [200 * one["hits"] / one["marks"] for one in after["labels"] if one["marks"]]
+        assert after["macro_f"] == pytest.approx(sum(percents) / len(percents))
+        assert after["macro_f"] > 1
+        scored = after["shadow"]
+        assert (scored["n_events"], scored["method"], scored["since_epoch"]) == (30, "fta", 3)
+        assert 1 < scored["macro_f"] <= 100
+        assert 0 <= scored["served_macro_f"] <= 100
+        figures = (await client.get("/metrics")).text
+        line = 'xylem_shadow_macro_f{model="small",thresholds="candidate",version="1"} '
+        [figure] = [float(one.removeprefix(line)) for one in figures.splitlines() if one.startswith(line)]
+        assert 100 * figure == scored["macro_f"]
+        assert 'xylem_shadow_events{model="small",version="1"} 30.0' in figures
+        for body in ([], {"x": 1}, {"version": "1"}, {"version": 0}):
+            assert (await post(client, "switch", body)).status_code == 422
+        assert (await post(client, "switch", {"version": 1})).json() == {
+            "model": "small",
+            "version": 1,
+            "threshold_epoch": 5,
+        }
+        after = await thresholds()
+        assert (after["method"], after["shadow"], after["checkpoints"][0]["kind"]) == (
+            "fta",
+            None,
+            "switched",
+        )
+        assert after["labels"] != beside["labels"]
+        await post(client, "tune", shadow)
+        assert (await post(client, "drop", {})).json()["threshold_epoch"] == 7
+        assert (await thresholds())["labels"] == after["labels"]
+
+    with_client(store, call, data_dir=data)
+
+
+def test_a_stream_ends_with_the_bits_of_the_file(
+    store: Store,
+    data: Path,
+    database_url: str,  # noqa: F811
+) -> None:
+    """OFO over the validation rows through REST, in their order, is OFO over the file, exactly."""
+    model = store.open("small")
+    start, counts, n_rows = Start(2.0, 9.0, 0.7), model.arrays.get("labels/counts"), model.manifest.data.rows
+    bounds = lower_bounds(counts, n_rows, N_LABELS)
+    begun = Tuned("ofo", "one", start, thresholds_of(no_counts(N_LABELS), start, bounds), no_counts(N_LABELS))
+    database = Database(database_url)
+    ThresholdDatabase(database).save("small", 1, begun)
+    lines = (data / "events.jsonl").read_bytes()
+
+    async def call(client: httpx.AsyncClient) -> dict[str, Any]:
+        path = "/v1/models/small/feedback"
+        answer = await client.post(path, content=lines, headers={"content-type": "application/x-ndjson"})
+        results = [json.loads(line)["result"] for line in answer.text.splitlines()]
+        assert results == ["applied"] * N_ROWS
+        found: dict[str, Any] = (await client.get("/v1/models/small/thresholds")).json()
+        return found
+
+    found = with_client(store, call, database_url=database_url)
+    labelled = read_labelled(model, data / "more" / "valid.txt", quiet)
+    counters, thresholds = learn(
+        make_predictor(model), labelled.rows, labelled.labels, start, counts, n_rows, quiet
+    )
+    assert [np.float32(label["threshold"]) for label in found["labels"]] == thresholds.tolist()
+    assert [label["hits"] for label in found["labels"]] == counters.hits.tolist()
+    assert [label["marks"] for label in found["labels"]] == counters.marks.tolist()
+    assert counters.hits.sum() > 5
+    kept = ThresholdDatabase(database).load("small", 1)
+    assert kept is not None
+    assert kept.thresholds.tobytes() == thresholds.tobytes()
+    database.close()

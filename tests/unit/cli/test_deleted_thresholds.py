@@ -1,0 +1,101 @@
+"""What the database has of a version goes with the version, unless the database may be other stores' too."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from model_store.store import Store
+from service import cli
+from service.db.engine import Database, default_url
+from service.db.tables import CHECKPOINTS, EVENTS, LOG, SHADOWS, VERSIONS
+from service.thresholds.live.shadow import ShadowDatabase
+from service.thresholds.store.state import ThresholdDatabase
+from tests.databases import database_url, postgresql  # noqa: F401
+from tests.feedback_helpers import Replica, token_event
+
+
+def delete(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    """Run `xylem models delete` in this process; return its exit status."""
+    monkeypatch.setattr(sys, "argv", ["xylem", "models", "delete", *map(str, arguments)])
+    return cli.run()
+
+
+def counts(database: Database) -> list[int]:
+    """Rows of each table of thresholds."""
+    with database.read() as connection:
+        tables = VERSIONS, LOG, CHECKPOINTS, SHADOWS
+        return [len(connection.execute(select(table)).all()) for table in tables]
+
+
+def test_all_of_a_version_goes_and_nothing_of_another(database_url: str) -> None:  # noqa: F811
+    one, other = Replica(database_url), Replica(database_url)
+    other.live.version = 2
+    for replica in (one, other):
+        replica.send(token_event(f"a{replica.live.version}", [1], [1, 2]))
+    thresholds = ThresholdDatabase(one.database)
+    for version in (1, 2):
+        ShadowDatabase(one.database).put("m", version, one.live.snapshot())
+    assert thresholds.delete("m", 3) is False
+    assert thresholds.delete("m", 1) is True
+    assert thresholds.delete("m", 1) is False
+    assert counts(one.database) == [1, 2, 1, 1]
+    with one.database.read() as connection:
+        assert len(connection.execute(select(EVENTS)).all()) == 2
+    other.catch_up()
+    assert other.send(token_event("b2", [1], [])).results == ["applied"]
+    assert one.send(token_event("b1", [3], [])).results == ["applied"]  # who has it open begins anew
+    assert one.live.epoch == 2
+    other.live.version = 1
+    other.catch_up()
+    assert other.bits() == one.bits()
+    for replica in (one, other):
+        replica.close()
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_the_command_deletes_thresholds_that_are_of_no_other_store(
+    is_own: bool,
+    own_store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url = default_url(own_store.root) if is_own else f"sqlite:///{tmp_path}/shared.db"
+    if not is_own:
+        monkeypatch.setenv("XYLEM_DATABASE_URL", url)
+    database = Database(url)
+    replica = Replica(url)
+    for version in (1, 2):
+        ThresholdDatabase(database).save("raw", version, replica.live.start_state())
+    own_store.promote("raw", 2, "stable")
+    assert delete(monkeypatch, "raw@1", "--store", own_store.root, "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"model": "raw", "version": 1, "deleted": True, "thresholds_deleted": is_own}
+    assert counts(database) == ([1, 0, 1, 0] if is_own else [2, 0, 2, 0])
+    database.close()
+    replica.close()
+
+
+def test_a_version_without_thresholds_goes_and_makes_no_database(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_store.promote("raw", 2, "stable")
+    assert delete(monkeypatch, "raw@1", "--store", own_store.root) == 0
+    assert "thresholds" not in capsys.readouterr().out
+    assert not Path(own_store.root / "xylem.db").exists()
+
+
+def test_a_database_that_does_not_answer_is_told_after_the_version_is_gone(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own_store.root / "xylem.db").mkdir()
+    own_store.promote("raw", 2, "stable")
+    assert delete(monkeypatch, "raw@1", "--store", own_store.root) == 1
+    said = capsys.readouterr().err
+    assert "raw@1 is deleted, its thresholds are not: expected a database that answers" in said
+    assert own_store.versions("raw") == (2,)

@@ -1,0 +1,272 @@
+"""The database: several processes begin at once, newer schemas, URLs that cannot be used."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+import time
+
+import pytest
+from sqlalchemy import inspect, make_url, text
+
+from service.db import postgresql as bounded
+from service.db.engine import Database
+from service.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
+from service.thresholds.live.feedback import FORGET_EVENTS
+from service.thresholds.store.known_events import add_events, forget_events
+from service.thresholds.store.state import all_heads, lock_head, shared_secret
+from tests.databases import database_url, forward, postgresql, socket_path  # noqa: F401
+from tests.feedback_helpers import Replica, token_event
+
+
+def test_several_begin_at_once(database_url: str) -> None:  # noqa: F811
+    databases = [Database(database_url) for _ in range(6)]
+    secrets: list[bytes] = []
+    faults: list[Exception] = []
+    gate = threading.Barrier(len(databases))
+
+    def begin(database: Database) -> None:
+        gate.wait()
+        try:
+            with database.write() as connection:
+                secrets.append(shared_secret(connection, "token-key", 32))
+        except Exception as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=begin, args=(database,)) for database in databases]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert len(secrets) == 6
+    assert len(set(secrets)) == 1
+    with databases[0].read() as connection:
+        assert all_heads(connection) == []
+        assert connection.execute(text("SELECT count(*) FROM schema_version")).scalar_one() == 1
+    for database in databases:
+        database.close()
+
+
+def test_a_database_of_the_second_schema_is_brought_up_to_date(database_url: str) -> None:  # noqa: F811
+    database = Database(database_url)
+    key = os.urandom(16)
+    with database.write() as connection:
+        add_events(connection, [key], 7)
+        connection.execute(text("CREATE INDEX ix_feedback_events_day ON feedback_events (day)"))
+        connection.execute(text("UPDATE schema_version SET number = 2"))
+    database.close()
+    newer = Database(database_url)
+    with newer.write() as connection:
+        assert inspect(connection).get_indexes("feedback_events") == []
+        assert add_events(connection, [key], 8) == set()
+    newer.close()
+
+
+def test_events_are_remembered_once(database_url: str) -> None:  # noqa: F811
+    database = Database(database_url)
+    rng = random.Random(3)
+    pool = [rng.randbytes(16) for _ in range(200)]
+    known: set[bytes] = set()
+    for _ in range(30):
+        some = rng.sample(pool, rng.randint(0, 12))
+        with database.write() as connection:
+            assert add_events(connection, some, 7) == set(some) - known
+        known |= set(some)
+    with pytest.raises(ZeroDivisionError), database.write() as connection:
+        assert add_events(connection, pool, 7) == set(pool) - known
+        _ = 1 // 0
+    with database.write() as connection:
+        assert add_events(connection, pool, 7) == set(pool) - known
+        assert add_events(connection, pool, 7) == set()
+    database.close()
+
+
+def test_old_events_are_forgotten_in_turn(database_url: str) -> None:  # noqa: F811
+    database = Database(database_url)
+    days = {os.urandom(16): day for day in (1, 2, 3, 4) for _ in range(50)}
+    with database.write() as connection:
+        for day in (1, 2, 3, 4):
+            add_events(connection, [key for key, of in days.items() if of == day], day)
+    after, counts = b"", []
+    while not counts or after:
+        with database.write() as connection:
+            n, after = forget_events(connection, 3, after, 30)
+        counts.append(n)
+    assert len(counts) == 7
+    assert max(counts) <= 30
+    assert sum(counts) == 100
+    with database.write() as connection:
+        assert add_events(connection, list(days), 9) == {key for key, day in days.items() if day < 3}
+        assert forget_events(connection, 3, b"", 1000) == (0, b"")
+    database.close()
+
+
+def test_a_newer_schema_is_refused(database_url: str) -> None:  # noqa: F811
+    database = Database(database_url)
+    with database.write() as connection:
+        connection.execute(text("UPDATE schema_version SET number = 99"))
+    database.close()
+    newer = Database(database_url)
+    with pytest.raises(DatabaseUnsupported, match="99"), newer.read():
+        pass
+    newer.close()
+
+
+def test_what_raises_is_rolled_back(database_url: str) -> None:  # noqa: F811
+    database = Database(database_url)
+    with pytest.raises(ZeroDivisionError), database.write() as connection:
+        shared_secret(connection, "other", 8)
+        _ = 1 // 0
+    with database.read() as connection:
+        assert connection.execute(text("SELECT count(*) FROM secrets")).scalar_one() == 0
+    database.close()
+
+
+def test_a_reader_sees_one_state(database_url: str) -> None:  # noqa: F811
+    database, other = Database(database_url), Database(database_url)
+    with database.read() as connection:
+        assert all_heads(connection) == []
+        with other.write() as writing:
+            lock_head(writing, "m", 1)
+        assert all_heads(connection) == []
+    with database.read() as connection:
+        assert [head.model for head in all_heads(connection)] == ["m"]
+    database.close()
+    other.close()
+
+
+def test_what_the_driver_raises_is_said_to_be_the_database(database_url: str) -> None:  # noqa: F811
+    """Statements that go past SQLAlchemy's execution fail as all do, and what was done is undone."""
+    database = Database(database_url)
+    with database.write() as connection:
+        connection.execute(text("ALTER TABLE threshold_versions RENAME TO elsewhere"))
+    with pytest.raises(DatabaseUnavailable, match="threshold_versions"), database.write() as connection:
+        add_events(connection, [b"k" * 16], 1)
+        lock_head(connection, "m", 1)
+    with database.write() as connection:
+        connection.execute(text("ALTER TABLE elsewhere RENAME TO threshold_versions"))
+        assert lock_head(connection, "m", 1).epoch == 0
+        assert add_events(connection, [b"k" * 16], 1) == {b"k" * 16}
+    database.close()
+
+
+def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:  # noqa: F811
+    database, other = Database(postgresql), Database(postgresql)
+    with pytest.raises(DatabaseUnavailable), database.write() as connection:
+        number = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        with other.write() as ending:
+            ending.execute(text("SELECT pg_terminate_backend(:number)"), {"number": number})
+        for _ in range(2000):  # until it has
+            all_heads(connection)
+            time.sleep(0.05)
+    with database.read() as connection:
+        assert all_heads(connection) == []
+    database.close()
+    other.close()
+
+
+def test_versions_that_take_the_same_events_do_not_wait_for_each_other(
+    database_url: str,  # noqa: F811
+) -> None:
+    """An event counts once for a model: what two of its versions are sent at once, one of them has."""
+    keys = [os.urandom(16) for _ in range(4000)]
+    databases = [Database(database_url), Database(database_url)]
+    news: list[set[bytes]] = []
+    faults: list[Exception] = []
+    gate = threading.Barrier(len(databases))
+
+    def add(database: Database, step: int) -> None:
+        try:
+            for first in range(0, len(keys), 1000):
+                gate.wait()
+                with database.write() as connection:
+                    news.append(add_events(connection, keys[first : first + 1000][::step], 1))
+        except Exception as error:
+            faults.append(error)
+            gate.abort()
+
+    threads = [threading.Thread(target=add, args=pair) for pair in zip(databases, (1, -1), strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert sum(map(len, news)) == len(keys)
+    for database in databases:
+        database.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nonsense",
+        "mysql://x/y",
+        "postgresql+nodriver://x/y",
+        "sqlite+x://",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "postgresql+psycopg://me:hidden@[::1/x",
+        "postgresql+psycopg://me:hidden@host:port/x",
+    ],
+)
+def test_urls_that_cannot_be_used(url: str) -> None:
+    with pytest.raises(BadParameter, match="database") as caught:
+        Database(url)
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_server_that_is_not_there() -> None:
+    database = Database("postgresql+psycopg://nobody:very-secret@127.0.0.1:1/none")
+    with pytest.raises(DatabaseUnavailable) as caught, database.read():
+        pass
+    assert "very-secret" not in str(caught.value)
+    assert "127.0.0.1" in str(caught.value)
+    assert caught.value.told == "expected a database that answers, found that it does not"
+    database.close()
+
+
+def test_the_writer_forgets_faster_than_events_come(database_url: str) -> None:  # noqa: F811
+    replica = Replica(database_url)
+    n_old = 3 * FORGET_EVENTS
+    with replica.database.write() as connection:
+        add_events(connection, [os.urandom(16) for _ in range(n_old)], 1)
+    for block in range(12):
+        events = [token_event(f"{block}-{i}", [1], []) for i in range(FORGET_EVENTS // 2)]
+        assert set(replica.send(*events).results) == {"applied"}
+    replica.close()  # when its house is kept
+    with replica.database.read() as connection:
+        days = connection.execute(text("SELECT day FROM feedback_events")).scalars().all()
+    assert len(days) == 12 * FORGET_EVENTS // 2
+    assert 1 not in days
+    replica.database.close()
+
+
+def test_a_server_that_stands_still_is_given_up(
+    postgresql: str,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goes = threading.Event()
+    goes.set()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=forward, args=(listener, socket_path(postgresql), goes), daemon=True).start()
+        port = listener.getsockname()[1]
+        url = make_url(postgresql).set(host="127.0.0.1", port=port, query={})
+        database = Database(url.render_as_string(hide_password=False))
+        monkeypatch.setattr(bounded, "ANSWER_SECONDS", 0.5)
+        try:
+            with database.read() as connection:
+                assert connection.execute(text("SELECT 1")).scalar_one() == 1
+            with pytest.raises(DatabaseUnavailable, match="no answer within"), database.write() as connection:
+                goes.clear()
+                connection.execute(text("SELECT 1"))
+            with pytest.raises(DatabaseUnavailable, match="timeout"), database.read():
+                pass
+            goes.set()
+            with database.read() as connection:
+                assert connection.execute(text("SELECT 1")).scalar_one() == 1
+        finally:
+            goes.set()
+            database.close()

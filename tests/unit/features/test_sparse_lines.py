@@ -1,0 +1,147 @@
+"""Whatever the kernel takes for plain is what the parser of requests makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.errors import BadInput
+from service.features.sparse_lines import read_plain_lines
+from service.serving.parse import RawInstance, parse_line
+from service.settings import Limits
+
+LIMITS = Limits()
+PLAIN = b'{"indices":[3,17],"values":[0.5,1]}'
+
+
+def parsed(line: bytes) -> RawInstance | None:
+    """What the parser of requests says of a line; None: it is refused or something else."""
+    try:
+        found = parse_line(line, LIMITS)
+    except BadInput:
+        return None
+    return found.instance if isinstance(found.instance, RawInstance) and found.identity is None else None
+
+
+def assert_the_same(lines: list[bytes], features_max: int = LIMITS.features_max) -> bool:
+    """Compare the two; return whether the kernel took the lines."""
+    found = read_plain_lines(lines, features_max)
+    if found is None:
+        return False
+    indptr, indices, values = found
+    for row, line in enumerate(lines):
+        instance = parsed(line)
+        assert instance is not None, line
+        cut = slice(*indptr[row : row + 2])
+        assert indices[cut].tolist() == instance.indices
+        with np.errstate(over="ignore"):
+            expected = np.array(instance.values, np.float64).astype(np.float32)
+        assert values[cut].tobytes() == expected.tobytes()
+    return True
+
+
+numbers = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(width=32, allow_nan=False, allow_infinity=False).map(lambda x: float(str(np.float32(x)))),
+    st.integers(-(2**70), 2**70),
+)
+pairs = st.lists(st.tuples(st.integers(0, 2**31 - 1), numbers), max_size=8)
+
+
+def written(pairs: list[tuple[int, float]], **style: object) -> bytes:
+    instance = {"indices": [i for i, _ in pairs], "values": [v for _, v in pairs]}
+    return json.dumps(instance, **style).encode()  # type: ignore[arg-type]
+
+
+@settings(deadline=None)
+@given(st.lists(pairs, min_size=1, max_size=4), st.booleans())
+def test_instances_are_read_as_the_parser_reads_them(
+    rows: list[list[tuple[int, float]]], tight: bool
+) -> None:
+    style = {"separators": (",", ":")} if tight else {}
+    assert_the_same([written(row, **style) for row in rows])
+
+
+@settings(deadline=None)
+@given(pairs, st.data())
+def test_changed_lines_are_never_taken_for_others(row: list[tuple[int, float]], data: st.DataObject) -> None:
+    line = written(row)
+    alphabet = st.sampled_from([bytes([c]) for c in b'0123456789.,-+eE[]{}" :\tx\xff\x00'])
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(line)))
+        cut = data.draw(st.integers(0, 2))
+        line = line[:at] + data.draw(alphabet) + line[at + cut :]
+    assert_the_same([PLAIN, line, PLAIN])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        PLAIN,
+        b' { "indices" : [ 3 , 17 ] , "values" : [ 0.5 , 1 ] } \r',
+        b'{"indices":[],"values":[]}',
+        b'{"indices":[2147483647],"values":[-1.5e-3]}',
+        b'{"indices":[0],"values":[0]}',
+        b'{"indices":[0],"values":[3.4028235e38]}',
+    ],
+)
+def test_what_is_plain(line: bytes) -> None:
+    assert assert_the_same([line, line])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{}",
+        PLAIN[:-1],
+        PLAIN + b"}",
+        PLAIN + b"," + PLAIN,
+        b'{"values":[1],"indices":[1]}',
+        b'{"indices":[1],"values":[1],"id":3}',
+        b'{"indices":[1,2],"values":[1]}',
+        b'{"indices":[true],"values":[1]}',
+        b'{"indices":[01],"values":[1]}',
+        b'{"indices":[-1],"values":[1]}',
+        b'{"indices":[1.0],"values":[1]}',
+        b'{"indices":[2147483648],"values":[1]}',
+        b'{"indices":[1,],"values":[1]}',
+        b'{"indices":[,1],"values":[1]}',
+        b'{"indices":[1],"values":[NaN]}',
+        b'{"indices":[1],"values":[1e400]}',
+        b'{"indices":[1],"values":[1e39]}',
+        b'{"indices":[1],"values":[-0]}',
+        b'{"indices":[1],"values":[+1]}',
+        b'{"indices":[1],"values":[01]}',
+        b'{"indices":[1],"values":[1.]}',
+        b'{"indices":[1],"values":[.5]}',
+        b'{"indices":[1],"values":[1.e5]}',
+        b'{"indices":[1],"values":[1e]}',
+        b'{"indices":[1],"values":["1"]}',
+        b'{"indices":[1],"values":[1]',
+        b'{"indices":[1],"values":[1}',
+        b'{"indices":[1]"values":[1]}',
+        b'{"Indices":[1],"values":[1]}',
+    ],
+)
+@pytest.mark.parametrize(
+    "place", [lambda line: [line], lambda line: [PLAIN, line], lambda line: [line, PLAIN]]
+)
+def test_what_is_not(line: bytes, place: Callable[[bytes], list[bytes]]) -> None:
+    assert read_plain_lines(place(line), LIMITS.features_max) is None
+
+
+def test_features_at_the_limit_and_one_more() -> None:
+    assert assert_the_same([PLAIN], 2)
+    assert read_plain_lines([PLAIN], 1) is None
+
+
+def test_no_lines() -> None:
+    found = read_plain_lines([], 1)
+    assert found is not None
+    assert [len(array) for array in found] == [1, 0, 0]

@@ -1,0 +1,140 @@
+"""Explanations against the oracle that walks every path, and against the traversals' own scores."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from model_store.compiled.handles import lend
+from model_store.ensemble import LINK_CODES
+from model_store.store import Store
+from service.inference.explain import FEATURES_MAX
+from service.inference.predictor import PredictOptions, Predictor
+from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
+from service.kernels.search.explain import depth_of, explain_leaf
+from service.kernels.search.workspace import WORKSPACE_KINDS, make_workspace
+from service.rows import SparseRows
+from tests.oracles.trees import LINKS, node_margins, random_forest, random_rows
+from tests.small_models import small_draft
+
+
+def oracle_path(tree, leaf):
+    """The nodes from below the root to the leaf, and what each feature weighs there."""
+    above = {
+        child: node for node, (a, b) in enumerate(itertools.pairwise(tree.child_ptr)) for child in range(a, b)
+    }
+    path = [leaf]
+    while above[path[-1]] != 0:
+        path.append(above[path[-1]])
+    weights = []
+    for node in reversed(path):
+        chunk, position = tree.chunks[above[node]], node - tree.child_ptr[above[node]]
+        rows = np.repeat(chunk.features, np.diff(chunk.row_ptr))
+        weights.append(
+            {f: w for f, c, w in zip(rows.tolist(), chunk.child, chunk.weight, strict=True) if c == position}
+        )
+    return path[::-1], weights
+
+
+@pytest.mark.parametrize("weights", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize("link", list(LINKS))
+@pytest.mark.parametrize(("seed", "n_features", "arity"), [(1, 5, 2), (2, 70, 40), (3, 1500, 17)])
+def test_a_path_equals_the_oracle(weights, link, seed, n_features, arity):
+    (tree,), ensemble = random_forest(
+        seed, n_trees=1, n_labels=40, n_features=n_features, arity=arity, weights=weights
+    )
+    _, indices, values = random_rows(seed, 1, n_features)
+    work = make_workspace(ensemble, n_features=n_features, maps_features=False)
+    row = dict(zip(indices.tolist(), values.tolist(), strict=True))
+    margins = node_margins(tree, row)
+    error = {"float32": 1e-6, "bfloat16": 2**-8, "int8": 0.05}[weights]
+    for leaf in np.flatnonzero(tree.node_label >= 0).tolist():
+        nodes, expected = oracle_path(tree, leaf)
+        depth = depth_of(ensemble.parent, leaf)
+        assert depth == len(nodes)
+        path, probability = np.empty(depth, np.int32), np.empty(depth, np.float32)
+        score, added = np.empty(depth, np.float32), np.empty((depth, len(indices)), np.float32)
+        samples = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
+        explain_leaf(
+            lend(ensemble, ENSEMBLE_KINDS),
+            *samples,
+            LINK_CODES[link],
+            indices,
+            values,
+            leaf,
+            lend(work, WORKSPACE_KINDS),
+            path,
+            probability,
+            score,
+            added,
+        )
+        assert path.tolist() == nodes
+        products = np.array([[row[f] * of_node.get(f, 0.0) for f in row] for of_node in expected])
+        np.testing.assert_allclose(added, products, rtol=error, atol=error)
+        assert ((added == 0) | (products != 0)).all()
+        if weights == "float32":
+            np.testing.assert_allclose(probability, LINKS[link](margins[nodes]), rtol=2e-3, atol=1e-6)
+            np.testing.assert_allclose(score, np.cumprod(LINKS[link](margins[nodes])), rtol=2e-3, atol=1e-6)
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["one-tree", "three-trees"])
+def predictor(tmp_path_factory, request):
+    store = Store(tmp_path_factory.mktemp("store"))
+    store.publish(
+        "small", small_draft(3, n_labels=40, n_features=70, n_trees=request.param, arity=4, share=0.2)
+    )
+    return Predictor(store.open("small"))
+
+
+def test_the_last_score_is_the_labels(predictor):
+    rows = SparseRows(*random_rows(5, 6, 70), 70)
+    found = predictor.predict(rows, PredictOptions(top_r=9, exact=True))
+    for row, (first, last) in enumerate(itertools.pairwise(found.ptr)):
+        for label, score in zip(found.labels[first:last].tolist(), found.scores[first:last], strict=True):
+            trees = predictor.explain(rows, row, label).trees
+            ends = np.array([path[-1].score for path in trees])
+            if len(trees) == 1:
+                assert ends[0] == score
+            np.testing.assert_allclose(ends.mean(), score, rtol=1e-5)
+            for path in trees:
+                products = np.cumprod([node.probability for node in path])
+                np.testing.assert_allclose([node.score for node in path], products, rtol=1e-4)
+
+
+def test_features_are_those_that_count_most(predictor):
+    rows = SparseRows(*random_rows(6, 3, 70), 70)
+    for row in range(3):
+        own = rows.indices[rows.indptr[row] : rows.indptr[row + 1]].tolist()
+        nodes = [node for path in predictor.explain(rows, row, 7).trees for node in path]
+        assert any(node.features for node in nodes)
+        for node in nodes:
+            sizes = [abs(share.contribution) for share in node.features]
+            assert sizes == sorted(sizes, reverse=True)
+            assert len(sizes) <= FEATURES_MAX
+            assert 0 not in sizes
+            assert {share.feature for share in node.features} <= set(own)
+
+
+def test_an_empty_row_and_values_that_overflow_have_explanations(predictor):
+    nothing = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 70)
+    assert all(not node.features for path in predictor.explain(nothing, 0, 3).trees for node in path)
+    everything = np.arange(70, dtype=np.int32), np.full(70, 3e38, np.float32)
+    huge = SparseRows(np.array([0, 70]), *everything, 70)
+    shares = [
+        share for path in predictor.explain(huge, 0, 3).trees for node in path for share in node.features
+    ]
+    assert shares
+    assert np.isfinite([share.contribution for share in shares]).all()
+
+
+def test_a_tree_without_the_label_has_no_path(tmp_path):
+    trees, ensemble = random_forest(4, n_trees=3, n_labels=30, n_features=20, arity=3)
+    store = Store(tmp_path)
+    store.publish("holes", small_draft(n_labels=30, n_features=20, n_trees=3, ensemble=ensemble))
+    predictor = Predictor(store.open("holes"))
+    rows = SparseRows(*random_rows(4, 1, 20), 20)
+    for label in range(30):
+        found = [len(path) > 0 for path in predictor.explain(rows, 0, label).trees]
+        assert found == [label in tree.node_label for tree in trees]

@@ -1,0 +1,141 @@
+"""The kernel writes what orjson writes, byte for byte, and signs as hashlib does."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from model_store.names import build_names
+from service.inference.prediction_json import Spans, predictions_json
+from service.kernels.text.blake2 import BLOCK_BYTES, MAC_BYTES, absorb_key, append_mac
+from service.thresholds.live.tokens import Token, TokenFault, Tokens, model_hash
+
+NAMES = ["a", 'say "b" \\ c', "émigré::日本", "x" * 4096, "\U0001f600/</script>"]
+TABLE = build_names(NAMES)
+_INFINITY = 0x7F800000
+
+
+TOKENS = Tokens([b"key"], 1000)
+MODEL = model_hash("m")
+NO_THRESHOLDS = np.empty(0, np.float32)
+
+
+def written(
+    ptr: list[int],
+    labels: list[int],
+    scores: NDArray[np.float32],
+    thresholds: NDArray[np.float32] = NO_THRESHOLDS,
+    exact: list[bool] | None = None,
+) -> list[bytes]:
+    seal, n_rows = TOKENS.seal(MODEL, 7, 1 << 40), len(ptr) - 1
+    is_exact = np.array([False] * n_rows if exact is None else exact, np.uint8)
+    places = np.array(ptr[:-1], int), np.array(ptr[1:], int)
+    spans = Spans(*places, np.array(labels, np.int32), scores, is_exact)
+    return predictions_json(TABLE, thresholds, seal, TOKENS.serials(n_rows), spans)
+
+
+def token_in(prediction: bytes) -> Token:
+    """What a prediction's id says; read with hashlib."""
+    token = TOKENS.read(orjson.loads(prediction)["prediction_id"], MODEL)
+    assert (token.version, token.epoch) == (7, 1 << 40)
+    return token
+
+
+def expected(labels: list[int], scores: NDArray[np.float32]) -> bytes:
+    items = [
+        {"label": NAMES[label], "id": label, "score": score}
+        for label, score in zip(labels, scores, strict=True)
+    ]
+    return orjson.dumps(items, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def assert_scores_as_orjson_writes_them(bits: NDArray[np.uint32]) -> None:
+    scores = bits.view(np.float32)
+    (found,) = written([0, len(bits)], [0] * len(bits), scores)
+    assert len(token_in(found).labels) == 1
+    numbers = [part.split(b"}")[0] for part in found.split(b'"score":')[1:]]
+    assert numbers == orjson.dumps(scores, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].split(b",")
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 4), st.floats(0, width=32, allow_infinity=False)))),
+    st.lists(st.floats(0, 1, width=32), min_size=5, max_size=5) | st.just([]),
+    st.randoms(use_true_random=False),
+)
+def test_rows_of_labels(rows: list[list[tuple[int, float]]], least: list[float], random: Random) -> None:
+    labels = [label for row in rows for label, _ in row]
+    scores = np.array([score for row in rows for _, score in row], np.float32)
+    thresholds = np.array(least, np.float32)
+    ptr = [0, *np.cumsum([len(row) for row in rows], dtype=int).tolist()]
+    exact = [random.random() < 0.5 for _ in rows]
+    found = written(ptr, labels, scores, thresholds, exact)
+    ids = set()
+    for prediction, (start, end), is_exact in zip(found, pairwise(ptr), exact, strict=True):
+        begin, _, rest = prediction.rpartition(b',"prediction_id":"')
+        identity, _, end_of_it = rest.partition(b'"')
+        assert begin == b'{"labels":' + expected(labels[start:end], scores[start:end])
+        assert end_of_it == b',"exact":%b}' % (b"true" if is_exact else b"false")
+        named = [i for i in range(start, end) if not least or scores[i] >= thresholds[labels[i]]]
+        assert token_in(prediction).labels.tolist() == sorted({labels[i] for i in named})
+        ids.add(identity)
+    assert len(ids) == len(rows)
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=32, max_size=32), st.binary(min_size=1, max_size=700))
+def test_the_mac_is_that_of_hashlib(key: bytes, message: bytes) -> None:
+    room = np.full(len(message) + BLOCK_BYTES + MAC_BYTES, 0xA5, np.uint8)
+    room[: len(message)] = np.frombuffer(message, np.uint8)
+    append_mac(absorb_key(np.frombuffer(key, np.uint64).copy()), room, len(message))
+    mac = hashlib.blake2b(message, digest_size=MAC_BYTES, key=key).digest()
+    assert room[: len(message) + MAC_BYTES].tobytes() == message + mac
+
+
+@pytest.mark.parametrize("n_labels", [0, 1, 24, 25, 56, 57, 1000])  # a block ends after 24 labels and 3 bytes
+def test_tokens_of_many_labels(n_labels: int) -> None:
+    (found,) = written([0, n_labels], [i % 5 for i in range(n_labels)], np.full(n_labels, 0.5, np.float32))
+    assert token_in(found).labels.tolist() == list(range(min(5, n_labels)))
+
+
+def id_that_ends_with(letter: str) -> str:
+    while True:
+        (found,) = written([0, 2], [3, 1], np.full(2, 0.5, np.float32))
+        text: str = orjson.loads(found)["prediction_id"]
+        if text.endswith(letter):
+            return text
+
+
+@pytest.mark.parametrize("last", ["A", "Q"])  # where the bits of its last letter that say nothing are 0
+def test_an_id_that_was_changed_anywhere_is_forged(last: str) -> None:
+    text = id_that_ends_with(last)
+    for i, letter in enumerate(text):
+        changed = text[:i] + ("A" if letter != "A" else "B") + text[i + 1 :]
+        with pytest.raises(TokenFault, match="found another text"):
+            TOKENS.read(changed, MODEL)
+    with pytest.raises(TokenFault, match="found another text"):
+        Tokens([b"other"], 1000).read(text, MODEL)
+
+
+def test_scores_of_every_size() -> None:
+    assert_scores_as_orjson_writes_them(np.arange(0, _INFINITY, 20_011, dtype=np.uint32))
+
+
+def test_probabilities() -> None:
+    chooser = np.random.default_rng(0)
+    assert_scores_as_orjson_writes_them(chooser.random(100_000, np.float32).view(np.uint32))
+
+
+def test_powers_and_their_neighbours() -> None:
+    twos = np.arange(1, 255, dtype=np.uint32) << np.uint32(23)
+    tens = np.array([float(f"1e{k}") for k in range(-45, 39)], np.float32).view(np.uint32)
+    bits = np.concatenate([twos, tens])
+    assert_scores_as_orjson_writes_them(np.concatenate([bits - np.uint32(1), bits, bits + np.uint32(1)]))

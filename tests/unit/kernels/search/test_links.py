@@ -1,0 +1,61 @@
+"""Links, and the exponential and the logarithm they are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_store.compiled.decorators import borrowing_kernel
+from model_store.ensemble import LINK_CODES
+from service.kernels.search.links import log_links
+from tests.oracles.trees import LINKS
+
+links = st.sampled_from(list(LINKS))
+
+
+@borrowing_kernel
+def call(link, n_children, margins):
+    log_links(link, n_children, margins)
+
+
+def log_p(link, *margins):
+    padded = np.zeros(-(-len(margins) // 16) * 16, np.float32)
+    padded[: len(margins)] = margins
+    call(LINK_CODES[link], len(margins), padded)
+    return padded[: len(margins)]
+
+
+@settings(deadline=None)
+@given(links, st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40))
+def test_they_are_the_logarithms_of_the_links(link, margins):
+    found = log_p(link, *margins)
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        expected = np.log([LINKS[link](np.float64(margin)) for margin in margins])
+    assert (found <= 0).all()
+    finite = expected > np.log(np.finfo(float).tiny)  # below, the oracle has lost its digits
+    np.testing.assert_allclose(found[finite], expected[finite], rtol=1e-4, atol=1e-6)
+
+
+@settings(deadline=None)
+@given(links, st.lists(st.floats(-90, 90, width=32), min_size=2, max_size=40))
+def test_a_larger_margin_is_never_less_probable(link, margins):
+    found = log_p(link, *sorted(margins))
+    assert (np.diff(found) >= -1e-6).all()
+
+
+@pytest.mark.parametrize("link", list(LINKS))
+def test_the_ends(link):
+    least, most, none = log_p(link, -np.inf, np.inf, np.nan)
+    assert least == -np.inf
+    assert most == 0
+    assert np.isnan(none), "a margin that is no number must not become a probability"
+
+
+@settings(deadline=None)
+@given(links, st.floats(-90, 90, width=32), st.integers(0, 20))
+def test_the_place_among_the_children_does_not_change_the_bits(link, margin, place):
+    alone = log_p(link, margin)
+    among = log_p(link, *np.linspace(-3, 3, place), margin)
+    assert among[-1] == alone[0]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from model_store.compiled.decorators import kernel
+from service.kernels.text.decimals import EXACT, HARD, MALFORMED, NON_FINITE, parse_decimal
+
+GRAMMAR = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+@kernel
+def parse_first(data: np.ndarray) -> tuple[np.float32, int, int]:
+    return parse_decimal(data, 0)
+
+
+def parse(text: str) -> tuple[np.float32, int, int]:
+    return parse_first(np.frombuffer(text.encode() + b"\n", np.uint8))
+
+
+def check(text: str) -> int:
+    with np.errstate(over="ignore", under="ignore"):
+        expected = np.float32(float(text))
+    value, end, code = parse(text)
+    if code == EXACT:
+        assert end == len(text)
+        assert np.float32(value).tobytes() == expected.tobytes(), text
+    elif code == NON_FINITE:
+        assert np.isinf(expected)
+    else:
+        assert code == HARD, text
+    return code
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.from_regex(GRAMMAR, fullmatch=True, alphabet="0123456789+-.eE"))
+@example("16777217")
+@example("16777217.0000000001")
+@example("0.00000000000000000000000000000000000000000000070064923216240853546186479164495")
+@example("3.4028235677973366e38")
+@example("3.4028235677973365e38")
+@example("9007199254740993")
+@example("1" + "0" * 60)
+@example("0." + "0" * 60 + "1")
+@example("-0")
+def test_numbers_are_those_of_float(text: str) -> None:
+    check(text)
+
+
+@settings(deadline=None, max_examples=500)
+@given(
+    st.floats(width=32, allow_nan=False, allow_infinity=False),
+    st.sampled_from(["r", ".6g", ".9g", ".17g", "f"]),
+)
+def test_what_programs_write_is_read(value: float, style: str) -> None:
+    text = repr(value) if style == "r" else format(value, style)
+    code = check(text)
+    if 1e-20 < abs(value) < 1e20 and style != ".17g":
+        assert code == EXACT or abs(value) > 2**24
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("nan", NON_FINITE),
+        ("NaN", NON_FINITE),
+        ("-inf", NON_FINITE),
+        ("Infinity", NON_FINITE),
+        ("1e39", NON_FINITE),
+        ("1e400", HARD),
+        ("", MALFORMED),
+        (".", MALFORMED),
+        ("-", MALFORMED),
+        ("+-1", MALFORMED),
+        ("e5", MALFORMED),
+        ("1e", MALFORMED),
+        ("1e+", MALFORMED),
+        ("x", MALFORMED),
+    ],
+)
+def test_what_is_no_number(text: str, code: int) -> None:
+    assert parse(text)[2] == code
+
+
+@pytest.mark.parametrize(("text", "end"), [("1 2", 1), ("1.5x", 3), ("0x10", 1), ("1_000", 1), ("1.2.3", 3)])
+def test_a_number_ends_at_the_first_byte_outside_it(text: str, end: int) -> None:
+    assert parse(text)[1:] == (end, EXACT)

@@ -1,0 +1,197 @@
+"""Vec16 operations against numpy, and the machine code they become."""
+
+from __future__ import annotations
+
+import platform
+
+import llvmlite.binding
+import numba
+import numpy as np
+import pytest
+from numba.core.errors import TypingError
+
+from model_store.compiled.decorators import kernel
+from model_store.compiled.vectors import (
+    prefetch,
+    vadd,
+    vbroadcast,
+    vdiv,
+    vgreater,
+    vload,
+    vload_bfloat16,
+    vlog,
+    vmax,
+    vmin,
+    vmul,
+    vnonzero,
+    vselect,
+    vstore,
+    vsub,
+)
+
+
+@kernel
+def _arithmetic(a, b, out):
+    x, y = vload(a, 0), vload(b, 0)
+    vstore(out, 0, vadd(x, y))
+    vstore(out, 16, vsub(x, y))
+    vstore(out, 32, vmul(x, y))
+    vstore(out, 48, vdiv(x, y))
+    vstore(out, 64, vmax(x, y))
+    vstore(out, 80, vmin(x, y))
+
+
+@kernel
+def _sets(a, b, lanes, out):
+    x, y = vload(a, 0), vload(b, 0)
+    vstore(out, 0, vselect(lanes, x, y))
+    return vgreater(x, y), vnonzero(x)
+
+
+@kernel
+def _copy(source, start, out, to):
+    prefetch(source, start)
+    vstore(out, to, vload(source, start))
+
+
+@kernel
+def _copy_bfloat16(source, start, out):
+    vstore(out, 0, vload_bfloat16(source, start))
+
+
+@kernel
+def _weighted_sum(indices, values, weights, out):
+    total = vbroadcast(0.0)
+    for k in range(len(indices)):
+        total = vadd(total, vmul(vbroadcast(values[k]), vload(weights, indices[k] * 16)))
+    vstore(out, 0, total)
+
+
+def _bits(lanes):
+    return sum(1 << k for k, lane in enumerate(lanes) if lane)
+
+
+def test_arithmetic_is_that_of_float32():
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((2, 16)).astype(np.float32)
+    out = np.zeros(96, np.float32)
+    _arithmetic(a, b, out)
+    expected = np.concatenate([a + b, a - b, a * b, a / b, np.maximum(a, b), np.minimum(a, b)])
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_max_and_min_give_the_right_operand_beside_nan():
+    a = np.full(16, np.nan, np.float32)
+    b = np.arange(16, dtype=np.float32)
+    out = np.zeros(96, np.float32)
+    _arithmetic(a, b, out)
+    np.testing.assert_array_equal(out[64:80], b)
+    np.testing.assert_array_equal(out[80:], b)
+
+
+@pytest.mark.parametrize("lanes", [0, 1, 0x8000, 0xA5C3, 0xFFFF])
+def test_sets_of_lanes(lanes):
+    rng = np.random.default_rng(lanes)
+    a, b = rng.integers(-1, 2, (2, 16)).astype(np.float32)
+    out = np.zeros(16, np.float32)
+    greater, nonzero = _sets(a, b, lanes, out)
+    assert greater == _bits(a > b)
+    assert nonzero == _bits(a != 0)
+    np.testing.assert_array_equal(out, np.where([lanes >> k & 1 for k in range(16)], a, b))
+
+
+def test_nan_is_nonzero_and_not_greater():
+    a = np.zeros(16, np.float32)
+    a[3] = np.nan
+    greater, nonzero = _sets(a, np.full(16, -1, np.float32), 0, np.zeros(16, np.float32))
+    assert nonzero == 1 << 3
+    assert greater == 0xFFFF ^ (1 << 3)
+
+
+@pytest.mark.parametrize("start", range(18))
+def test_load_and_store_need_no_alignment(start):
+    source = np.arange(40, dtype=np.float32)
+    source.flags.writeable = False
+    out = np.full(40, -1, np.float32)
+    _copy(source, start, out, 17 - start)
+    expected = np.full(40, -1, np.float32)
+    expected[17 - start : 33 - start] = source[start : start + 16]
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_index_counts_through_all_dimensions():
+    source = np.arange(64, dtype=np.float32).reshape(4, 16)
+    out = np.zeros((2, 16), np.float32)
+    _copy(source, 32, out, 16)
+    np.testing.assert_array_equal(out[1], source[2])
+    assert not out[0].any()
+
+
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_bfloat16_is_the_upper_half_of_float32(start):
+    rng = np.random.default_rng(2)
+    words = (rng.standard_normal(20).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    words.flags.writeable = False
+    out = np.zeros(16, np.float32)
+    _copy_bfloat16(words, start, out)
+    expected = (words[start : start + 16].astype(np.uint32) << 16).view(np.float32)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_stores_into_read_only_arrays_are_refused():
+    out = np.zeros(16, np.float32)
+    out.flags.writeable = False
+    with pytest.raises(TypingError, match="writable"):
+        _copy(np.zeros(16, np.float32), 0, out, 0)
+
+
+def test_other_dtypes_are_refused():
+    with pytest.raises(TypingError, match="float32"):
+        _copy(np.zeros(16), 0, np.zeros(16, np.float32), 0)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86 instructions")
+def test_a_loop_keeps_its_sum_in_registers():
+    rng = np.random.default_rng(3)
+    weights = rng.standard_normal((50, 16)).astype(np.float32)
+    weights.flags.writeable = False
+    indices = rng.integers(0, 50, 30).astype(np.int32)
+    values = rng.standard_normal(30).astype(np.float32)
+    out = np.zeros(16, np.float32)
+    _weighted_sum(indices, values, weights, out)
+    expected = np.zeros(16, np.float32)
+    for i, v in zip(indices, values, strict=True):
+        expected += v * weights[i]
+    np.testing.assert_array_equal(out, expected)
+
+    # Compiled anew: numba does not show the code of a function from its cache.
+    fresh = numba.njit(_weighted_sum.py_func)
+    fresh(indices, values, weights, out)
+    np.testing.assert_array_equal(out, expected)
+    (code,) = fresh.inspect_asm().values()
+    lines = code.splitlines()
+    products = [i for i, line in enumerate(lines) if "mulps" in line]
+    assert len(products) >= 2, "the products must be vector instructions"
+    loop = lines[products[0] : products[-1]]
+    stores = [line for line in loop if "movups" in line and line.endswith(")")]
+    assert stores == [], "the running sum must stay in registers"
+    if llvmlite.binding.get_host_cpu_features().get("avx"):
+        assert not [lines[i] for i in products if "xmm" in lines[i]], "no vector may be cut into four"
+
+
+@kernel
+def _log(a, out):
+    for i in range(0, len(a), 16):
+        vstore(out, i, vlog(vload(a, i)))
+
+
+def test_log_is_right_to_two_units_in_the_last_place():
+    rng = np.random.default_rng(5)
+    a = np.exp(rng.uniform(-80, 80, 16 * 5000)).astype(np.float32)
+    a[: 16 * 2000] = 1 + rng.uniform(-0.5, 0.5, 16 * 2000)
+    a[:3] = [1.0, np.finfo(np.float32).tiny, np.finfo(np.float32).max]
+    out = np.empty_like(a)
+    _log(a, out)
+    exact = np.log(a.astype(np.float64))
+    assert out[0] == 0
+    assert (np.abs(out - exact) <= 2 * np.spacing(np.abs(exact).astype(np.float32))).all()

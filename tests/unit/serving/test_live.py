@@ -1,0 +1,457 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import service.serving.live as live_module
+from model_store.errors import AliasNotFound, ModelNotFound, VersionNotFound
+from model_store.store import Store
+from model_store.version import Model
+from service.errors import ModelUnavailable, TimedOut, Unavailable
+from service.serving.live import LiveModels
+from tests.faulty_fs import FaultyFileSystem
+from tests.served_models import publish_model
+
+Live = LiveModels[str]
+
+
+def name_of(model: Model) -> str:
+    return f"{model.manifest.model}@{model.manifest.version}"
+
+
+def live_over(store: Store, prepare: Callable[[Model], str] = name_of, **changes: Any) -> Live:
+    return LiveModels(
+        store, prepare, **{"models_max": 100, "versions_max": 2, "seconds_max": 30.0, **changes}
+    )
+
+
+def run(call: Callable[[], Awaitable[Any]]) -> Any:
+    return asyncio.run(call())  # type: ignore[arg-type]
+
+
+def find(live: Live, model: str, ref: str) -> str:
+    return run(lambda: live.find(model, ref))
+
+
+def damage(store: Store, name: str, version: int) -> None:
+    file = max((store.root / "models" / name / "versions" / str(version)).rglob("*.npy"))
+    file.chmod(0o644)
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def publish_damaged(store: Store, name: str) -> int:
+    version = publish_model(store, name, "raw", seed=9).version
+    damage(store, name, version)
+    return version
+
+
+def test_nothing_is_found_before_the_first_look(own_store: Store) -> None:
+    live = live_over(own_store)
+    assert not live.ready
+    with pytest.raises(Unavailable, match="being opened"):
+        find(live, "raw", "latest")
+
+
+def test_aliases_and_versions(own_store: Store) -> None:
+    live = live_over(own_store)
+    live.look()
+    assert live.ready
+    found = [find(live, "raw", ref) for ref in ("latest", "stable", "1", "2")]
+    assert found == ["raw@2", "raw@1", "raw@1", "raw@2"]
+    for model, ref, error in (
+        ("none", "latest", ModelNotFound),
+        ("none", "1", ModelNotFound),
+        ("../raw", "1", Exception),
+        ("raw", "none", AliasNotFound),
+        ("raw", "3", VersionNotFound),
+    ):
+        with pytest.raises(error):
+            find(live, model, ref)
+    assert live.status().failures == []
+
+
+def test_an_empty_store_is_ready(tmp_path: Path) -> None:
+    live = live_over(Store(tmp_path))
+    live.look()
+    assert live.ready
+    assert live.status().store_error is None
+    with pytest.raises(ModelNotFound):
+        find(live, "raw", "latest")
+
+
+def missing(root: Path) -> Store:
+    return Store(root / "none")
+
+
+def a_file(root: Path) -> Store:
+    (root / "file").write_bytes(b"")
+    return Store(root / "file")
+
+
+def unreadable(root: Path) -> Store:
+    return Store(root, fs=FaultyFileSystem(0, errno.EACCES))
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [(missing, "found none"), (a_file, "found a file"), (unreadable, "found Permission denied")],
+)
+def test_a_store_that_is_not_there_is_not_ready_and_says_why_without_its_path(
+    tmp_path: Path, make: Callable[[Path], Store], found: str
+) -> None:
+    live = live_over(make(tmp_path))
+    live.look()
+    assert not live.ready
+    said = live.status().store_error
+    assert said is not None
+    assert said.endswith(found)
+    assert str(tmp_path) not in said
+    with pytest.raises(Unavailable, match=found):
+        find(live, "raw", "latest")
+
+
+def test_a_store_that_is_made_later_becomes_ready(tmp_path: Path) -> None:
+    store = missing(tmp_path)
+    live = live_over(store)
+    live.look()
+    assert not live.ready
+    publish_model(store, "raw", "raw")
+    live.look()
+    assert live.ready
+    assert live.status().store_error is None
+    assert find(live, "raw", "latest") == "raw@1"
+
+
+def test_what_fails_with_a_path_is_reported_without_it(own_store: Store) -> None:
+    def fail(_: Model) -> str:
+        raise OSError(errno.EMFILE, "Too many open files", str(own_store.root / "secret"))
+
+    live = live_over(own_store, fail)
+    live.look()
+    assert live.status().failures
+    assert {failure.detail for failure in live.status().failures} == {"OSError"}
+    with pytest.raises(ModelUnavailable) as raised:
+        find(live, "raw", "1")
+    assert str(own_store.root) not in str(raised.value)
+
+
+def test_it_follows_publish_promote_and_rollback(own_store: Store) -> None:
+    live = live_over(own_store)
+    live.look()
+    publish_model(own_store, "raw", "raw", seed=3)
+    assert find(live, "raw", "latest") == "raw@2"
+    live.look()
+    assert find(live, "raw", "latest") == "raw@3"
+    own_store.rollback("raw")
+    live.look()
+    assert find(live, "raw", "latest") == "raw@2"
+    own_store.promote("raw", 3, "stable")
+    live.look()
+    assert find(live, "raw", "stable") == "raw@3"
+    assert live.status().swaps == 3
+
+
+def test_a_version_is_prepared_once_and_not_at_every_look(own_store: Store) -> None:
+    prepared: list[str] = []
+
+    def prepare(model: Model) -> str:
+        prepared.append(name_of(model))
+        return name_of(model)
+
+    live = live_over(own_store, prepare)
+    own_store.promote("raw", 2, "canary")
+    for _ in range(3):
+        live.look()
+    assert sorted(prepared) == ["hashed@1", "named@1", "raw@1", "raw@2", "text@1"]
+
+
+def test_a_damaged_new_version_keeps_the_old_one(own_store: Store) -> None:
+    live = live_over(own_store)
+    live.look()
+    version = publish_damaged(own_store, "raw")
+    live.look()
+    assert find(live, "raw", "latest") == "raw@2"
+    failures = live.status().failures
+    assert [(f.model, f.ref) for f in failures] == [("raw", str(version))]
+    assert "sha256" in failures[0].detail or "Corrupt" in failures[0].detail
+    with pytest.raises(ModelUnavailable):
+        find(live, "raw", str(version))
+    publish_model(own_store, "raw", "raw", seed=4)
+    live.look()
+    assert find(live, "raw", "latest") == f"raw@{version + 1}"
+
+
+def test_a_version_that_cannot_be_prepared_keeps_the_old_one(own_store: Store) -> None:
+    def prepare(model: Model) -> str:
+        if model.manifest.version == 3:
+            raise KeyError("surprise")
+        return name_of(model)
+
+    live = live_over(own_store, prepare)
+    live.look()
+    publish_model(own_store, "raw", "raw", seed=3)
+    live.look()
+    assert find(live, "raw", "latest") == "raw@2"
+    assert live.status().failures[0].detail.startswith("KeyError")
+
+
+def test_a_damaged_alias_keeps_what_it_served(own_store: Store) -> None:
+    live = live_over(own_store)
+    live.look()
+    file = own_store.root / "models" / "raw" / "aliases" / "stable"
+    file.chmod(0o644)
+    file.write_bytes(b"nonsense")
+    live.look()
+    assert find(live, "raw", "stable") == "raw@1"
+    assert ("raw", "stable") in [(f.model, f.ref) for f in live.status().failures]
+
+
+def test_a_model_damaged_from_the_start_is_unavailable_and_others_serve(own_store: Store) -> None:
+    damage(own_store, "text", 1)
+    live = live_over(own_store)
+    live.look()
+    assert live.ready
+    with pytest.raises(ModelUnavailable):
+        find(live, "text", "latest")
+    assert find(live, "raw", "latest") == "raw@2"
+
+
+def test_not_ready_when_nothing_at_all_can_be_served(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    publish_damaged(store, "only")
+    live = live_over(store)
+    live.look()
+    assert not live.ready
+
+
+def test_a_failure_is_tried_again_after_a_while(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = True
+    tries = 0
+
+    def prepare(model: Model) -> str:
+        nonlocal tries
+        tries += model.manifest.version == 3
+        if broken and model.manifest.version == 3:
+            raise OSError("too many open files")
+        return name_of(model)
+
+    live = live_over(own_store, prepare)
+    live.look()
+    publish_model(own_store, "raw", "raw", seed=3)
+    for _ in range(3):
+        live.look()
+    assert tries == 1
+    broken = False
+    clock = SimpleNamespace(monotonic=lambda: float("inf"), perf_counter=time.perf_counter)
+    monkeypatch.setattr(live_module, "time", clock)  # of this module only: others schedule by theirs
+    live.look()
+    assert find(live, "raw", "latest") == "raw@3"
+    assert live.status().failures == []
+
+
+def test_versions_asked_for_are_kept_up_to_the_limit(own_store: Store) -> None:
+    opened: list[str] = []
+
+    def prepare(model: Model) -> str:
+        opened.append(name_of(model))
+        return name_of(model)
+
+    for seed in range(3, 7):
+        publish_model(own_store, "raw", "raw", seed=seed)
+    live = live_over(own_store, prepare, versions_max=2)
+    live.look()
+    opened.clear()
+
+    async def ask() -> None:
+        for ref in ("2", "3", "2", "4", "2", "3"):
+            assert await live.find("raw", ref) == f"raw@{ref}"
+
+    run(ask)
+    assert opened == ["raw@2", "raw@3", "raw@4", "raw@3"]
+
+
+def test_a_version_is_opened_once_for_many_requests(own_store: Store) -> None:
+    opened: list[str] = []
+
+    def prepare(model: Model) -> str:
+        opened.append(name_of(model))
+        return name_of(model)
+
+    publish_model(own_store, "raw", "raw", seed=3)
+    live = live_over(own_store, prepare)
+    live.look()
+    opened.clear()
+
+    async def ask() -> list[str]:
+        return await asyncio.gather(*(live.find("raw", "2") for _ in range(20)))
+
+    assert run(ask) == ["raw@2"] * 20
+    assert opened == ["raw@2"]
+
+
+def test_a_version_asked_for_and_then_promoted_is_not_opened_again(own_store: Store) -> None:
+    opened: list[str] = []
+
+    def prepare(model: Model) -> str:
+        opened.append(name_of(model))
+        return name_of(model)
+
+    publish_model(own_store, "raw", "raw", seed=3)
+    live = live_over(own_store, prepare)
+
+    async def main() -> None:
+        first = asyncio.Event()
+        following = asyncio.create_task(live.follow(0.01, first.set))
+        await first.wait()
+        opened.clear()
+        assert await live.find("raw", "2") == "raw@2"
+        own_store.promote("raw", 2)
+        async with asyncio.timeout(60):
+            while live.pointers["raw", "latest"] != 2 or live._asked:
+                await asyncio.sleep(0.01)
+        assert await live.find("raw", "latest") == "raw@2"
+        following.cancel()
+
+    run(main)
+    assert opened == ["raw@2"]
+
+
+def test_an_unknown_model_does_not_wait_for_one_that_is_being_opened(own_store: Store) -> None:
+    gate = threading.Event()
+
+    def prepare(model: Model) -> str:
+        if model.manifest.version == 2:
+            gate.wait(100)
+        return name_of(model)
+
+    own_store.promote("raw", 1)
+    live = live_over(own_store, prepare)
+    live.look()
+
+    async def ask() -> None:
+        opening = asyncio.create_task(live.find("raw", "2"))
+        await asyncio.sleep(0.01)
+        with pytest.raises(ModelNotFound):
+            await asyncio.wait_for(live.find("none", "1"), 60)
+        gate.set()
+        await opening
+
+    run(ask)
+
+
+@pytest.mark.parametrize(("limit", "resident"), [(5, 5), (4, 4), (1, 1)])
+def test_models_beyond_the_limit_are_opened_when_asked_for(
+    own_store: Store, limit: int, resident: int
+) -> None:
+    opened: list[str] = []
+
+    def prepare(model: Model) -> str:
+        opened.append(name_of(model))
+        return name_of(model)
+
+    live = live_over(own_store, prepare, models_max=limit)
+    live.look()
+    assert len(opened) == resident
+    assert live.ready
+    for model in ("hashed", "named", "raw", "text"):
+        assert find(live, model, "latest").startswith(model)
+
+
+def test_a_request_does_not_wait_for_ever(own_store: Store) -> None:
+    gate = threading.Event()
+
+    def prepare(model: Model) -> str:
+        if model.manifest.version == 2:
+            gate.wait(100)
+        return name_of(model)
+
+    own_store.promote("raw", 1)
+    live = live_over(own_store, prepare, seconds_max=0.05)
+    live.look()
+
+    async def ask() -> str:
+        with pytest.raises(TimedOut):
+            await live.find("raw", "2")
+        gate.set()
+        while True:
+            try:
+                return await live.find("raw", "2")
+            except TimedOut:
+                await asyncio.sleep(0.01)
+
+    assert run(ask) == "raw@2"
+
+
+def test_deleted_versions_are_let_go(own_store: Store) -> None:
+    publish_model(own_store, "raw", "raw", seed=3)
+    live = live_over(own_store)
+
+    async def main() -> None:
+        first = asyncio.Event()
+        following = asyncio.create_task(live.follow(0.01, first.set))
+        await first.wait()
+        assert await live.find("raw", "2") == "raw@2"
+        own_store.delete("raw", 2)
+        async with asyncio.timeout(60):
+            while 2 in live.models["raw"].versions or ("raw", 2) in live._asked:
+                await asyncio.sleep(0.01)
+        with pytest.raises(VersionNotFound):
+            await live.find("raw", "2")
+        following.cancel()
+
+    run(main)
+
+
+def test_waking_looks_at_once_and_tries_failures_again(own_store: Store) -> None:
+    broken = True
+
+    def prepare(model: Model) -> str:
+        if broken and model.manifest.version == 3:
+            raise OSError("no")
+        return name_of(model)
+
+    live = live_over(own_store, prepare)
+
+    async def main() -> None:
+        nonlocal broken
+        first = asyncio.Event()
+        following = asyncio.create_task(live.follow(3600, first.set))
+        await first.wait()
+        publish_model(own_store, "raw", "raw", seed=3)
+        live.wake()
+        async with asyncio.timeout(60):
+            while not live.status().failures:
+                await asyncio.sleep(0.005)
+        assert await live.find("raw", "latest") == "raw@2"
+        broken = False
+        live.wake()
+        async with asyncio.timeout(60):
+            while await live.find("raw", "latest") != "raw@3":
+                await asyncio.sleep(0.005)
+        following.cancel()
+
+    run(main)
+
+
+def test_an_unreadable_store_keeps_what_is_served(own_store: Store, tmp_path: Path) -> None:
+    live = live_over(own_store)
+    live.look()
+    moved = own_store.root.rename(tmp_path / "moved")
+    own_store.root.write_text("not a directory")
+    live.look()
+    assert live.status().store_error
+    assert find(live, "raw", "latest") == "raw@2"
+    own_store.root.unlink()
+    moved.rename(own_store.root)
+    live.look()
+    assert live.status().store_error is None

@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from service.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from service.serving.parse import (
+    Line,
+    NamedInstance,
+    Options,
+    PredictQuery,
+    RawInstance,
+    TextInstance,
+    parse_event,
+    parse_feedback,
+    parse_line,
+    parse_options,
+    parse_predict,
+)
+from service.settings import Limits
+
+LIMITS = Limits()
+RAW = {"indices": [3, 17], "values": [0.5, 1]}
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps({"instances": [{"text": "a"}], **fields}).encode()
+
+
+def fault(data: bytes, limits: Limits = LIMITS) -> BadInput:
+    with pytest.raises(BadInput) as caught:
+        parse_predict(data, limits)
+    return caught.value
+
+
+def text(value: str) -> bytes:
+    return body(instances=[{"text": value}])
+
+
+def named_features(name: str) -> bytes:
+    return body(instances=[{"features": {name: 1}}])
+
+
+def limited(**limits: int) -> Limits:
+    return LIMITS.model_copy(update=limits)
+
+
+def test_a_request_with_everything() -> None:
+    data = body(
+        instances=[{"text": "é"}, RAW, {"features": {"w": 0.5, "v": 2}}],
+        top_r=7,
+        threshold="tuned",
+        beam_width=3,
+        exact=True,
+        allow_labels=["a"],
+        deny_labels=[],
+        explain=True,
+        deadline_ms=20,
+        label_weights={"a": 2, "b": 0.5},
+        statistics=True,
+    )
+    instances = [TextInstance("é"), RawInstance([3, 17], [0.5, 1]), NamedInstance({"w": 0.5, "v": 2})]
+    options = Options(7, "tuned", 3, True, ["a"], [], explain=True, deadline_ms=20)
+    options = options._replace(label_weights={"a": 2, "b": 0.5}, statistics=True)
+    assert parse_predict(data, LIMITS) == PredictQuery(instances, options)
+
+
+def test_defaults() -> None:
+    assert parse_predict(body(), LIMITS) == PredictQuery([TextInstance("a")], Options(5, None, 10, False))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"nope",
+        b'{"instances": [{"text": NaN}]}',
+        b'{"instances": [{"indices": [1], "values": [Infinity]}]}',
+        b'{"instances": [{"indices": [1], "values": [1e400]}]}',
+        b'{"instances": [{"text": "\\ud800"}]}',
+        b'{"instances": [{"text": "\xff"}]}',
+        b'{"instances": [{"text": "\xed\xa0\x80"}]}',
+        b"\xef\xbb\xbf{}",
+        b'{"instances": [{"text": "a"}]} trailing',
+        b"[" * 100_000,
+        b'{"a":' * 2000 + b"1" + b"}" * 2000,
+    ],
+)
+def test_what_is_not_json(data: bytes) -> None:
+    assert isinstance(fault(data), MalformedJson)
+
+
+@pytest.mark.parametrize(
+    ("data", "path", "says"),
+    [
+        (b"[]", "", "an object, found an array of 0"),
+        (b"null", "", "an object, found null"),
+        (b"{}", "instances", "found none"),
+        (body(instances=[]), "instances", "at least one"),
+        (body(instances={}), "instances", "an array"),
+        (body(instances=["a"]), "instances[0]", 'found "a"'),
+        (body(instances=[{"text": "a"}, {}]), "instances[1]", "none of them"),
+        (body(instances=[{"text": "a", **RAW}]), "instances[0]", "text and indices and values"),
+        (body(instances=[{"text": "a", "features": {}}]), "instances[0]", "text and features"),
+        (body(instances=[{"indices": [1]}]), "instances[0]", "found indices"),
+        (body(instances=[{"text": "a", "id": 1}]), "instances[0].id", "another field"),
+        (body(instances=[{"text": 1}]), "instances[0].text", "a string, found 1"),
+        (body(instances=[{"text": None}]), "instances[0].text", "found null"),
+        (body(instances=[{"indices": [True], "values": [1]}]), "instances[0].indices[0]", "found true"),
+        (body(instances=[RAW, {"indices": [0, "1"], "values": [1, 1]}]), "instances[1].indices[1]", '"1"'),
+        (body(instances=[{"indices": [1.0], "values": [1]}]), "instances[0].indices[0]", "found 1.0"),
+        (body(instances=[{"indices": [[]], "values": [1]}]), "instances[0].indices[0]", "an array"),
+        (body(instances=[{"indices": [1], "values": [False]}]), "instances[0].values[0]", "found false"),
+        (body(instances=[{"indices": [1], "values": [None]}]), "instances[0].values[0]", "found null"),
+        (body(instances=[{"indices": [1], "values": []}]), "instances[0].values", "as many"),
+        (body(instances=[{"indices": 1, "values": []}]), "instances[0].indices", "an array"),
+        (body(instances=[{"features": []}]), "instances[0].features", "an object"),
+        (body(instances=[{"features": {"a": "1"}}]), "instances[0].features.a", 'found "1"'),
+        (body(instances=[{"features": {"a": True}}]), "instances[0].features.a", "found true"),
+        (body(topr=5), "topr", "another field"),
+        (body(top_r=0), "top_r", "at least 1"),
+        (body(top_r=-3), "top_r", "at least 1"),
+        (body(top_r=True), "top_r", "an integer"),
+        (body(top_r="5"), "top_r", "an integer"),
+        (body(top_r=5.0), "top_r", "an integer"),
+        (body(top_r=None), "top_r", "an integer"),
+        (body(beam_width=0), "beam_width", "at least 1"),
+        (body(exact=1), "exact", "true or false"),
+        (body(threshold="best"), "threshold", "tuned"),
+        (body(threshold=True), "threshold", "found true"),
+        (body(threshold=1.5), "threshold", "from 0 to 1"),
+        (body(threshold=-0.1), "threshold", "from 0 to 1"),
+        (body(threshold=[]), "threshold", "an array"),
+        (body(allow_labels="a"), "allow_labels", "an array"),
+        (body(allow_labels=["a", 1]), "allow_labels[1]", "a string"),
+        (body(deny_labels={}), "deny_labels", "an array"),
+        (body(deadline_ms=0), "deadline_ms", "at least 1, found 0"),
+        (body(deadline_ms=-1), "deadline_ms", "found -1"),
+        (body(deadline_ms=True), "deadline_ms", "found true"),
+        (body(deadline_ms=5.0), "deadline_ms", "found 5.0"),
+        (body(deadline_ms="5"), "deadline_ms", 'found "5"'),
+        (body(explain=1), "explain", "true or false, found 1"),
+        (body(explain=None), "explain", "true or false, found null"),
+    ],
+)
+def test_a_wrong_field_is_named_by_its_path(data: bytes, path: str, says: str) -> None:
+    error = fault(data)
+    assert isinstance(error, BadRequest)
+    assert (error.path or "") == path
+    assert says in str(error)
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "make", "path"),
+    [
+        ("instances_max", 3, lambda n: body(instances=[{"text": "a"}] * n), "instances"),
+        (
+            "features_max",
+            3,
+            lambda n: body(instances=[{"indices": [1] * n, "values": [1] * n}]),
+            "instances[0]",
+        ),
+        (
+            "features_max",
+            3,
+            lambda n: body(instances=[{"features": {str(i): 1 for i in range(n)}}]),
+            "instances[0].features",
+        ),
+        ("text_bytes_max", 8, lambda n: body(instances=[{"text": "x" * n}]), "instances[0].text"),
+        ("text_bytes_max", 8, lambda n: text("éé" + "y" * (n - 4)), "instances[0].text"),
+        ("name_bytes_max", 4, lambda n: named_features("x" * n), "instances[0].features"),
+        ("name_bytes_max", 4, lambda n: body(allow_labels=["x" * n]), "allow_labels"),
+        ("top_r_max", 9, lambda n: body(top_r=n), "top_r"),
+        ("beam_width_max", 9, lambda n: body(beam_width=n), "beam_width"),
+        ("label_list_max", 2, lambda n: body(allow_labels=["a"] * n), "allow_labels"),
+        ("label_list_max", 2, lambda n: body(deny_labels=["a"] * n), "deny_labels"),
+        ("answer_labels_max", 8, lambda n: body(top_r=n), "top_r"),
+    ],
+)
+def test_each_limit_at_n_and_one_more(limit: str, most: int, make: Any, path: str) -> None:
+    limits = limited(**{limit: most})
+    if limit != "top_r_max":
+        limits = limits.model_copy(update={"top_r_max": 1000})
+    parse_predict(make(most), limits)
+    error = fault(make(most + 1), limits)
+    assert isinstance(error, LimitExceeded)
+    assert error.path == path
+    assert limit in str(error)
+    assert str(most) in str(error)
+
+
+def test_events_of_a_request_are_limited() -> None:
+    event = {"event_id": "1", "instance": RAW, "labels": []}
+    limits = limited(events_max=3)
+    assert parse_feedback(json.dumps({"events": [event] * 3}).encode(), limits) == [event] * 3
+    with pytest.raises(LimitExceeded, match="events_max"):
+        parse_feedback(json.dumps({"events": [event] * 4}).encode(), limits)
+
+
+@pytest.mark.parametrize(
+    ("limit", "make", "path"),
+    [
+        ("event_id_bytes_max", lambda n: {"event_id": "é" * (n // 2) + "x" * (n % 2)}, "event_id"),
+        ("label_list_max", lambda n: {"labels": ["a"] * n}, "labels"),
+        ("name_bytes_max", lambda n: {"labels": ["x" * n]}, "labels"),
+        ("features_max", lambda n: {"instance": {"indices": [1] * n, "values": [1] * n}}, "instance"),
+        ("text_bytes_max", lambda n: {"instance": {"text": "x" * n}}, "instance.text"),
+    ],
+)
+def test_each_limit_of_an_event_at_n_and_one_more(limit: str, make: Any, path: str) -> None:
+    limits = limited(**{limit: 6})
+    event = {"event_id": "1", "instance": RAW, "labels": []}
+    parse_event({**event, **make(6)}, limits)
+    with pytest.raises(LimitExceeded, match=limit) as refused:
+        parse_event({**event, **make(7)}, limits)
+    assert refused.value.path == path
+
+
+def test_answers_are_limited_by_instances_times_top_r() -> None:
+    limits = limited(answer_labels_max=10)
+    parse_predict(body(instances=[{"text": "a"}] * 2, top_r=5), limits)
+    assert fault(body(instances=[{"text": "a"}] * 3, top_r=5), limits).path == "top_r"
+
+
+def test_explained_labels_are_limited_by_instances_times_top_r() -> None:
+    limits = limited(explained_labels_max=10)
+    parse_predict(body(instances=[{"text": "a"}] * 2, top_r=5, explain=True), limits)
+    parse_predict(body(instances=[{"text": "a"}] * 11, top_r=1), limits)
+    error = fault(body(instances=[{"text": "a"}] * 11, top_r=1, explain=True), limits)
+    assert isinstance(error, LimitExceeded)
+    assert error.path == "explain"
+    assert "explained_labels_max" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("weights", "path", "message"),
+    [
+        ("rare", "label_weights", 'null, "propensity" or an object, found "rare"'),
+        ({"a": 0}, "label_weights.a", "a number from 1e-06 to 1e+06, found 0"),
+        ({"a": 1e7}, "label_weights.a", "a number from 1e-06 to 1e+06, found 10000000.0"),
+        ({"a": True}, "label_weights.a", "a number from 1e-06 to 1e+06, found true"),
+    ],
+)
+def test_weights_of_labels_are_numbers_within_bounds(weights: object, path: str, message: str) -> None:
+    error = fault(body(label_weights=weights), LIMITS)
+    assert (error.path, str(error)) == (path, f"expected {message}")
+
+
+def test_a_deadline_is_at_most_the_limit_of_a_request() -> None:
+    limits = LIMITS.model_copy(update={"request_seconds_max": 2.5})
+    assert parse_predict(body(deadline_ms=2500), limits).options.deadline_ms == 2500
+    error = fault(body(deadline_ms=2501), limits)
+    assert isinstance(error, LimitExceeded)
+    assert error.path == "deadline_ms"
+    assert "request_seconds_max" in str(error)
+
+
+@pytest.mark.parametrize("option", ["explain=true", "deadline_ms=5"])
+def test_what_a_batch_does_not_have(option: str) -> None:
+    with pytest.raises(UnsupportedOption, match="only predict has") as caught:
+        parse_options(option.encode(), LIMITS)
+    assert caught.value.path == option.partition("=")[0]
+
+
+def test_a_huge_integer_is_still_an_index_here() -> None:
+    data = b'{"instances": [{"indices": [18446744073709551615], "values": [1]}]}'
+    assert parse_predict(data, LIMITS).instances == [RawInstance([(1 << 64) - 1], [1])]
+
+
+@pytest.mark.parametrize("identity", ["x", 7, None])
+def test_a_line_with_an_identity(identity: str | int | None) -> None:
+    line = json.dumps({"id": identity, "text": "a"}).encode()
+    assert parse_line(line, LIMITS) == Line(TextInstance("a"), identity)
+
+
+@pytest.mark.parametrize("identity", [True, 1.5, [], {}])
+def test_an_identity_is_a_string_or_an_integer(identity: Any) -> None:
+    with pytest.raises(BadRequest, match="string or an integer"):
+        parse_line(json.dumps({"id": identity, "text": "a"}).encode(), LIMITS)
+
+
+def test_labels_of_a_labelled_file_are_ignored() -> None:
+    line = b'{"id": 7, "labels": ["a", 3, null], "text": "a"}'
+    assert parse_line(line, LIMITS) == Line(TextInstance("a"), 7)
+
+
+def test_paths_within_a_line() -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_line(b'{"indices": [true], "values": [1]}', LIMITS)
+    assert caught.value.path == "indices[0]"
+
+
+def test_options_of_a_query_string() -> None:
+    query = b"top_r=3&threshold=0.25&beam_width=2&exact=true&allow_labels=a&allow_labels=b%20c&deny_labels="
+    assert parse_options(query, LIMITS) == Options(3, 0.25, 2, True, ["a", "b c"], [""])
+    assert parse_options(b"threshold=tuned", LIMITS).threshold == "tuned"
+    assert parse_options(b"threshold=null&explain=false", LIMITS) == Options()
+    assert parse_options(b"", LIMITS) == Options()
+
+
+@pytest.mark.parametrize(
+    ("query", "path"),
+    [
+        (b"topr=3", "topr"),
+        (b"instances=3", "instances"),
+        (b"top_r=3&top_r=4", "top_r"),
+        (b"top_r=", "top_r"),
+        (b'top_r="3"', "top_r"),
+        (b"top_r=1e2", "top_r"),
+        (b"exact=yes", "exact"),
+        (b"threshold=NaN", "threshold"),
+        (b"threshold=2", "threshold"),
+        (b"allow_labels=%ff", None),
+        (b"\xff=1", None),
+    ],
+)
+def test_a_wrong_query_string(query: bytes, path: str | None) -> None:
+    with pytest.raises(BadRequest) as caught:
+        parse_options(query, LIMITS)
+    assert caught.value.path == path

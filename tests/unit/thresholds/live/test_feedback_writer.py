@@ -1,0 +1,245 @@
+"""The writer and the follower of feedback go on, whatever becomes of a block or of what the database has."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from sqlalchemy import text
+
+from service.db.tables import EVENT_KEY_BYTES
+from service.errors import BadParameter, DatabaseUnavailable, Overloaded, Unavailable
+from service.thresholds.live import feedback
+from service.thresholds.live import follower as follower_module
+from service.thresholds.live import served as live_module
+from service.thresholds.live.events import Event, as_columns, event_keys, join
+from service.thresholds.live.feedback import FeedbackWriter, Outcome
+from service.thresholds.live.follower import Follower
+from service.thresholds.store.codec import DELTA_MAX
+from tests.databases import database_url, postgresql  # noqa: F401
+from tests.feedback_helpers import N_FEATURES, N_LABELS, Replica, columns, labels_of, token_event
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Replica:
+    return Replica(f"sqlite:///{tmp_path}/xylem.db")
+
+
+def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -> None:
+    """A client that breaks off a stream takes its blocks back, if they are still waiting."""
+    with replica.live.lock:  # the writer waits with the first
+        first = replica.writer.submit(replica.live, columns(token_event("a", [1], [])), may_wait=True)
+        while replica.writer._blocks:
+            pass
+        gone = replica.writer.submit(replica.live, columns(token_event("b", [1], [])), may_wait=True)
+        assert gone.cancel()
+    assert first.result(300).results == ["applied"]
+    assert replica.send(token_event("a", [1], []), token_event("b", [1], [])).results == [
+        "duplicate",
+        "applied",
+    ]
+    assert replica.writer._n_waiting == 0
+    replica.close()
+
+
+def test_the_queue_of_events_at_its_limit_and_one_more(replica: Replica) -> None:
+    writer = FeedbackWriter(replica.database, queue_max=3, days_max=30)
+
+    def submit(*names: str, may_wait: bool = False) -> Future[Outcome]:
+        events = columns(*(token_event(name, [1], []) for name in names))
+        return writer.submit(replica.live, events, may_wait=may_wait)
+
+    with replica.live.lock:  # the writer waits with the first
+        handed = [submit("a")]
+        while writer._blocks:
+            pass
+        handed += [submit("b", "c"), submit("d")]
+        with pytest.raises(Overloaded, match="at most 3 events"):
+            submit("e")
+        handed.append(submit("f", may_wait=True))  # a stream, which hands over one block after the other
+    assert [len(one.result(300).results) for one in handed] == [1, 2, 1, 1]
+    writer.close()
+    replica.close()
+
+
+def test_a_block_longer_than_the_queue_is_taken_when_nothing_waits(replica: Replica) -> None:
+    """Or it would be told to come again for ever."""
+    writer = FeedbackWriter(replica.database, queue_max=3, days_max=30)
+    events = columns(*(token_event(name, [1], []) for name in "abcdefgh"))
+    assert len(writer.submit(replica.live, events, may_wait=False).result(300).results) == 8
+    writer.close()
+    replica.close()
+
+
+def test_a_writer_that_is_closed_takes_nothing(replica: Replica) -> None:
+    replica.send(token_event("a", [1], []))
+    replica.writer.close()
+    with pytest.raises(Unavailable, match="writer"):
+        replica.send(token_event("b", [1], []))
+    replica.close()
+
+
+@pytest.mark.parametrize("halve_events", [None, 10_000])
+def test_a_block_that_adds_more_to_a_label_than_an_entry_of_the_log_has_room_for(
+    tmp_path: Path, halve_events: int | None
+) -> None:
+    one = Replica(f"sqlite:///{tmp_path}/long.db", halve_events)
+    n = DELTA_MAX // 2 + 100
+    [key] = event_keys("m", ["a"])
+    events = as_columns([Event(key, labels_of(1), None, labels_of(1), 0)], N_FEATURES, N_LABELS)
+    keys = [i.to_bytes(EVENT_KEY_BYTES, "little") for i in range(n)]
+    many = join([events._replace(keys=[key]) for key in keys])
+    assert one.writer.submit(one.live, many, may_wait=False).result(300).results == ["applied"] * n
+    if halve_events is None:
+        assert one.live.snapshot().counters.marks[1] == 2 * n
+    other = Replica(f"sqlite:///{tmp_path}/long.db")
+    other.catch_up()
+    assert other.bits() == one.bits()
+    one.close()
+    other.close()
+
+
+def test_the_writer_goes_on_when_its_house_cannot_be_kept(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise BadParameter("expected an epoch that is kept")
+
+    monkeypatch.setattr(feedback, "forget_events", fail)
+    for i in range(3):
+        replica.writer._forget_at = 0.0
+        assert replica.send(token_event(f"e{i}", [1], [2])).results == ["applied"]
+    replica.close()
+
+
+def test_thresholds_are_stale_while_the_database_neither_answers_nor_refuses(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    clock = SimpleNamespace(monotonic=lambda: now)
+    for module in (follower_module, live_module):
+        monkeypatch.setattr(module, "time", clock)
+    follower = Follower(replica.database, 5.0, lambda: None)
+    assert replica.live.is_stale is False  # it is not followed
+    follower.add(replica.live)
+    assert replica.live.is_stale is False
+    now += 5.0 + follower_module.HANG_SECONDS
+    assert replica.live.is_stale is False
+    now += 0.1  # the look that is due has not come back
+    assert replica.live.is_stale is True
+    follower.look()
+    assert replica.live.is_stale is False
+    replica.close()
+
+
+def test_a_database_that_fails_is_said_once_whoever_finds_it(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own thread, and one that opens a version, may both ask at once."""
+    both, said = threading.Barrier(2), []
+
+    def read() -> None:
+        both.wait(120)
+        raise DatabaseUnavailable("gone")
+
+    def log(_: int, event: str, **fields: object) -> None:
+        time.sleep(0.1)  # the other one finds the same meanwhile
+        said.append(event)
+
+    monkeypatch.setattr(replica.database, "read", read)
+    monkeypatch.setattr(follower_module, "log", log)
+    follower = Follower(replica.database, 60.0, lambda: None)
+    threads = [threading.Thread(target=follower.look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == ["database_failed"]
+    assert follower.fault == "gone"
+    monkeypatch.undo()
+    replica.close()
+
+
+def test_versions_are_opened_and_the_service_stops_while_the_database_hangs(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "HANG_SECONDS", 0.1)
+    gate = threading.Event()
+    follower = Follower(replica.database, 0.01, gate.wait)
+    follower.start()
+    time.sleep(0.3)
+    adding = threading.Thread(target=follower.add, args=(replica.live,), daemon=True)
+    adding.start()
+    adding.join(120.0)
+    assert not adding.is_alive(), "a version waits for the database"
+    assert replica.live in follower.followed
+    closing = threading.Thread(target=follower.close, daemon=True)
+    closing.start()
+    closing.join(120.0)
+    assert not closing.is_alive(), "the service does not stop"
+    gate.set()
+    replica.close()
+
+
+def test_a_writer_is_closed_while_the_database_hangs(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feedback, "CLOSE_SECONDS", 0.1)
+    closing = threading.Thread(target=replica.writer.close, daemon=True)
+    with replica.live.lock:  # the writer does not get on
+        waiting = replica.writer.submit(replica.live, columns(token_event("a", [1], [])), may_wait=True)
+        closing.start()
+        closing.join(120.0)
+        assert not closing.is_alive(), "the service does not stop"
+        assert not waiting.done()
+    assert waiting.result(300).results == ["applied"]
+    replica.close()
+
+
+def test_a_follower_goes_on_whatever_is_in_the_log(replica: Replica) -> None:
+    """SQLite keeps text where bytes belong, if somebody put it there."""
+    follower = Follower(replica.database, 60.0, lambda: None)
+    behind, other = Replica(str(replica.database._engine.url)), Replica(str(replica.database._engine.url))
+    replica.send(token_event("a", [1], [1]))
+    behind.catch_up()
+    replica.send(token_event("b", [1], [1]))
+    with replica.database.write() as connection:
+        connection.execute(text("UPDATE threshold_log SET payload = 'text'"))
+    other.live.version = 2
+    for live in (behind.live, other.live):
+        follower.add(live)
+    follower.look()
+    assert (behind.live.is_stale, behind.live.epoch) == (True, 2)
+    assert other.live.is_stale is False
+    for one in (replica, behind, other):
+        one.close()
+
+
+def test_thresholds_that_cannot_be_read_leave_the_others_alone(database_url: str) -> None:  # noqa: F811
+    """Of a version whose log and checkpoints are gone the last thresholds stay, and are said to be stale."""
+    one, other = Replica(database_url), Replica(database_url)
+    other.live.version = 2
+    follower = Follower(other.database, 60.0, lambda: None)
+    one.send(token_event("a", [1], [1]))
+    third = Replica(database_url)
+    third.live.version = 2
+    third.send(token_event("b", [1], [1]))
+    with one.database.write() as connection:
+        for table in ("threshold_log", "threshold_checkpoints"):
+            connection.execute(text(f"DELETE FROM {table} WHERE version_id = 1"))
+    lost = Replica(database_url)
+    follower.add(lost.live)
+    follower.add(other.live)
+    follower.look()
+    assert (lost.live.is_stale, lost.live.epoch) == (True, 0)
+    assert (other.live.is_stale, other.live.epoch) == (False, third.live.epoch)
+    assert follower.fault is None
+    with pytest.raises(DatabaseUnavailable, match="expected an epoch that is kept"):
+        lost.send(token_event("c", [1], []))
+    assert other.send(token_event("c", [1], [])).results == ["applied"]
+    for replica in (one, other, third, lost):
+        replica.close()

@@ -1,0 +1,116 @@
+"""OFO's counters and thresholds: the paper's loop, sums in any order, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_store.checks import LABEL_COUNTS
+from model_store.ensemble import LINK_CODES
+from service.errors import BadParameter
+from service.thresholds.live.online import count_event
+from service.thresholds.methods.ofo import (
+    LEAST,
+    POWERS,
+    RERANKED_POWER,
+    Start,
+    check_start,
+    counts_that_bound,
+    lower_bounds,
+    no_counts,
+    start_for,
+    thresholds_of,
+)
+from tests.oracles.thresholds import ofo_thresholds
+from tests.small_models import random_tail
+
+K, ROWS = 7, 40
+
+
+def count(counters, start, label_counts, thresholds, true, predicted):
+    journal, before = np.full((3, 2 * K), -1, np.int32), np.empty(2 * K, np.float32)
+    labels = np.int32(true), np.int32(predicted)
+    n = count_event(*counters, thresholds, *start, label_counts, ROWS, *labels, 0, journal, before)
+    return journal[0, :n].tolist()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**31),
+    start=st.sampled_from([(1.0, 2.0, 1.0), (1.0, 7.0, 0.5), (0.5, 10000.0, 2.0), (300.0, 20000.0, 1.0)]),
+)
+def test_events_leave_what_the_papers_loop_leaves(seed, start):
+    rng = np.random.default_rng(seed)
+    scores, truth = rng.random((40, K)).astype(np.float32) ** 3, rng.random((40, K)) < 0.3
+    label_counts = rng.integers(0, 41, K)
+    bounds = lower_bounds(label_counts, ROWS, K)
+    counters = no_counts(K)
+    thresholds = thresholds_of(counters, Start(*start), bounds)
+    for row in range(40):
+        true, predicted = np.flatnonzero(truth[row]), np.flatnonzero(scores[row] >= thresholds)
+        before = thresholds.copy()
+        touched = count(counters, start, label_counts, thresholds, true, predicted)
+        assert touched == sorted({*true.tolist(), *predicted.tolist()})
+        assert not np.any(np.delete(thresholds != before, touched))
+    expected, hits, marks = ofo_thresholds(scores, truth, *start, bounds)
+    assert counters.hits.tolist() == hits.tolist()
+    assert counters.marks.tolist() == marks.tolist()
+    np.testing.assert_allclose(thresholds, expected, rtol=2e-7)
+    assert thresholds.tobytes() == thresholds_of(counters, Start(*start), bounds).tobytes()
+    probabilities = thresholds.astype(float) ** start[2]
+    assert np.all((probabilities >= bounds * (1 - 1e-6)) & (probabilities <= 0.5 + 1e-6))
+
+
+def test_events_add_up_the_same_in_any_order():
+    rng = np.random.default_rng(0)
+    events = [(np.flatnonzero(rng.random(K) < 0.4), np.flatnonzero(rng.random(K) < 0.4)) for _ in range(30)]
+    uncounted = np.empty(0, np.int64)
+    ends = []
+    for order in (range(30), reversed(range(30)), rng.permutation(30)):
+        counters, thresholds = no_counts(K), np.empty(K, np.float32)
+        for i in order:
+            count(counters, (1.0, 4.0, 1.0), uncounted, thresholds, *events[i])
+        ends.append((counters.hits.tolist(), counters.marks.tolist(), thresholds.tobytes()))
+    assert ends[0] == ends[1] == ends[2]
+    assert sum(ends[0][0]) > 0
+
+
+def test_a_bound_is_the_priors_and_never_below_the_least():
+    bounds = lower_bounds(np.array([0, 5, 50, 100]), 100, 4)
+    assert bounds.dtype == np.float32
+    np.testing.assert_allclose(bounds, [LEAST, 5 / 105, 1 / 3, 0.5], rtol=1e-6)
+    assert lower_bounds(None, 100, 3).tolist() == lower_bounds(np.array([5, 5, 5]), 0, 3).tolist()
+    assert lower_bounds(None, 100, 3).tolist() == [np.float32(LEAST)] * 3
+
+
+@pytest.mark.parametrize(
+    "start", [(0, 4), (-1, 4), (1, 0), (3, 5), (1, np.inf), (np.nan, 4), (1, np.nan), (np.inf, np.inf)]
+)
+def test_start_values_out_of_their_range_are_refused(start):
+    with pytest.raises(BadParameter, match=r"expected 0 < a and 2 a <= b, finite, found a = .*, b = "):
+        check_start(Start(*start))
+
+
+@pytest.mark.parametrize("power", [0.0, 0.09, 10.1, -1.0, np.nan, np.inf])
+def test_a_power_out_of_its_range_is_refused(power):
+    with pytest.raises(BadParameter, match=r"power of scores: expected a number from 0.1 to 10.0, found"):
+        check_start(Start(1, 4, power))
+
+
+def test_every_link_has_a_power_to_start_with():
+    assert set(POWERS) == set(LINK_CODES)
+    assert {check_start(start_for(link)).power for link in POWERS} == {0.55, 1.0}
+    assert {check_start(start_for(link, is_reranked=True)).power for link in POWERS} == {RERANKED_POWER}
+
+
+def test_start_values_in_their_range_are_kept():
+    assert check_start(Start(2, 4, 0.1)) == Start(2, 4, 0.1)
+
+
+def test_counts_bound_thresholds_where_scores_are_probabilities():
+    counted = {LABEL_COUNTS: np.arange(6)}
+    assert counts_that_bound(counted) is counted[LABEL_COUNTS]
+    assert counts_that_bound({}) is None
+    assert counts_that_bound(counted | random_tail(1, 6, 40)) is None

@@ -1,0 +1,195 @@
+"""Training on a file that is read again for each pass: the same model, and every way a file can be wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_store.store import Store
+from service.datasets import read_dataset, stream
+from service.datasets.parts import DataStream
+from service.errors import BadData, BadParameter
+from service.trainers.source import count
+from service.trainers.spec import TrainingSet
+from service.workflows.file_source import FileSource
+from service.workflows.train import TrainRequest, train_and_publish
+from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
+
+SGD = ("solver=sgd", "window_rows=64", "epochs=3", "arity=4", "leaf_size=4", "prune=0")
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many blocks in small files."""
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 700)
+
+
+def _lines(suffix: str, n_rows: int = 150) -> str:
+    """Rows of any format, some without labels or features; label 3 is on none."""
+    rng = np.random.default_rng(4)
+    x = dense_rows(random_rows(rng, n_rows, 20, 0.2)).astype(np.float32)
+    y = dense_labels(random_labels(rng, n_rows, 12, 0.3))
+    y[:, 3] = False
+    y[7], x[9] = False, 0
+    if suffix == ".jsonl":
+        # first seen in another order than sorted
+        return "".join(
+            json.dumps(
+                {
+                    "text": " ".join(f"word{f}" for f in np.flatnonzero(features)),
+                    "labels": [f"label {97 - label}" for label in np.flatnonzero(carried)],
+                }
+            )
+            + "\n"
+            for features, carried in zip(x, y, strict=True)
+        )
+    head = f"{n_rows} 20 12\n" if suffix == ".txt" else ""
+    return head + "".join(
+        ",".join(map(str, np.flatnonzero(carried)))
+        + " "
+        + " ".join(f"{f}:{features[f]}" for f in np.flatnonzero(features))
+        + "\n"
+        for features, carried in zip(x, y, strict=True)
+    )
+
+
+def _write(directory: Path, suffix: str) -> Path:
+    path = directory / f"rows{suffix}"
+    if suffix.endswith(".gz"):
+        path.write_bytes(gzip.compress(_lines(suffix.removesuffix(".gz")).encode()))
+    else:
+        path.write_text(_lines(suffix))
+    return path
+
+
+def _source(path: Path, **features: str) -> FileSource:
+    return FileSource(DataStream(path), features, lambda phase, done, total: None)
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".svm.gz", ".jsonl", ".jsonl.gz"])
+def test_a_stream_has_the_rows_of_the_file(suffix: str, tmp_path: Path) -> None:
+    path = _write(tmp_path, suffix)
+    whole = read_dataset(path)
+    hashed = {"n_features": "1024"} if ".jsonl" in suffix else {}
+    source = _source(path, norm="none", **hashed)
+    census = source.census
+    parts = list(source.parts())
+    assert len(parts) > 3
+    rows = whole.rows if whole.rows is not None else source.featurizer.transform_texts(whole.texts or [])
+    found = np.vstack([dense_rows(part.rows)[:, : rows.n_features] for part in parts])
+    np.testing.assert_array_equal(found, dense_rows(rows))
+    np.testing.assert_array_equal(
+        np.vstack([dense_labels(part.labels) for part in parts]), dense_labels(whole.labels)
+    )
+    assert (source.stream.sha256, source.stream.label_names) == (whole.sha256, whole.label_names)
+    for a, b in zip(census, count(TrainingSet(rows, whole.labels)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("tree", ["kmeans", "random", "huffman"])
+@pytest.mark.parametrize("suffix", [".svm", ".jsonl"])
+def test_a_stream_trains_the_same_model_as_memory(suffix: str, tree: str, tmp_path: Path) -> None:
+    path, store = _write(tmp_path, suffix), Store(tmp_path / "store")
+    parameters = [*SGD, f"tree={tree}", "trees=2"]
+    if suffix == ".jsonl":
+        parameters += ["features.kind=hashing", "features.n_features=1024"]
+    plans = []
+    for is_stream, threads in ((False, 1), (True, 2)):
+        request = TrainRequest("plt", path, parameters=parameters, seed=9, threads=threads, stream=is_stream)
+        train_and_publish(store, "m", request, on_plan=plans.append)
+    assert [plan.rows for plan in plans] == [150, 150]
+    memory, streamed = (store.open("m", version) for version in (1, 2))
+    assert memory.arrays.keys() == streamed.arrays.keys()
+    for name, array in memory.arrays.items():
+        np.testing.assert_array_equal(array, streamed.arrays[name], err_msg=name)
+    assert memory.manifest.data == streamed.manifest.data
+    assert memory.manifest.features == streamed.manifest.features
+
+
+def test_named_features_stream_hashed(tmp_path: Path) -> None:
+    path = tmp_path / "named.jsonl"
+    path.write_text('{"features": {"a": 3, "b": 4}, "labels": ["x"]}\n{"features": {}, "labels": []}\n')
+    source = _source(path, n_features="256", signed="false")
+    assert source.census.n_nonzeros == 2
+    (part,) = source.parts()
+    np.testing.assert_allclose(np.sort(part.rows.values), [0.6, 0.8])
+
+
+def test_a_names_file_names_the_labels_of_a_stream(tmp_path: Path) -> None:
+    path, names = _write(tmp_path, ".svm"), tmp_path / "names.txt"
+    names.write_text("".join(f"name {i}\n" for i in range(14)))
+    stream_of = DataStream(path, names)
+    source = FileSource(stream_of, {}, lambda phase, done, total: None)
+    assert len(source.census.label_rows) == 14
+    assert stream_of.label_names is not None
+    assert stream_of.label_names[13] == "name 13"
+
+
+def _refused(directory: Path, path: Path, *parameters: str, trainer: str = "plt") -> str:
+    """Return the message with which training on the stream is refused; nothing is published."""
+    store = Store(directory / "store")
+    request = TrainRequest(trainer, path, parameters=parameters, stream=True)
+    with pytest.raises((BadData, BadParameter)) as refused:
+        train_and_publish(store, "m", request)
+    assert store.models() == []
+    return str(refused.value)
+
+
+def test_only_gradient_descent_streams(tmp_path: Path) -> None:
+    missing = tmp_path / "none.svm"  # said before the file is read
+    assert "solver: expected sgd" in _refused(tmp_path, missing, "solver=batch")
+    assert "plt" in _refused(tmp_path, missing, trainer="label-tree")
+
+
+def test_features_that_are_fitted_do_not_stream(tmp_path: Path) -> None:
+    texts = _write(tmp_path, ".jsonl")
+    assert "expected hashing" in _refused(tmp_path, texts, *SGD, "features.kind=tfidf")
+    named = tmp_path / "named.jsonl"
+    named.write_text('{"features": {"a": 1}, "labels": ["x"]}\n')
+    assert "expected hashing" in _refused(tmp_path, named, *SGD, "features.kind=named")
+    assert ".npz" in _refused(tmp_path, tmp_path / "rows.X.npz", *SGD)
+
+
+FAULTS = {
+    "cut.txt": (lambda: _lines(".txt")[:4000].rpartition("\n")[0] + "\n", "rows as the header says"),
+    "cut.jsonl": (lambda: _lines(".jsonl")[:4000], "cut.jsonl:"),
+    "nan.svm": (lambda: _lines(".svm") + "1 0:nan\n", "nan.svm:151: expected a value that is finite"),
+    "inf.svm": (lambda: _lines(".svm") + "1 0:1e39\n", "finite in 32 bits"),
+    "word.svm": (lambda: _lines(".svm") + "1 0:one\n", "word.svm:151: expected a decimal number"),
+    "empty.svm": (lambda: "", "expected at least one row, found none"),
+    "empty.jsonl": (lambda: "\n", "expected at least one row, found none"),
+    "empty.txt": (lambda: "", "found an empty file"),
+    "none.svm": (lambda: " 0:1\n 1:1\n", "expected rows with labels, found none in 2 rows"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_bad_file_is_refused(name: str, tmp_path: Path) -> None:
+    text, message = FAULTS[name]
+    (tmp_path / name).write_text(text())
+    assert message in _refused(tmp_path, tmp_path / name, *SGD)
+
+
+def test_a_cut_gzip_file_is_refused(tmp_path: Path) -> None:
+    path = _write(tmp_path, ".svm.gz")
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "expected whole gzip data" in _refused(tmp_path, path, *SGD)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "more"), [(".svm", "1 0:1\n"), (".jsonl", '{"text": "word1", "labels": ["new"]}\n')]
+)
+def test_a_file_that_changes_while_it_is_read_is_refused(suffix: str, more: str, tmp_path: Path) -> None:
+    path, store = _write(tmp_path, suffix), Store(tmp_path / "store")
+
+    def append(plan: object) -> None:
+        with path.open("a") as file:
+            file.write(more)
+
+    with pytest.raises(BadData, match="read at first, found"):
+        train_and_publish(store, "m", TrainRequest("plt", path, parameters=SGD, stream=True), on_plan=append)
+    assert store.models() == []

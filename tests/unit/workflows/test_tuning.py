@@ -1,0 +1,387 @@
+"""Tuning a version on a labelled file: each method, what it reports, what it refuses; and the command."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_store.store import Store
+from model_store.version import Model
+from service import cli
+from service.db.engine import Database, default_url
+from service.errors import BadData, BadParameter
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.inference.thresholded import Thresholded
+from service.thresholds.live.events import instances_of
+from service.thresholds.live.served import LiveThresholds
+from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
+from service.thresholds.store.state import Head, ThresholdDatabase
+from service.thresholds.store.tuned import METHODS, Tuned
+from service.workflows.labelled import Labelled, read_labelled
+from service.workflows.train import TrainRequest, train_and_publish
+from service.workflows.tune import KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, check_request, learn, tune
+from tests.oracles.metrics import f_measures
+from tests.oracles.thresholds import ofo_thresholds
+from tests.small_models import random_tail, small_draft
+
+N_ROWS, K, D = 120, 11, 70
+RAW = {"kind": "raw", "norm": "none"}
+
+
+def quiet(phase: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def scores_of(model: Model, labelled: Labelled) -> np.ndarray:
+    """The score of every label for every row, float32[n, K]."""
+    options = PredictOptions(top_r=K, threshold=0.0)
+    found = make_predictor(model).predict(labelled.rows, options)
+    scores = np.zeros((labelled.rows.n_rows, K), np.float32)
+    scores[np.repeat(np.arange(len(scores)), np.diff(found.ptr)), found.labels] = found.scores
+    return scores
+
+
+def truth_of(labelled: Labelled) -> np.ndarray:
+    truth = np.zeros((labelled.rows.n_rows, K), bool)
+    truth[np.repeat(np.arange(len(truth)), np.diff(labelled.labels.indptr)), labelled.labels.indices] = True
+    return truth
+
+
+def write(path: Path, rows: list[tuple[dict[int, float], list[int]]], n_labels: int = K) -> Path:
+    lines = [f"{len(rows)} {D} {n_labels}"]
+    for values, labels in rows:
+        pairs = " ".join(f"{feature}:{value:.6g}" for feature, value in sorted(values.items()))
+        lines.append(f"{','.join(map(str, labels))} {pairs}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module", params=["label-tree", "decision-tree"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def store(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    found = Store(tmp_path_factory.mktemp("store"))
+    link = "hinge2" if kind == "label-tree" else "argmax"
+    found.publish("small", small_draft(3, kind=kind, link=link, n_trees=2, features=RAW))
+    return found
+
+
+@pytest.fixture(scope="module")
+def model(store: Store) -> Model:
+    return store.open("small", "latest")
+
+
+@pytest.fixture(scope="module")
+def file(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows whose labels are drawn with the probabilities that the model gives them."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("rows") / "valid.txt"
+    features = [
+        {
+            int(f): float(v)
+            for f, v in zip(rng.choice(D, 12, replace=False), rng.standard_normal(12), strict=True)
+        }
+        for _ in range(N_ROWS)
+    ]
+    write(path, [(values, []) for values in features])
+    scores = scores_of(model, read_labelled(model, path, quiet))
+    drawn = rng.random(scores.shape) < scores
+    drawn[:, 5] = False
+    return write(path, [(v, np.flatnonzero(d).tolist()) for v, d in zip(features, drawn, strict=True)])
+
+
+@pytest.fixture(scope="module")
+def labelled(model: Model, file: Path) -> Labelled:
+    return read_labelled(model, file, quiet)
+
+
+@pytest.mark.parametrize("empty", ["one", "zero"])
+def test_every_method_reports_the_f_measures_of_its_decisions(model, file, labelled, empty):
+    outcomes = tune(model, TuneRequest(METHODS, file, file, empty), quiet)
+    assert [outcome.tuned.method for outcome in outcomes] == list(METHODS)
+    scores, truth = scores_of(model, labelled), truth_of(labelled)
+    true = [np.flatnonzero(row).tolist() for row in truth]
+    for outcome in outcomes:
+        thresholds = outcome.tuned.thresholds
+        assert thresholds.shape == (K,)
+        assert np.all((thresholds > 0) & (thresholds <= 1))
+        predicted = [np.flatnonzero(row >= thresholds).tolist() for row in scores]
+        value = 1.0 if empty == "one" else 0.0
+        expected = f_measures(predicted, true, [0] * len(true), K, value)
+        np.testing.assert_allclose(outcome.validation[:3], expected)
+        assert outcome.validation == outcome.test
+        assert outcome.validation.empty_label_convention == outcome.tuned.convention == empty
+        hits = (scores >= thresholds) & truth
+        if outcome.tuned.method != "ofo":
+            assert outcome.tuned.counters.hits.tolist() == hits.sum(axis=0).tolist()
+    by_method = {outcome.tuned.method: outcome.validation.macro_f for outcome in outcomes}
+    assert by_method["sto"] >= max(by_method.values()) > 0
+    assert len(set(outcomes[1].tuned.thresholds.tolist())) > 1
+
+
+def test_scores_that_re_ranking_made_small_are_not_lost(tmp_path):
+    """Each label is true where its score is among its best: there is a threshold that says so."""
+    store = Store(tmp_path / "store")
+    extra = {"labels/counts": np.ones(K, np.int64), **random_tail(1, K, D, gamma=60.0)}
+    store.publish(
+        "small",
+        small_draft(3, kind="decision-tree", link="argmax", n_trees=4, features=RAW, extra=extra),
+    )
+    model = store.open("small", "latest")
+    rng = np.random.default_rng(0)
+    rows = [
+        dict(zip(rng.choice(D, 12, replace=False).tolist(), rng.standard_normal(12).tolist(), strict=True))
+        for _ in range(N_ROWS)
+    ]
+    file = write(tmp_path / "valid.txt", [(row, []) for row in rows])
+    scores = scores_of(model, read_labelled(model, file, quiet))
+    assert 0 < scores.max() < 0.01
+    true = scores > np.quantile(scores, 0.9, axis=0)
+    write(file, [(row, np.flatnonzero(some).tolist()) for row, some in zip(rows, true, strict=True)])
+    [sto] = tune(model, TuneRequest(("sto",), file), quiet)
+    assert sto.validation.macro_f > 99
+
+
+def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
+    label_counts, start = model.arrays["labels/counts"], Start(1.0, 3.0, 0.7)
+    bounds = lower_bounds(label_counts, 100, K)
+    counters, thresholds = learn(
+        make_predictor(model), labelled.rows, labelled.labels, start, label_counts, 100, quiet
+    )
+    expected, hits, marks = ofo_thresholds(scores_of(model, labelled), truth_of(labelled), *start, bounds)
+    np.testing.assert_allclose(thresholds, expected, rtol=2e-7)
+    assert (counters.hits.tolist(), counters.marks.tolist()) == (hits.tolist(), marks.tolist())
+
+
+def test_ofo_over_a_file_leaves_the_bits_that_feedback_leaves(model, file, labelled):
+    (outcome,) = tune(model, TuneRequest(("ofo",), file), quiet)
+    start, counts, n_rows = outcome.tuned.start, model.arrays["labels/counts"], model.manifest.data.rows
+    live = LiveThresholds("small", 1, K, Thresholded(make_predictor(model)), counts, n_rows)
+    begun = thresholds_of(no_counts(K), start, lower_bounds(counts, n_rows, K))
+    live.replace(Tuned("ofo", "one", start, begun, no_counts(K)), Head(1, "small", 1, 1, 1, 0))
+    events = instances_of(labelled.rows, labelled.labels)
+    for chosen in np.array_split(np.arange(N_ROWS), 7):
+        live.served.count(events, chosen)
+    after = live.snapshot()
+    assert after.thresholds.tobytes() == outcome.tuned.thresholds.tobytes()
+    assert after.counters.marks.tolist() == outcome.tuned.counters.marks.tolist()
+    assert after.counters.hits.tolist() == outcome.tuned.counters.hits.tolist()
+
+
+def test_threads_and_start_values_that_are_given(model, file):
+    one, two = (tune(model, TuneRequest(METHODS, file, start=Start(2, 9), threads=n), quiet) for n in (1, 3))
+    for a, b in zip(one, two, strict=True):
+        assert a.tuned.thresholds.tobytes() == b.tuned.thresholds.tobytes()
+    assert one[0].tuned.start[:2] == (2, 9)
+    assert one[0].tuned.start.power == one[1].tuned.start.power
+
+
+def test_few_estimates_raise_the_thresholds_but_do_not_stop_the_tuning(model, file):
+    roomy, tight = (
+        tune(model, TuneRequest(("fta", "sto"), file, estimates_max=n), quiet) for n in (1 << 20, 200)
+    )
+    for some, few in zip(roomy, tight, strict=True):
+        assert few.tuned.thresholds.min() > some.tuned.thresholds.min()
+        assert few.tuned.counters.marks.sum() < some.tuned.counters.marks.sum()
+
+
+def test_a_higher_kappa_leaves_no_lower_threshold(model, file):
+    for outcome in tune(model, TuneRequest(("fta", "fta-one", "sto"), file, kappa=0.4), quiet):
+        assert np.all(outcome.tuned.thresholds**outcome.tuned.start.power >= 0.4 * (1 - 1e-5))
+
+
+def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
+    like = store.manifest("small", 1)
+    draft = small_draft(3, kind=like.kind, link=like.link, n_trees=2, features=RAW, extra={})
+    store.publish("foreign", draft)
+    foreign = store.open("foreign", "latest")
+    assert "labels/counts" not in foreign.arrays
+    assert len(tune(foreign, TuneRequest(METHODS, file), quiet)) == len(METHODS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"methods": ("best",)}, "method: expected ofo, fta, fta-one, sto or all, found 'best'"),
+        ({"methods": ()}, "method: expected some of ofo, fta, fta-one, sto, found none"),
+        ({"empty": "two"}, "expected one or zero, found 'two'"),
+        ({"kappa": KAPPA_MIN / 2}, "kappa: expected a number from 0.0001 to 0.5, found 5e-05"),
+        ({"kappa": KAPPA_MAX * 1.01}, "kappa: expected a number from"),
+        ({"kappa": float("nan")}, "kappa: expected a number from .* found nan"),
+        ({"start": Start(3, 4)}, "start values of OFO: expected 0 < a and 2 a <= b"),
+    ],
+)
+def test_what_is_out_of_its_range_is_refused(change, message):
+    with pytest.raises(BadParameter, match=message):
+        check_request(TuneRequest(**{"methods": ("ofo",), "valid": Path("none.txt"), **change}))
+
+
+@pytest.mark.parametrize("kappa", [KAPPA_MIN, KAPPA, KAPPA_MAX])
+def test_the_limits_of_kappa_are_allowed(kappa):
+    check_request(TuneRequest(("ofo",), Path("none.txt"), kappa=kappa))
+
+
+def test_files_without_rows_or_labels_are_refused(model, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.write_text("")
+    with pytest.raises(BadData, match=r"empty\.txt"):
+        tune(model, TuneRequest(("ofo",), empty), quiet)
+    unlabelled = write(tmp_path / "unlabelled.txt", [({1: 1.0}, [])])
+    with pytest.raises(BadData, match=r"unlabelled\.txt: expected rows with labels of the model, found none"):
+        tune(model, TuneRequest(("ofo",), unlabelled), quiet)
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "a", "labels": []}\n')
+    with pytest.raises(BadData, match=r"texts\.jsonl: expected ids and values, which this"):
+        tune(model, TuneRequest(("ofo",), texts), quiet)
+
+
+def test_labels_that_the_model_lacks_count_as_missed(tmp_path):
+    colours = ("red", "green", "blue", "white")
+    rows = [{"text": f"{colours[i % 4]} thing{i % 7}", "labels": [colours[i % 4]]} for i in range(80)]
+    store = Store(tmp_path)
+    found = []
+    for name, more in (("known", []), ("unknown", ["unheard-of"])):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("".join(json.dumps({**row, "labels": row["labels"] + more}) + "\n" for row in rows))
+        if not more:
+            train_and_publish(store, "colours", TrainRequest("label-tree", file))
+        found += tune(store.open("colours", "latest"), TuneRequest(("ofo",), file), quiet)
+    known, unknown = (outcome.validation for outcome in found)
+    assert unknown.macro_f == known.macro_f
+    assert unknown.micro_f < known.micro_f
+    assert unknown.instance_f < known.instance_f
+    assert found[0].tuned.thresholds.tobytes() == found[1].tuned.thresholds.tobytes()
+
+
+def command(monkeypatch, capsys, *arguments: object) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.argv", ["xylem", *map(str, arguments)])
+    status = cli.run()
+    done = capsys.readouterr()
+    return status, done.out, done.err
+
+
+def test_the_command_keeps_the_first_method_and_evaluate_uses_it(store, file, monkeypatch, capsys):
+    root = ("--store", store.root, "--json")
+    before = command(monkeypatch, capsys, "evaluate", "small", "--data", file, *root)
+    assert json.loads(before[1])["threshold"] == 0.5
+    methods = ("--method", "fta", "--method", "ofo")
+    status, out, _ = command(monkeypatch, capsys, "thresholds", "small@1", "--data", file, *methods, *root)
+    kept = json.loads(out)
+    assert status == 0
+    assert (kept["method"], kept["labels"], kept["epoch"] > 0) == ("fta", K, True)
+    assert [method["method"] for method in kept["methods"]] == ["fta", "ofo"]
+    assert {"validation_macro_f", "validation_micro_f", "validation_instance_f"} <= kept.keys()
+    assert "test_macro_f" not in kept
+    _, out, _ = command(monkeypatch, capsys, "evaluate", "small", "--data", file, *root)
+    after = json.loads(out)
+    assert after["threshold"] == "tuned"
+    assert after["macro_f"] == kept["validation_macro_f"]
+    zero = ("--empty-labels", "zero")
+    _, out, _ = command(monkeypatch, capsys, "evaluate", "small", "--data", file, *zero, *root)
+    assert json.loads(out)["empty_label_convention"] == "zero"
+
+
+def test_the_command_keeps_a_candidate_and_switches_it_on(kind, file, tmp_path, monkeypatch, capsys):
+    store = Store(tmp_path / "store")
+    store.publish("small", small_draft(3, n_trees=2, features=RAW))
+    root = ("--store", store.root)
+
+    def thresholds(*arguments: object) -> tuple[int, str, str]:
+        return command(monkeypatch, capsys, "thresholds", "small", *arguments, *root)
+
+    tune_by = ("--data", file, "--method")
+    assert thresholds(*tune_by, "fta", "--shadow")[0] == 2
+    assert thresholds(*tune_by, "ofo", "--json")[0] == 0
+    status, out, _ = thresholds(*tune_by, "fta", "--shadow", "--json")
+    found = json.loads(out)
+    assert (status, found["epoch"], found["shadow"], found["method"]) == (0, 2, True, "fta")
+    status, out, _ = thresholds("--switch", "--json")
+    assert (status, json.loads(out)) == (0, {"model": "small", "version": 1, "epoch": 3})
+    database = Database(default_url(store.root))
+    assert ThresholdDatabase(database).load("small", 1).method == "fta"
+    database.close()
+    assert thresholds("--switch")[0] == 2
+    status, out, _ = thresholds(*tune_by, "sto", "--shadow")
+    assert (status, "candidate" in out) == (0, True)
+    assert f"databasesqlite:///{store.root}/xylem.db" in re.sub(r"[\s│]", "", out)  # a long one is folded
+    status, out, _ = thresholds("--drop")
+    assert (status, "dropped" in out) == (0, True)
+    beside = ("--data", file), ("--test", file), ("--kappa", "0.1"), ("--start", "1,4"), ("--shadow",)
+    for arguments in (("--switch", "--drop"), *(("--switch", *more) for more in beside), ()):
+        status, _, err = thresholds(*arguments)
+        assert (status, "--switch or --drop" in err) == (2, True)
+    for given in ((), ("--method", "ofo")):
+        status, _, said = thresholds(*given)
+        assert (status, "expected --data FILE to tune on" in said) == (2, True)
+
+
+def test_the_command_tunes_by_ofo_where_no_method_is_named(store, file, monkeypatch, capsys):
+    given = ("small", "--data", file, "--store", store.root, "--json")
+    status, out, _ = command(monkeypatch, capsys, "thresholds", *given)
+    found = json.loads(out)
+    assert (status, found["method"], [one["method"] for one in found["methods"]]) == (0, "ofo", ["ofo"])
+    named = command(monkeypatch, capsys, "thresholds", *given, "--method", "ofo")[1]
+    assert json.loads(named) == {**found, "epoch": found["epoch"] + 1}
+
+
+def test_the_command_shows_all_methods_with_a_test_file(store, file, monkeypatch, capsys):
+    arguments = ("small", "--data", file, "--test", file, "--method", "all", "--store", store.root)
+    status, out, _ = command(monkeypatch, capsys, "thresholds", *arguments)
+    assert status == 0
+    assert all(method in out for method in METHODS)
+    assert "validation" in out
+    assert "test" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--method", "best"), "method: expected ofo"),
+        (("--method", "ofo", "--kappa", "0.6"), "kappa: expected a number"),
+        (("--method", "ofo", "--start", "1"), "--start: expected two numbers A,B, found '1'"),
+        (("--method", "ofo", "--start", "2,3"), "expected 0 < a and 2 a <= b"),
+        (("--method", "ofo", "--empty-labels", "half"), "expected one or zero, found 'half'"),
+    ],
+)
+def test_the_command_refuses_in_one_line(store, file, arguments, message, monkeypatch, capsys):
+    root = ("--store", store.root, "--json")
+    found = command(monkeypatch, capsys, "thresholds", "small", "--data", file, *arguments, *root)
+    assert (found[0], len(found[2].splitlines())) == (2, 1)
+    assert message in found[2]
+
+
+def test_predict_at_tuned_thresholds(tmp_path, file, monkeypatch, capsys):
+    store = Store(tmp_path / "store")
+    store.publish("small", small_draft(3, n_trees=2, features=RAW))
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text('{"indices": [1, 5, 9], "values": [1.0, 0.5, -1.0]}\n')
+    arguments = ("predict", "small", "--data", lines, "--threshold", "tuned", "--top-r", K)
+    root = ("--store", store.root)
+    status, _, err = command(monkeypatch, capsys, *arguments, *root)
+    assert (status, "expected tuned thresholds, found none" in err) == (2, True)
+    tuned = command(
+        monkeypatch, capsys, "thresholds", "small", "--data", file, "--method", "fta", *root, "--json"
+    )
+    assert tuned[0] == 0
+    assert command(monkeypatch, capsys, *arguments, *root)[0] == 0
+
+
+def test_a_label_of_every_row_is_found_by_a_re_ranked_version_too(tmp_path, monkeypatch, capsys):
+    """Its score is far below the least threshold that a probability could have."""
+    rows = "".join(f"{i % 5},5 {i % 5}:2 {i % 7 + 5}:1\n" for i in range(120))
+    (tmp_path / "rows.svm").write_text(rows)
+    given = ("--data", tmp_path / "rows.svm", "--store", tmp_path / "store", "--json")
+    trained = command(monkeypatch, capsys, "train", "pfastrexml", "--model", "m", "-p", "trees=3", *given)
+    assert trained[0] == 0
+    status, out, _ = command(monkeypatch, capsys, "thresholds", "m", "--method", "all", *given)
+    assert status == 0
+    for found in json.loads(out)["methods"]:
+        assert found["validation_macro_f"] > 95, found

@@ -1,0 +1,212 @@
+"""train_and_publish, evaluate and estimate_size on small files, and the warm-up that runs them all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_store.ensemble import Weights
+from model_store.manifest import WEIGHTS
+from model_store.store import Store
+from service import warm
+from service.errors import BadData, BadInput, BadParameter
+from service.inference import parts as inference_parts
+from service.trainers import TRAINERS, parse_parameters
+from service.trainers.source import Plan
+from service.workflows import evaluate as measuring
+from service.workflows import train as workflows
+from service.workflows.evaluate import evaluate
+from service.workflows.train import TrainRequest, estimate_size, train_and_publish
+from tests.conftest import Run
+
+COLOURS = ("red", "green", "blue", "white")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows whose first word is their label; a fifth label is on two rows beside another."""
+    path = tmp_path_factory.mktemp("rows") / "rows.jsonl"
+    rows = [
+        {"text": f"{COLOURS[i % 4]} thing{i % 7}", "labels": [COLOURS[i % 4], *(["rare"] if i < 2 else [])]}
+        for i in range(80)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_version_says_where_it_came_from(file: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    phases: dict[str, tuple[int, int]] = {}
+    request = TrainRequest(
+        trainer="label-tree",
+        data=file,
+        valid=file,
+        parameters=("leaf_size=2", "features.norm=l1"),
+        seed=3,
+    )
+    report = train_and_publish(
+        store, "colours", request, lambda phase, done, total: phases.update({phase: (done, total)})
+    )
+    manifest = store.manifest("colours", report.version)
+    assert manifest.metrics == report.metrics
+    assert report.metrics["P@1"] == 100
+    assert "us_per_row" not in report.metrics
+    assert (manifest.trainer.parameters["leaf_size"], manifest.features["norm"]) == (2, "l1")
+    assert (manifest.seed, manifest.data.rows, manifest.data.source) == (3, 80, "rows.jsonl")
+    assert report.model_bytes == manifest.model_bytes
+    model = store.open("colours")
+    counts = dict(zip(("blue", "green", "rare", "red", "white"), [20, 20, 2, 20, 20], strict=True))
+    assert sorted(model.arrays["labels/counts"].tolist()) == sorted(counts.values())
+    assert {"read", "features", "classifiers", "publish"} <= phases.keys()
+    assert all(done == total for done, total in phases.values())
+
+
+def test_without_a_validation_file_there_are_no_metrics(file: Path, tmp_path: Path) -> None:
+    report = train_and_publish(Store(tmp_path), "colours", TrainRequest("ovr", file))
+    assert report.metrics == {}
+
+
+def test_a_validation_file_that_cannot_be_read_publishes_nothing(file: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    with pytest.raises(BadData, match="none"):
+        train_and_publish(store, "colours", TrainRequest("ovr", file, valid=tmp_path / "none.jsonl"))
+    assert store.models() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("none.jsonl", None, "none.jsonl: expected a readable file"),
+        ("valid.csv", "red", "expected a name that ends in"),
+        (
+            "valid.jsonl",
+            '{"text": "red", "labels": ["red"]}\n{"text": "red"}\n',
+            "valid.jsonl:2: expected keys",
+        ),
+        ("valid.txt", "1 2 9\n0 1:1\n", "at most 5 labels"),
+        ("valid.svm", "0 1:1\n", "valid.svm: expected text"),
+        ("valid.jsonl", '{"features": {"red": 1}, "labels": ["red"]}\n', "expected text"),
+    ],
+    ids=["none", "suffix", "line", "labels", "ids", "kind"],
+)
+def test_a_validation_file_that_cannot_be_used_is_refused_before_the_training(
+    name: str, content: str | None, words: str, file: Path, tmp_path: Path
+) -> None:
+    valid = tmp_path / name
+    if content is not None:
+        valid.write_text(content)
+    plans: list[Plan] = []
+    request = TrainRequest("ovr", file, valid=valid)
+    with pytest.raises(BadInput) as refused:
+        train_and_publish(Store(tmp_path / "store"), "colours", request, on_plan=plans.append)
+    assert words in str(refused.value)
+    assert not plans
+
+
+def test_a_validation_file_that_cannot_be_read_is_refused_before_a_stream(file: Path, tmp_path: Path) -> None:
+    seen: list[str] = []
+    request = TrainRequest("plt", file, valid=tmp_path / "none.txt", parameters=("solver=sgd",), stream=True)
+    with pytest.raises(BadData, match=r"none\.txt"):
+        train_and_publish(Store(tmp_path / "store"), "colours", request, lambda phase, *_: seen.append(phase))
+    assert not seen
+
+
+@pytest.mark.parametrize(
+    "parameter", ["leaf_size=0", "nothing=1", "features.nothing=1", "features.norm=l9", "x"]
+)
+def test_a_bad_parameter_is_refused_before_the_file_is_read(parameter: str, tmp_path: Path) -> None:
+    request = TrainRequest("label-tree", tmp_path / "none.jsonl", parameters=(parameter,))
+    with pytest.raises((BadParameter, BadData)) as refused:
+        train_and_publish(Store(tmp_path), "colours", request)
+    assert not parameter.startswith("features.") or refused.type is BadData
+
+
+def test_an_evaluation_in_parts_equals_one_in_whole(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    train_and_publish(store, "colours", TrainRequest("label-tree", file))
+    model = store.open("colours")
+    whole = evaluate(model, file)
+    monkeypatch.setattr(inference_parts, "PLACES_MAX", 3 * model.manifest.n_labels)
+    parts = evaluate(model, file, threads=2)
+    del whole["us_per_row"], parts["us_per_row"]
+    assert whole == parts
+    assert (whole["threshold"], whole["rows"]) == (measuring.THRESHOLD_UNTUNED, 80)
+
+
+def test_a_label_that_the_model_lacks_counts_as_missed(file: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    train_and_publish(store, "colours", TrainRequest("label-tree", file))
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"text": "red thing1", "labels": ["red", "unheard"]}\n')
+    report = evaluate(store.open("colours"), other)
+    assert (report["P@1"], report["R@5"]) == (100, 50)
+
+
+def test_an_estimate_takes_the_parameters_of_training(file: Path) -> None:
+    flat, deep = (
+        estimate_size(TrainRequest("label-tree", file, parameters=p)) for p in ((), ("leaf_size=2",))
+    )
+    assert (len(flat["alpha_per_depth"]), flat["ratio_to_ovr"]) == (0, 1.5)  # 12 bytes a weight, 8 when flat
+    assert len(deep["alpha_per_depth"]) == 1
+
+
+def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path: Path) -> None:
+    jobs = warm.jobs(tmp_path)
+    assert {job.trainer for job in jobs} == TRAINERS.keys()
+    assert {job.weights for job in jobs} == set(WEIGHTS)
+    kinds = [value for job in jobs for value in job.parameters if value.startswith("features.kind=")]
+    assert {kind.split("=")[1] for kind in kinds} == {"raw", "named", "tfidf", "hashing"}
+    for job in jobs:
+        parse_parameters(job.trainer, [p for p in job.parameters if not p.startswith("features.")])
+    warm.warm(jobs[-1])
+
+
+@pytest.mark.parametrize("weights", ["bfloat16", "int8"])
+@pytest.mark.parametrize("has_valid", [False, True])
+def test_what_fewer_bits_cost_is_written_down(
+    weights: Weights, has_valid: bool, file: Path, tmp_path: Path
+) -> None:
+    store = Store(tmp_path)
+    request = TrainRequest("label-tree", file, valid=file if has_valid else None, weights=weights)
+    train_and_publish(store, "colours", request)
+    train_and_publish(store, "colours", TrainRequest("label-tree", file, valid=file))
+    stored, exact = (store.manifest("colours", version) for version in (1, 2))
+    assert (stored.weights, exact.weights) == (weights, "float32")
+    where = "" if has_valid else " on training rows"
+    rounded = evaluate(store.open("colours", 1), file)
+    for key in workflows.WEIGHED:
+        assert stored.metrics[f"{key}{where}"] == rounded[key]
+        assert stored.metrics[f"{key}{where} in float32"] == exact.metrics[key]
+    assert len(stored.metrics) == (len(exact.metrics) if has_valid else 4) + 4
+
+
+def test_a_version_that_reranks_has_no_f_measures_before_it_is_tuned(file: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    expected = {"fastxml": None, "pfastrexml": measuring.RERANKED}
+    for trainer, note in expected.items():
+        request = TrainRequest(trainer=trainer, data=file, valid=file, parameters=("trees=2",))
+        report = train_and_publish(store, trainer, request)
+        kept = store.manifest(trainer, 1).metrics.keys()
+        assert report.note == note
+        assert set(measuring.F_MEASURES) & kept == (set() if note else set(measuring.F_MEASURES))
+        assert {"P@1", "R@5"} <= kept
+        model = store.open(trainer)
+        assert evaluate(model, file).get("note") == note
+        thresholds = np.full(model.manifest.n_labels, 0.01, np.float32)
+        assert "note" not in evaluate(model, file, thresholds=thresholds)
+
+
+def test_the_command_says_why_there_are_no_f_measures(file: Path, tmp_path: Path, run_here: Run) -> None:
+    given = ("train", "pfastrexml", "--data", file, "--model", "m", "-p", "trees=2")
+    without = run_here(*given, "--json", store=tmp_path)
+    assert "note" not in json.loads(without.stdout.splitlines()[-1])
+    with_valid = run_here(*given, "--valid", file, "--json", store=tmp_path)
+    found = json.loads(with_valid.stdout.splitlines()[-1])
+    assert (found["note"], "macro_f" in found["metrics"]) == (measuring.RERANKED, False)
+    assert "re-ranked scores" in run_here(*given, "--valid", file, store=tmp_path).stdout
+    assert "re-ranked scores" in run_here("evaluate", "m", "--data", file, store=tmp_path).stdout
