@@ -26,8 +26,8 @@ from model_store.store import Store
 from service.serving.blocks import answer_block
 from service.serving.lines import Block
 from service.serving.opening import serve_model
-from service.serving.parse import Options
 from service.serving.rows import to_options
+from service.serving.schemas.predict import Options
 from service.settings import Limits
 from service.thresholds.store.tuned import METHODS
 from service.trainers import TRAINERS

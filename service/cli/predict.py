@@ -77,8 +77,9 @@ def predict(
     from model_store.store import Store
     from service.serving.blocks import answer_block
     from service.serving.opening import serve_model
-    from service.serving.parse import TUNED, parse_options
+    from service.serving.parse import parse_options
     from service.serving.rows import to_options
+    from service.serving.schemas.predict import TUNED
     from service.settings import read_settings
 
     limits = read_settings().limits

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from service.inference.sparse_request import PlainForms, PlainLimits
 from service.serving.answers import explain_labels, write_answer, write_predictions
-from service.serving.parse import Instance, Options, PredictQuery, RawInstance, TextInstance
 from service.serving.rows import to_options, to_rows, unknown_rows
+from service.serving.schemas.instances import AnyInstance, SparseInstance, TextInstance
+from service.serving.schemas.predict import Options, PredictRequest
 from service.serving.served import Served
 from service.settings import Limits
 
@@ -27,24 +28,24 @@ MASKED_AN_ITEM = 64
 """Labels that are marked as allowed or not in the time that an item takes."""
 
 
-def answer_query(query: PredictQuery, served: Served, stop: NDArray[np.uint8] | None = None) -> bytes:
+def answer_query(query: PredictRequest, served: Served, stop: NDArray[np.uint8] | None = None) -> bytes:
     """Return a request's answer as JSON, of the version that serves it; once `stop` is set, what is sure."""
     rows = to_rows(query.instances, served.featurizer)
     epoch = served.thresholds.epoch
-    options = to_options(query.options, served, stop)
+    options = to_options(query, served, stop)
     found = served.predictor.predict(rows, options)
-    explanations = explain_labels(found, rows, served) if query.options.explain else None
+    explanations = explain_labels(found, rows, served) if query.explain else None
     unknown = unknown_rows(query.instances, rows)
     return _write(write_predictions(found, options, epoch, served, explanations, unknown), epoch, served)
 
 
-def answer_shortly(query: PredictQuery, served: Served) -> bytes | None:
+def answer_shortly(query: PredictRequest, served: Served) -> bytes | None:
     """Return the same if it takes so short that a thread would only delay it, else None."""
     if not is_short(query, served):
         return None
     rows = to_rows(query.instances, served.featurizer)
     epoch = served.thresholds.epoch
-    options = to_options(query.options, served)
+    options = to_options(query, served)
     found = served.predictor.predict_shortly(rows, options)
     if found is None:
         return None
@@ -56,9 +57,9 @@ def _write(predictions: Sequence[bytes], epoch: int, served: Served) -> bytes:
     return write_answer(served, epoch, b",".join(predictions))
 
 
-def is_short(query: PredictQuery, served: Served) -> bool:
+def is_short(query: PredictRequest, served: Served) -> bool:
     """Return whether a request is read fast, and searched fast by a beam."""
-    options = query.options
+    options = query
     if options.explain or options.deadline_ms is not None or options.label_weights is not None:
         return False
     if not is_small(len(query.instances), options.beam_width, served):
@@ -77,10 +78,10 @@ def is_small(n_rows: int, beam_width: int, served: Served) -> bool:
     return n_rows * served.predictor.children_scored(beam_width) <= SHORT_CHILDREN
 
 
-def _size(instance: Instance) -> int:
+def _size(instance: AnyInstance) -> int:
     if isinstance(instance, TextInstance):
         return len(instance.text)
-    return len(instance.indices) if isinstance(instance, RawInstance) else len(instance.features)
+    return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
 
 
 def plain_forms(limits: Limits) -> PlainForms:

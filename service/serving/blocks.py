@@ -13,9 +13,11 @@ from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
 from service.serving.answers import explain_labels, write_predictions
 from service.serving.lines import Answered, Block, too_long
-from service.serving.parse import Instance, Line, parse_line
+from service.serving.parse import parse_line
 from service.serving.problems import describe_error
 from service.serving.rows import fault_of, transform, unknown_rows, with_present_thresholds
+from service.serving.schemas.instances import AnyInstance
+from service.serving.schemas.predict import AnyLine
 from service.serving.served import Served
 from service.serving.wire import dump, dump_line
 from service.settings import Limits
@@ -61,12 +63,12 @@ def _read(
     if plain is not None:
         return plain, [], [_NOTHING] * len(lines)
     parsed = [_parse(line, limits) for line in lines]
-    instances = [line.instance for line in parsed if isinstance(line, Line)]
+    instances = [line for line in parsed if not isinstance(line, BadInput)]
     rows, faults = _to_rows(instances, featurizer)
     good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
     next_fault = iter(faults)
     said = [
-        _Said(line.identity, next(next_fault)) if isinstance(line, Line) else _Said(None, line)
+        _Said(None, line) if isinstance(line, BadInput) else _Said(line.id, next(next_fault))
         for line in parsed
     ]
     return rows, unknown_rows(good, rows), said
@@ -83,7 +85,7 @@ def _plain_rows(lines: Sequence[bytes | None], featurizer: Featurizer, limits: L
         return None
 
 
-def _parse(line: bytes | None, limits: Limits) -> Line | BadInput:
+def _parse(line: bytes | None, limits: Limits) -> AnyLine | BadInput:
     """Return what a line says, or what is wrong with it."""
     if line is None:
         return too_long(limits)
@@ -94,7 +96,7 @@ def _parse(line: bytes | None, limits: Limits) -> Line | BadInput:
 
 
 def _to_rows(
-    instances: Sequence[Instance], featurizer: Featurizer
+    instances: Sequence[AnyInstance], featurizer: Featurizer
 ) -> tuple[SparseRows, Sequence[BadInput | None]]:
     """Return the rows of the instances that the model takes, and for each instance why it does not."""
     try:

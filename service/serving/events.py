@@ -13,9 +13,11 @@ from service.errors import BadInput, UnknownLabel
 from service.features import Featurizer
 from service.features.sparse_events import EventLimits, read_plain_events
 from service.rows import LabelRows, SparseRows
-from service.serving.parse import Feedback, Instance, parse_event
+from service.serving.parse import parse_event
 from service.serving.problems import describe_error
 from service.serving.rows import fault_of, transform
+from service.serving.schemas.feedback import FeedbackEvent
+from service.serving.schemas.instances import AnyInstance
 from service.serving.served import Served
 from service.settings import Limits
 from service.thresholds.live.events import (
@@ -44,7 +46,7 @@ class Verdict(NamedTuple):
 class Checked(NamedTuple):
     """An event whose fields are right, and what its prediction_id says."""
 
-    feedback: Feedback
+    feedback: FeedbackEvent
     token: Token | None
 
 
@@ -103,12 +105,13 @@ def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -
     except BadInput as error:
         event_id = value.get("event_id") if isinstance(value, dict) else None
         return refused(event_id if isinstance(event_id, str) else None, error)
-    if feedback.prediction_id is None:
+    text = feedback.token
+    if text is None:
         return Checked(feedback, None)
     try:
         if tokens is None:
             raise TokenFault("forged", "expected a prediction_id that was signed, but no key is known yet")
-        return Checked(feedback, tokens.read(feedback.prediction_id, model_hash(model)))
+        return Checked(feedback, tokens.read(text, model_hash(model)))
     except TokenFault as fault:
         result: Result = "late" if fault.reason == "expired" else "rejected"
         return Verdict(feedback.event_id, result, f"prediction-{fault.reason}", str(fault))
@@ -116,7 +119,7 @@ def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -
 
 def to_events(checked: Sequence[Checked], served: Served) -> list[Event | Verdict]:
     """Return what can be counted, or why it cannot, for events of one version."""
-    rows = _to_rows([one.feedback.instance for one in checked], served.featurizer)
+    rows = _to_rows([one.feedback.given for one in checked], served.featurizer)
     labels = _label_ids([one.feedback.labels for one in checked], served.labels)
     keys = event_keys(served.name, [one.feedback.event_id for one in checked])
     events: list[Event | Verdict] = []
@@ -173,7 +176,7 @@ def _is_of(token: Token, served: Served) -> bool:
 
 
 def _to_rows(
-    instances: Sequence[Instance | None], featurizer: Featurizer
+    instances: Sequence[AnyInstance | None], featurizer: Featurizer
 ) -> list[SparseRows | BadInput | None]:
     """Return the row of each instance, or why the model does not take it; None where there is no instance."""
     given = [instance for instance in instances if instance is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from model_store.names import name_of
 from model_store.version import Model
@@ -15,8 +16,9 @@ from service.inference.sparse_request import plain_answers
 from service.serving.answer import answer_query, plain_forms
 from service.serving.label_weights import LabelWeights
 from service.serving.learning import Learning, live_thresholds
-from service.serving.parse import NamedInstance, Options, PredictQuery, RawInstance, TextInstance
 from service.serving.prediction_ids import PredictionIds
+from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
+from service.serving.schemas.predict import PredictRequest
 from service.serving.served import Served
 from service.settings import Limits
 
@@ -55,14 +57,19 @@ def _warm_up(served: Served) -> None:
     plain = b'{"instances":[{"indices":[0],"values":[1]}]}'
     served.plain.answer(plain, 0, served.thresholds.thresholds, None, *served.ids.seal(0, 1))
     label = name_of(served.labels, 0)
-    ways = (
-        Options(),
-        Options(allow_labels=[label]),
-        Options(deny_labels=[label]),
-        Options(explain=True),
-        Options(label_weights={label: 2.0}, statistics=True),
+    ways: tuple[dict[str, Any], ...] = (
+        {},
+        {"allow_labels": [label]},
+        {"deny_labels": [label]},
+        {"explain": True},
+        {"label_weights": {label: 2.0}, "statistics": True},
     )
-    for instance in (TextInstance("warm up"), RawInstance([0], [1.0]), NamedInstance({"warm": 1.0})):
+    instances = (
+        TextInstance(text="warm up"),
+        SparseInstance(indices=[0], values=[1.0]),
+        NamedInstance(features={"warm": 1.0}),
+    )
+    for instance in instances:
         for options in ways:
             with contextlib.suppress(BadInstance):
-                answer_query(PredictQuery([instance], options), served)
+                answer_query(PredictRequest(instances=[instance], **options), served)

@@ -12,11 +12,12 @@ from service.errors import BadInput, BadInstance, DatabaseUnavailable, NotTuned
 from service.features import Featurizer
 from service.inference.predictor import NodeThresholds, PredictOptions
 from service.rows import SparseRows
-from service.serving.parse import Instance, NamedInstance, Options, RawInstance, TextInstance
+from service.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
+from service.serving.schemas.predict import Options
 from service.serving.served import Served
 
 
-def to_rows(instances: Sequence[Instance], featurizer: Featurizer) -> SparseRows:
+def to_rows(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseRows:
     """Return a row for each instance, in their order.
 
     Raises BadInstance for one that the model does not take, naming it as `instances[3].indices`.
@@ -31,7 +32,7 @@ def to_rows(instances: Sequence[Instance], featurizer: Featurizer) -> SparseRows
         raise
 
 
-def fault_of(instance: Instance, featurizer: Featurizer) -> BadInput | None:
+def fault_of(instance: AnyInstance, featurizer: Featurizer) -> BadInput | None:
     """Return why an instance cannot be turned into a row, its path within the instance; None: it can."""
     try:
         transform([instance], featurizer)
@@ -40,33 +41,33 @@ def fault_of(instance: Instance, featurizer: Featurizer) -> BadInput | None:
     return None
 
 
-def transform(instances: Sequence[Instance], featurizer: Featurizer) -> SparseRows:
+def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseRows:
     """Return a row for each instance. Raises BadInstance, which need not name the instance."""
     if not instances:
         return _transform_raw([], featurizer)
     texts = [instance.text for instance in instances if isinstance(instance, TextInstance)]
     if len(texts) == len(instances):
         return featurizer.transform_texts(texts)
-    raw = [instance for instance in instances if isinstance(instance, RawInstance)]
+    raw = [instance for instance in instances if isinstance(instance, SparseInstance)]
     if len(raw) == len(instances):
         return _transform_raw(raw, featurizer)
     named = [instance.features for instance in instances if isinstance(instance, NamedInstance)]
     if len(named) == len(instances):
         return featurizer.transform_named(named)
-    kinds = (TextInstance, RawInstance, NamedInstance)
+    kinds = (TextInstance, SparseInstance, NamedInstance)
     parts = [[i for i, instance in enumerate(instances) if isinstance(instance, kind)] for kind in kinds]
     parts = [part for part in parts if part]
     rows = [transform([instances[i] for i in part], featurizer) for part in parts]
     return _interleaved(rows, np.argsort(np.concatenate(parts)))
 
 
-def unknown_rows(instances: Sequence[Instance], rows: SparseRows) -> list[int]:
+def unknown_rows(instances: Sequence[AnyInstance], rows: SparseRows) -> list[int]:
     """Return the rows of texts and named features of which the model knows nothing."""
     empty = np.flatnonzero(rows.indptr[1:] == rows.indptr[:-1]).tolist()
-    return [row for row in empty if not isinstance(instances[row], RawInstance)]
+    return [row for row in empty if not isinstance(instances[row], SparseInstance)]
 
 
-def _transform_raw(instances: Sequence[RawInstance], featurizer: Featurizer) -> SparseRows:
+def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) -> SparseRows:
     """Return the rows of instances whose elements the parser has checked to be integers and numbers."""
     ends, indices, values = array("q", [0]), array("q"), array("f")
     try:

@@ -14,7 +14,8 @@ import service.api.door.problems as problems
 import service.errors
 from service.api.routes.openapi import openapi_document
 from service.app import create_app
-from service.serving.parse import _PREDICT_KEYS, Options, parse_options
+from service.serving.parse import parse_options
+from service.serving.schemas.predict import Options, PredictRequest
 from service.serving.wire import (
     ExplainedLeaf,
     ExplainedNode,
@@ -117,7 +118,7 @@ def test_path_parameters_are_declared() -> None:
 
 def test_schemas_have_the_fields_of_the_code() -> None:
     schemas = openapi_document(Limits())["components"]["schemas"]
-    assert schemas["PredictRequest"]["properties"].keys() == _PREDICT_KEYS
+    assert schemas["PredictRequest"]["properties"].keys() == PredictRequest.model_fields.keys()
     shapes = (NamedLabel, Prediction, PredictAnswer, Statistics)
     ways = (ExplainedTree, ExplainedNode, ExplainedLeaf, RoutedNode, FeatureContribution)
     explained = [set(schemas[name]["properties"]) for name in ("TreesExplanation", "LeavesExplanation")]
@@ -126,7 +127,7 @@ def test_schemas_have_the_fields_of_the_code() -> None:
         schema = schemas[shape.__name__]
         assert schema["properties"].keys() == get_type_hints(shape).keys()
         assert set(schema["required"]) == shape.__required_keys__
-    for name, value in Options()._asdict().items():
+    for name, value in Options().model_dump().items():
         assert schemas[name]["default"] == value
 
 
@@ -135,7 +136,7 @@ def test_a_batch_takes_the_options_that_the_document_gives_it_and_refuses_the_ot
     given = {"top_r": "3", "threshold": "0.5", "beam_width": "4", "exact": "true", "allow_labels": "a"}
     given |= {"deny_labels": "b", "label_weights": "propensity", "explain": "true", "deadline_ms": "5"}
     given |= {"statistics": "true"}
-    assert given.keys() == set(Options._fields)
+    assert given.keys() == set(Options.model_fields)
     documented = {
         parameter["name"]
         for parameter in paths["/v1/models/{model}/batch"]["post"]["parameters"]

@@ -27,7 +27,8 @@ from service.errors import XylemError
 from service.logs import log
 from service.serving.answer import SHORT_BEAMS, SHORT_ITEMS, answer_shortly
 from service.serving.answers import ANSWER_END, answer_head
-from service.serving.parse import TUNED, parse_predict
+from service.serving.parse import parse_predict
+from service.serving.schemas.predict import TUNED
 from service.serving.served import DEFAULT_ALIAS, LiveServed, Served
 from service.settings import Limits
 
@@ -187,7 +188,7 @@ class PlainRequests:
             return None
         try:
             query = parse_predict(body, self._limits)
-            is_odd = query.options.threshold == TUNED and served.thresholds.is_stale
+            is_odd = query.threshold == TUNED and served.thresholds.is_stale
             answer = None if is_odd else answer_shortly(query, served)
         except XylemError:
             return None

@@ -15,8 +15,9 @@ from service.api.routes.streams import Streams
 from service.api.routes.versions import find_served, stale_headers
 from service.serving.blocks import answer_block
 from service.serving.lines import Answered, Block
-from service.serving.parse import TUNED, parse_options
+from service.serving.parse import parse_options
 from service.serving.rows import to_options
+from service.serving.schemas.predict import TUNED
 from service.serving.served import LiveServed
 from service.settings import Limits
 

@@ -11,8 +11,9 @@ from typing import Any, get_args
 
 from model_store.version import code_version
 from service.inference.explain import FEATURES_MAX
-from service.serving.parse import PREDICT_ONLY, WEIGHT_MAX, WEIGHT_MIN, Options
+from service.serving.parse import PREDICT_ONLY
 from service.serving.problems import PROBLEMS
+from service.serving.schemas.predict import WEIGHT_MAX, WEIGHT_MIN, Options
 from service.settings import Limits
 from service.thresholds.live.feedback import Result
 from service.thresholds.store.tuned import METHODS
@@ -422,7 +423,7 @@ def _query_parameters() -> list[Json]:
             "schema": {"$ref": f"#/components/schemas/{name}"},
             "description": said.get(name, "for every line"),
         }
-        for name in Options._fields
+        for name in Options.model_fields
         if name not in PREDICT_ONLY
     ]
 

@@ -16,11 +16,8 @@ from service.api.door.routing import RawRoute
 from service.api.door.work import WorkPool
 from service.api.routes.versions import find_served, stale_headers
 from service.serving.answer import answer_query, answer_shortly
-from service.serving.parse import (
-    TUNED,
-    PredictQuery,
-    parse_predict,
-)
+from service.serving.parse import parse_predict
+from service.serving.schemas.predict import TUNED, PredictRequest
 from service.serving.served import LiveServed, Served
 from service.settings import Limits
 
@@ -52,17 +49,17 @@ class PredictRoutes(NamedTuple):
             answer = await self._answer_in_thread(query, served, began)
         self.metrics.record_rows(served.name, len(query.instances))
         response = JsonResponse(answer)
-        if query.options.threshold == TUNED:
+        if query.threshold == TUNED:
             response.headers.update(stale_headers(served))
         return response
 
-    async def _answer_in_thread(self, query: PredictQuery, served: Served, began: float) -> bytes:
+    async def _answer_in_thread(self, query: PredictRequest, served: Served, began: float) -> bytes:
         """Answer a request that is long or has a deadline, which counts from `began`, the event loop's time.
 
         When nobody waits for the answer any more, its search is stopped, and so its thread is free.
         """
         stop = np.zeros(1, np.uint8)
-        deadline_ms = query.options.deadline_ms
+        deadline_ms = query.deadline_ms
         strike = None
         if deadline_ms is not None:
             strike = asyncio.get_running_loop().call_at(began + deadline_ms / 1000, stop.fill, 1)

@@ -19,8 +19,9 @@ from service.api.door.work import WorkPool
 from service.api.routes.versions import find_served
 from service.errors import BadRequest, NotTuned
 from service.serving.learning import Learning
-from service.serving.parse import check_keys, parse_json, what_is
+from service.serving.parse import check_keys, parse_json
 from service.serving.served import LiveServed, Served
+from service.serving.what_is import what_is
 from service.settings import Limits
 from service.thresholds.live.shadow import Shadow, ShadowDatabase
 from service.thresholds.store.state import Checkpoint, ThresholdDatabase, checkpoints, find_head

@@ -17,8 +17,9 @@ from service.api.door.routing import RawRoute
 from service.api.door.work import WorkPool
 from service.errors import BadData, BadRequest
 from service.serving.learning import Learning
-from service.serving.parse import check_keys, parse_json, what_is
+from service.serving.parse import check_keys, parse_json
 from service.serving.served import LiveServed, Served
+from service.serving.what_is import what_is
 from service.settings import Settings
 
 _FIELDS: dict[str, tuple[str, tuple[type, ...]]] = {

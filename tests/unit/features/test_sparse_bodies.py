@@ -14,8 +14,9 @@ from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import PlainBodies, PlainQuery
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
 from service.rows import SparseRows
-from service.serving.parse import Options, PredictQuery, parse_predict
+from service.serving.parse import parse_predict
 from service.serving.rows import to_rows
+from service.serving.schemas.predict import Options, PredictRequest
 from service.settings import Limits
 
 ANY = 1_000_000_000
@@ -31,7 +32,7 @@ def featurizer_of(norm: str) -> Featurizer:
     return load_featurizer({"kind": "raw", "norm": norm}, {}, N_FEATURES)
 
 
-def generally(body: bytes) -> PredictQuery | None:
+def generally(body: bytes) -> PredictRequest | None:
     try:
         return parse_predict(body, LIMITS)
     except BadInput:
@@ -60,15 +61,19 @@ def assert_the_same(body: bytes, norm: str = "none") -> bool:
     for mine, expected in zip(found_rows[:3], rows[:3], strict=True):
         assert mine.dtype == expected.dtype
         assert mine.tobytes() == expected.tobytes()
-    threshold = query.options.threshold
     if asked.threshold == NUMBER:
-        assert isinstance(threshold, float)
+        assert isinstance(query.threshold, float)
         assert 0 < number < 1
-        assert number == np.float32(threshold)
+        assert number == np.float32(query.threshold)
     else:
-        assert threshold == {NO_THRESHOLD: None, TUNED: "tuned"}[asked.threshold]
-    expected = Options(asked.top_r, threshold, asked.beam_width, exact=bool(asked.is_exact))
-    assert query.options == expected
+        assert query.threshold == {NO_THRESHOLD: None, TUNED: "tuned"}[asked.threshold]
+    assert query.model_dump(exclude={"instances"}) == {
+        **Options().model_dump(),
+        "top_r": asked.top_r,
+        "threshold": query.threshold,
+        "beam_width": asked.beam_width,
+        "exact": bool(asked.is_exact),
+    }
     return True
 
 

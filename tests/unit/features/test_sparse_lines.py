@@ -12,20 +12,22 @@ from hypothesis import strategies as st
 
 from service.errors import BadInput
 from service.features.sparse_lines import read_plain_lines
-from service.serving.parse import RawInstance, parse_line
+from service.serving.parse import parse_line
+from service.serving.schemas.predict import SparseLine
 from service.settings import Limits
 
 LIMITS = Limits()
 PLAIN = b'{"indices":[3,17],"values":[0.5,1]}'
 
 
-def parsed(line: bytes) -> RawInstance | None:
+def parsed(line: bytes) -> SparseLine | None:
     """What the parser of requests says of a line; None: it is refused or something else."""
     try:
         found = parse_line(line, LIMITS)
     except BadInput:
         return None
-    return found.instance if isinstance(found.instance, RawInstance) and found.identity is None else None
+    is_plain = isinstance(found, SparseLine) and found.model_fields_set == {"indices", "values"}
+    return found if is_plain else None
 
 
 def assert_the_same(lines: list[bytes], features_max: int = LIMITS.features_max) -> bool:

@@ -6,19 +6,9 @@ from typing import Any
 import pytest
 
 from service.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
-from service.serving.parse import (
-    Line,
-    NamedInstance,
-    Options,
-    PredictQuery,
-    RawInstance,
-    TextInstance,
-    parse_event,
-    parse_feedback,
-    parse_line,
-    parse_options,
-    parse_predict,
-)
+from service.serving.parse import parse_event, parse_feedback, parse_line, parse_options, parse_predict
+from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
+from service.serving.schemas.predict import Options, PredictRequest, TextLine
 from service.settings import Limits
 
 LIMITS = Limits()
@@ -61,14 +51,30 @@ def test_a_request_with_everything() -> None:
         label_weights={"a": 2, "b": 0.5},
         statistics=True,
     )
-    instances = [TextInstance("é"), RawInstance([3, 17], [0.5, 1]), NamedInstance({"w": 0.5, "v": 2})]
-    options = Options(7, "tuned", 3, True, ["a"], [], explain=True, deadline_ms=20)
-    options = options._replace(label_weights={"a": 2, "b": 0.5}, statistics=True)
-    assert parse_predict(data, LIMITS) == PredictQuery(instances, options)
+    instances = [
+        TextInstance(text="é"),
+        SparseInstance(indices=[3, 17], values=[0.5, 1]),
+        NamedInstance(features={"w": 0.5, "v": 2}),
+    ]
+    assert parse_predict(data, LIMITS) == PredictRequest(
+        instances=instances,
+        top_r=7,
+        threshold="tuned",
+        beam_width=3,
+        exact=True,
+        allow_labels=["a"],
+        deny_labels=[],
+        explain=True,
+        deadline_ms=20,
+        label_weights={"a": 2, "b": 0.5},
+        statistics=True,
+    )
 
 
 def test_defaults() -> None:
-    assert parse_predict(body(), LIMITS) == PredictQuery([TextInstance("a")], Options(5, None, 10, False))
+    found = parse_predict(body(), LIMITS)
+    assert found.instances == [TextInstance(text="a")]
+    assert (found.top_r, found.threshold, found.beam_width, found.exact) == (5, None, 10, False)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +257,7 @@ def test_weights_of_labels_are_numbers_within_bounds(weights: object, path: str,
 
 def test_a_deadline_is_at_most_the_limit_of_a_request() -> None:
     limits = LIMITS.model_copy(update={"request_seconds_max": 2.5})
-    assert parse_predict(body(deadline_ms=2500), limits).options.deadline_ms == 2500
+    assert parse_predict(body(deadline_ms=2500), limits).deadline_ms == 2500
     error = fault(body(deadline_ms=2501), limits)
     assert isinstance(error, LimitExceeded)
     assert error.path == "deadline_ms"
@@ -267,13 +273,13 @@ def test_what_a_batch_does_not_have(option: str) -> None:
 
 def test_a_huge_integer_is_still_an_index_here() -> None:
     data = b'{"instances": [{"indices": [18446744073709551615], "values": [1]}]}'
-    assert parse_predict(data, LIMITS).instances == [RawInstance([(1 << 64) - 1], [1])]
+    assert parse_predict(data, LIMITS).instances == [SparseInstance(indices=[(1 << 64) - 1], values=[1])]
 
 
 @pytest.mark.parametrize("identity", ["x", 7, None])
 def test_a_line_with_an_identity(identity: str | int | None) -> None:
     line = json.dumps({"id": identity, "text": "a"}).encode()
-    assert parse_line(line, LIMITS) == Line(TextInstance("a"), identity)
+    assert parse_line(line, LIMITS) == TextLine(text="a", id=identity)
 
 
 @pytest.mark.parametrize("identity", [True, 1.5, [], {}])
@@ -284,7 +290,9 @@ def test_an_identity_is_a_string_or_an_integer(identity: Any) -> None:
 
 def test_labels_of_a_labelled_file_are_ignored() -> None:
     line = b'{"id": 7, "labels": ["a", 3, null], "text": "a"}'
-    assert parse_line(line, LIMITS) == Line(TextInstance("a"), 7)
+    found = parse_line(line, LIMITS)
+    assert isinstance(found, TextLine)
+    assert (found.text, found.id) == ("a", 7)
 
 
 def test_paths_within_a_line() -> None:
@@ -295,7 +303,9 @@ def test_paths_within_a_line() -> None:
 
 def test_options_of_a_query_string() -> None:
     query = b"top_r=3&threshold=0.25&beam_width=2&exact=true&allow_labels=a&allow_labels=b%20c&deny_labels="
-    assert parse_options(query, LIMITS) == Options(3, 0.25, 2, True, ["a", "b c"], [""])
+    assert parse_options(query, LIMITS) == Options(
+        top_r=3, threshold=0.25, beam_width=2, exact=True, allow_labels=["a", "b c"], deny_labels=[""]
+    )
     assert parse_options(b"threshold=tuned", LIMITS).threshold == "tuned"
     assert parse_options(b"threshold=null&explain=false", LIMITS) == Options()
     assert parse_options(b"", LIMITS) == Options()

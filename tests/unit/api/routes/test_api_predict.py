@@ -22,8 +22,9 @@ from service.features import load_featurizer
 from service.inference.predictor import PredictOptions, Predictor
 from service.serving.answer import SHORT_BEAMS, is_short
 from service.serving.label_weights import LabelWeights
-from service.serving.parse import Options, PredictQuery, RawInstance
 from service.serving.rows import to_rows
+from service.serving.schemas.instances import SparseInstance
+from service.serving.schemas.predict import PredictRequest
 from tests.conftest import READY_SECONDS, serving, settings_of
 from tests.served_models import TEXTS
 
@@ -179,7 +180,7 @@ def test_a_search_that_nobody_waits_for_is_stopped(
     """The answer is given up after a while; its thread sees the flag, and answers the next request."""
     begun, stopped = threading.Event(), threading.Event()
 
-    def search(query: PredictQuery, served: Any, stop: Any) -> Any:
+    def search(query: PredictRequest, served: Any, stop: Any) -> Any:
         begun.set()
         while not stop[0]:
             time.sleep(0.001)
@@ -510,15 +511,15 @@ def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: P
     from service.serving.opening import serve_model
 
     served = serve_model(Store(shared_store).open("raw"))
-    one = RawInstance([1], [1.0])
+    one = SparseInstance(indices=[1], values=[1.0])
 
-    def short(n: int, instance: RawInstance = one, **options: Any) -> bool:
-        return is_short(PredictQuery([instance] * n, Options(**options)), served)
+    def short(n: int, instance: SparseInstance = one, **options: Any) -> bool:
+        return is_short(PredictRequest(instances=[instance] * n, **options), served)
 
     assert short(1)
     assert short(SHORT_BEAMS // 10)
     assert not short(SHORT_BEAMS // 10 + 1)
-    assert not short(1, RawInstance([1] * 9000, [1.0] * 9000))
+    assert not short(1, SparseInstance(indices=[1] * 9000, values=[1.0] * 9000))
     assert not short(1, beam_width=SHORT_BEAMS + 1)
     flat = served.predictor.children_scored(10)
     with mock.patch("service.serving.answer.SHORT_CHILDREN", 3 * flat):
@@ -548,7 +549,7 @@ def test_propensities_favour_labels_that_are_rare(shared_store: Path, in_process
     counts = np.arange(model.manifest.n_labels) * 1000
     weights = LabelWeights(predictor, model.labels, counts, 100_000).prepare("propensity")
     rows = to_rows(
-        [RawInstance(**RAW)],
+        [SparseInstance(**RAW)],
         load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features),
     )
     options = PredictOptions(top_r=model.manifest.n_labels, exact=True)

@@ -1,0 +1,88 @@
+"""Instances: a text, a sparse row, or named features."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from service.serving.schemas.limits import AtMost, check_limit, fault, longest, utf8_length
+
+Name = str
+
+
+class RequestModel(BaseModel):
+    """What a request says: no field but these, each of just its type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TextInstance(RequestModel):
+    """An instance that is a text."""
+
+    text: Annotated[str, AtMost("text_bytes_max", "bytes of text", utf8_length)]
+
+
+class SparseInstance(RequestModel):
+    """An instance that is sparse already: `indices` are integers of any size, in any order, not unique."""
+
+    indices: list[int]
+    values: list[float]
+
+    @field_validator("values")
+    @classmethod
+    def _as_many(cls, values: list[float], info: ValidationInfo) -> list[float]:
+        indices = info.data.get("indices", values)
+        if len(indices) != len(values):
+            raise fault(f"expected as many values as indices, {len(indices)}, found {len(values)}")
+        return values
+
+    @model_validator(mode="after")
+    def _limited(self, info: ValidationInfo) -> SparseInstance:
+        check_limit(len(self.indices), "features", "features_max", info)
+        return self
+
+
+class NamedInstance(RequestModel):
+    """An instance that is a value for each of some named features."""
+
+    features: Annotated[
+        dict[str, float],
+        AtMost("features_max", "features"),
+        AtMost("name_bytes_max", "bytes of a name", longest),
+    ]
+
+
+KINDS = ("text", "indices", "values", "features")
+TEXT, SPARSE, NAMED = "\0text", "\0sparse", "\0named"
+TAGS: dict[str, type[RequestModel]] = {TEXT: TextInstance, SPARSE: SparseInstance, NAMED: NamedInstance}
+"""How the kinds are told apart; no such word stands in a path that a client sees."""
+
+_TAG_OF: dict[tuple[str, ...], str] = {("text",): TEXT, ("indices", "values"): SPARSE, ("features",): NAMED}
+
+
+def kind_of(value: Any) -> str | None:
+    """Return the tag of what looks like an instance: which of the fields it has tells its kind."""
+    if isinstance(value, RequestModel):
+        return next(tag for tag, kind in TAGS.items() if isinstance(value, kind))
+    if type(value) is not dict:
+        return None
+    has = tuple(key for key in KINDS if key in value)
+    return _TAG_OF.get(has)
+
+
+Instance: TypeAlias = Annotated[
+    Annotated[TextInstance, Tag(TEXT)]
+    | Annotated[SparseInstance, Tag(SPARSE)]
+    | Annotated[NamedInstance, Tag(NAMED)],
+    Discriminator(kind_of),
+]
+AnyInstance: TypeAlias = TextInstance | SparseInstance | NamedInstance

@@ -1,0 +1,58 @@
+"""Limits as annotations of fields: values are held against the settings that are the validation's context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sized
+from typing import Any, NamedTuple
+
+from pydantic import GetCoreSchemaHandler, ValidationInfo
+from pydantic_core import PydanticCustomError, core_schema
+
+LIMIT = "limit-exceeded"
+FAULT = "bad-request"
+"""The types of errors of our own: what was asked is too much, or is not what was expected."""
+
+
+def utf8_length(text: str) -> int:
+    """Return the bytes of a text as UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def longest(names: Any) -> int:
+    """Return the bytes of the longest of some names."""
+    return max(map(utf8_length, names), default=0)
+
+
+def fault(message: str, path: str = "") -> PydanticCustomError:
+    """Return the error of a value that is not what was expected; `path` leads to it from here."""
+    return PydanticCustomError(FAULT, "{message}", {"message": message, "path": path})
+
+
+def exceeded(message: str, path: str = "") -> PydanticCustomError:
+    """Return the error of a value beyond a limit; `path` as in `fault`."""
+    return PydanticCustomError(LIMIT, "{message}", {"message": message, "path": path})
+
+
+def check_limit(found: int, what: str, limit: str, info: ValidationInfo, path: str = "") -> None:
+    """Raise what is told of a limit that is exceeded; without settings as context nothing is limited."""
+    most = None if info.context is None else getattr(info.context, limit)
+    if most is not None and found > most:
+        raise exceeded(f"expected at most {most} {what} (limit {limit}), found {found}", path)
+
+
+class AtMost(NamedTuple):
+    """An annotation: the value, or its length, or what `measure` says, is at most the limit of that name."""
+
+    limit: str
+    what: str
+    measure: Callable[[Any], int] | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        """Check after the value itself."""
+
+        def check(value: Any, info: ValidationInfo) -> Any:
+            measure = self.measure or (len if isinstance(value, Sized) else int)
+            check_limit(measure(value), self.what, self.limit, info)
+            return value
+
+        return core_schema.with_info_after_validator_function(check, handler(source))

@@ -1,0 +1,152 @@
+"""Predict requests and lines of a batch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import (
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from service.serving.schemas.instances import (
+    NAMED,
+    SPARSE,
+    TEXT,
+    Instance,
+    NamedInstance,
+    RequestModel,
+    SparseInstance,
+    TextInstance,
+    kind_of,
+)
+from service.serving.schemas.limits import AtMost, check_limit, exceeded, fault, longest
+from service.serving.what_is import what_is
+
+TUNED: Literal["tuned"] = "tuned"
+PROPENSITY: Literal["propensity"] = "propensity"
+
+WEIGHT_MIN, WEIGHT_MAX = 1e-6, 1e6
+"""Between these is the weight of a label: products with probabilities stay numbers."""
+
+_NUMBERS = (int, float)
+
+
+def _check_threshold(value: Any) -> float | Literal["tuned"] | None:
+    if value is None or value == TUNED:
+        return value  # type: ignore[no-any-return]
+    if type(value) not in _NUMBERS or not 0 <= value <= 1:
+        raise fault(f'expected null, a number from 0 to 1, or "tuned", found {what_is(value)}')
+    return float(value)
+
+
+def _check_weights(value: Any, info: ValidationInfo) -> Literal["propensity"] | dict[str, float] | None:
+    if value is None or value == PROPENSITY:
+        return value  # type: ignore[no-any-return]
+    if type(value) is not dict:
+        raise fault(f'expected null, "propensity" or an object, found {what_is(value)}')
+    check_limit(len(value), "labels", "label_list_max", info)
+    check_limit(longest(value), "bytes of a name", "name_bytes_max", info)
+    for name, weight in value.items():
+        if type(weight) not in _NUMBERS or not WEIGHT_MIN <= weight <= WEIGHT_MAX:
+            message = f"expected a number from {WEIGHT_MIN:g} to {WEIGHT_MAX:g}, found {what_is(weight)}"
+            raise fault(message, name)
+    return value
+
+
+def _check_deadline(value: Any, info: ValidationInfo) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or value < 1:
+        raise fault(f"expected null or an integer of at least 1, found {what_is(value)}")
+    seconds = None if info.context is None else info.context.request_seconds_max
+    if seconds is not None and value > seconds * 1000:
+        most = f"{int(seconds * 1000)} milliseconds (limit request_seconds_max)"
+        raise exceeded(f"expected at most {most}, found {value}")
+    return value
+
+
+def _check_identity(value: Any) -> str | int | None:
+    if value is not None and type(value) not in (str, int):
+        raise fault(f"expected a string or an integer, found {what_is(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+Threshold: TypeAlias = Annotated[float | Literal["tuned"] | None, PlainValidator(_check_threshold)]
+LabelWeights: TypeAlias = Annotated[
+    Literal["propensity"] | dict[str, float] | None, PlainValidator(_check_weights)
+]
+DeadlineMs: TypeAlias = Annotated[int | None, PlainValidator(_check_deadline)]
+Identity: TypeAlias = Annotated[str | int | None, PlainValidator(_check_identity)]
+LabelList: TypeAlias = Annotated[
+    list[str],
+    AtMost("label_list_max", "labels"),
+    AtMost("name_bytes_max", "bytes of a name", longest),
+]
+
+
+class Options(RequestModel):
+    """How to predict; `service.serving.rows` makes the engine's options of it."""
+
+    top_r: Annotated[int, Field(ge=1), AtMost("top_r_max", "top_r")] = 5
+    threshold: Threshold = None
+    beam_width: Annotated[int, Field(ge=1), AtMost("beam_width_max", "beam_width")] = 10
+    exact: bool = False
+    allow_labels: LabelList | None = None
+    deny_labels: LabelList | None = None
+    explain: bool = False
+    deadline_ms: DeadlineMs = None
+    label_weights: LabelWeights = None
+    statistics: bool = False
+
+
+class PredictRequest(Options):
+    """Instances, and how to predict them."""
+
+    instances: Annotated[list[Instance], AtMost("instances_max", "instances")]
+
+    @field_validator("instances")
+    @classmethod
+    def _some(cls, instances: list[Instance]) -> list[Instance]:
+        if not instances:
+            raise fault("expected at least one instance, found none")
+        return instances
+
+    @model_validator(mode="after")
+    def _answer_limited(self, info: ValidationInfo) -> PredictRequest:
+        n_labels = len(self.instances) * self.top_r
+        check_limit(n_labels, "labels asked for", "answer_labels_max", info, "top_r")
+        if self.explain:
+            check_limit(n_labels, "labels to explain", "explained_labels_max", info, "explain")
+        return self
+
+
+class _Line(RequestModel):
+    """What a line of a batch may have besides an instance; `labels`, of a labelled file, are ignored."""
+
+    id: Identity = None
+    labels: Any = None
+
+
+class TextLine(_Line, TextInstance):
+    """A line that is a text."""
+
+
+class SparseLine(_Line, SparseInstance):
+    """A line that is sparse."""
+
+
+class NamedLine(_Line, NamedInstance):
+    """A line of named features."""
+
+
+BatchLine: TypeAlias = Annotated[
+    Annotated[TextLine, Tag(TEXT)] | Annotated[SparseLine, Tag(SPARSE)] | Annotated[NamedLine, Tag(NAMED)],
+    Discriminator(kind_of),
+]
+AnyLine: TypeAlias = TextLine | SparseLine | NamedLine
