@@ -24,7 +24,7 @@ from service.api.door.auth import AdminKey
 from service.api.door.metrics import Metrics
 from service.api.door.request_scope import Edge
 from service.api.door.routing import Direct
-from service.api.door.whole_request import PlainRequests
+from service.api.door.whole_request import WholeRequests
 from service.api.door.work import WorkPool
 from service.api.routes.batch import BatchRoutes
 from service.api.routes.docs import DocsRoutes
@@ -115,7 +115,7 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
     direct = Direct(routes, app.framework)
     app.edge = edge = Edge(direct, admission, metrics, settings.access_log, draining.is_set)
     paths = frozenset(route.path for route in predict.routes())
-    app.state.plain = PlainRequests(direct, paths, live, admission, metrics, edge, limits, draining.is_set)
+    app.state.plain = WholeRequests(direct, paths, live, admission, metrics, edge, limits, draining.is_set)
     return app
 
 

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import inlined, kernel
 from service.features.featurizer import Featurizer
 from service.features.weights import NORM_CODES, normalise_rows
-from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
+from service.kernels.search.query import NO_THRESHOLD as NO_THRESHOLD
+from service.kernels.search.query import NUMBER as NUMBER
+from service.kernels.search.query import TUNED as TUNED
 from service.kernels.text.decimals import is_digit, parse_id
 from service.kernels.text.sort_and_sum import tidy_rows
 from service.kernels.text.sparse_json import (
@@ -65,7 +67,7 @@ class PlainBodies:
     rows_max, features_max   the most instances of a body that it takes, and features of all of them
     top_r, beam_width        what a body means that does not say them
     arrays                   where the rows are until the next body is read: the first fields of SparseRows,
-                             and float32[1], the number that labels must reach
+                             and float32[2], the number that labels must reach, and room for others
     """
 
     def __init__(self, rows_max: int, features_max: int, top_r: int, beam_width: int) -> None:
@@ -74,7 +76,7 @@ class PlainBodies:
             np.zeros(rows_max + 1, np.int64),
             np.empty(features_max, np.int32),
             np.empty(features_max, np.float32),
-            np.zeros(1, np.float32),
+            np.zeros(2, np.float32),
         )
 
     def read(self, message: bytes, start: int, featurizer: Featurizer) -> PlainQuery:

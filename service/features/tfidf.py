@@ -19,8 +19,9 @@ from service.features.parameters import TfidfParameters
 from service.features.raw import tidied
 from service.features.tables import table_arrays, take_array, take_feature_names
 from service.features.vocabulary import Vocabulary
-from service.features.weights import weigh_counts
-from service.features.words import find_ngrams, split_words
+from service.features.weights import NORM_CODES, normalise_rows, weigh_counts
+from service.features.words import find_ngrams, ngram_spans, split_words
+from service.kernels.text.sort_and_sum import tidy_rows
 from service.rows import SparseRows
 
 _IDF = "features/idf"
@@ -54,10 +55,31 @@ class TfidfFeaturizer(Featurizer):
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         chosen = self.parameters
         words = split_words(texts, chosen.lowercase)
-        spans = find_ngrams(words, chosen.ngram_min, chosen.ngram_max)
-        indptr, indices = _look_up(*self.names, words.utf8, *spans)
-        ones = np.ones(len(indices), np.float32)
-        return self.weighted(tidied(indptr, indices, ones, self.n_features))
+        ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
+        rows = _transform(*self.names, self.idf, *words, ngrams, chosen.sublinear_tf, norm)
+        return SparseRows(*rows, self.n_features)
+
+
+@kernel
+def _transform(
+    offsets: NDArray[np.int64],
+    names: NDArray[np.uint8],
+    slots: NDArray[np.int32],
+    idf: NDArray[np.float32],
+    utf8: NDArray[np.uint8],
+    text_ptr: NDArray[np.int64],
+    ngrams: tuple[int, int],
+    sublinear_tf: bool,
+    norm: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Return the words of texts as weighted rows; `ngrams` are the least and the most words of one."""
+    spans = ngram_spans(utf8, text_ptr, ngrams[0], ngrams[1])
+    indptr, indices = _look_up(offsets, names, slots, utf8, spans[0], spans[1], spans[2])
+    values = np.ones(len(indices), np.float32)
+    n, _ = tidy_rows(indptr, indices, values)
+    weigh_counts(indices[:n], values[:n], idf, sublinear_tf)
+    normalise_rows(indptr, values, norm)
+    return indptr, indices[:n], values[:n]
 
 
 @kernel

@@ -17,7 +17,7 @@ from model_store.compiled.handles import lend
 from model_store.ensemble import LINK_CODES
 from model_store.version import Model
 from service.features import Featurizer
-from service.features.sparse_request import PlainBodies, data_of, read_body
+from service.features.sparse_request import PlainBodies, PlainQuery, data_of, read_body
 from service.features.weights import NORM_CODES
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import BufferPool, Need
@@ -45,6 +45,10 @@ from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
 from service.rows import SparseRows
 
 _FIRST_NEED = Need(1, 256, 10, 10)
+_KIND = 4
+"""The place of the kind of threshold among what was asked."""
+
+_NO_DATA = data_of(b"")
 _NO_THRESHOLDS = np.empty(0, np.float32)
 
 
@@ -63,10 +67,11 @@ class PlainForms(NamedTuple):
 
 
 class PlainAnswer(NamedTuple):
-    """The number of rows, and the JSON of their predictions, with commas between them."""
+    """Rows, the JSON of their predictions with commas between, and whether they are at tuned thresholds."""
 
     n_rows: int
     predictions: bytes
+    is_tuned: bool
 
 
 class PlainBeam:
@@ -82,7 +87,8 @@ class PlainBeam:
         self._lent_model = lend(ensemble, ENSEMBLE_KINDS)
         self._limits = np.array(forms.limits, np.int64)
         self._names = model.labels
-        self._asked = np.zeros(4, np.int64)
+        self._given = np.zeros(len(PlainQuery._fields), np.int64)
+        self._asked = np.zeros(5, np.int64)
         self._constants = PlainModel(
             reading=0,
             searching=0,
@@ -114,19 +120,55 @@ class PlainBeam:
         thresholds, seal, serial  as `predictions_json` takes them; of the serial numbers `rows_max` are taken
         tuned                     the same thresholds, prepared; None: requests for them are not answered
         """
-        data, log_threshold = data_of(message), _NO_THRESHOLDS if tuned is None else tuned.log
-        signed = *seal, serial
+        return self._answer(data_of(message), start, thresholds, tuned, (*seal, serial))
+
+    def answer_rows(
+        self,
+        rows: SparseRows,
+        asked: PlainQuery,
+        number: float,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        serial: int,
+    ) -> PlainAnswer | None:
+        """Return the answer for rows that were read elsewhere, of texts for example; the rest as `answer`.
+
+        asked   what is asked for them; number: the threshold if it is one for all labels, between 0 and 1
+        """
+        indptr, indices, values, number_out = self._bodies.arrays
+        n_values = len(rows.indices)
+        if rows.n_rows >= len(indptr) or n_values > len(indices):
+            return None
+        indptr[: rows.n_rows + 1], number_out[0] = rows.indptr, number
+        indices[:n_values], values[:n_values] = rows.indices, rows.values
+        self._given[:] = asked
+        try:
+            return self._answer(_NO_DATA, 0, thresholds, tuned, (*seal, serial))
+        finally:
+            self._given[0] = 0
+
+    def _answer(
+        self,
+        data: NDArray[np.uint8],
+        start: int,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        signed: tuple[NDArray[np.uint64], int, int, int, int, int],
+    ) -> PlainAnswer | None:
+        log_threshold = _NO_THRESHOLDS if tuned is None else tuned.log
         while (n_rows := answer_plain(data, start, self._lent, thresholds, log_threshold, *signed)) == GROW:
             self._grow()
-        if n_rows == 1:
-            return PlainAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]))
         if n_rows == 0:
             return None
-        return PlainAnswer(n_rows, b",".join(cut(self._call.text, self._call.text_ends[:n_rows])))
+        is_tuned = self._asked.item(_KIND) == TUNED
+        if n_rows == 1:
+            return PlainAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
+        return PlainAnswer(n_rows, b",".join(cut(self._call.text, self._call.text_ends[:n_rows])), is_tuned)
 
     def _grow(self) -> None:
         """Make room for what was asked for last; if there was, then for its text."""
-        n_rows, n_values, top_r, beam_width = self._asked.tolist()
+        n_rows, n_values, top_r, beam_width, _ = self._asked.tolist()
         room = self._buffers.room
         need = Need(
             1, max(room.n_features, n_values), max(room.beam_width, beam_width), max(room.top_r, top_r)
@@ -143,6 +185,7 @@ class PlainBeam:
         self._call = call = PlainCall(
             np.empty(len(PlainModel._fields), np.int64),
             self._limits,
+            self._given,
             self._asked,
             np.array(buffers.room[1:], np.int64),
             *self._bodies.arrays,
@@ -205,18 +248,35 @@ class PlainForest:
         n_rows, n_values, top_r, beam_width, kind, is_exact = self._bodies.read(
             message, start, self._featurizer
         )
-        if n_rows == 0 or not is_taken(n_rows, top_r, beam_width, self._n_children, self._limits):
-            return None
-        if kind == TUNED and tuned is None:
+        if n_rows == 0:
             return None
         indptr, indices, values, number = self._bodies.arrays
         n_features = self._featurizer.n_features
         rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], n_features)
-        threshold = tuned if kind == TUNED else number.item() if kind == NUMBER else None
+        asked = PlainQuery(n_rows, n_values, top_r, beam_width, kind, is_exact)
+        return self.answer_rows(rows, asked, number.item(0), thresholds, tuned, seal, serial)
+
+    def answer_rows(
+        self,
+        rows: SparseRows,
+        asked: PlainQuery,
+        number: float,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        serial: int,
+    ) -> PlainAnswer | None:
+        """Do as `PlainBeam.answer_rows`."""
+        n_rows, _, top_r, beam_width, kind, is_exact = asked
+        if not is_taken(n_rows, top_r, beam_width, self._n_children, self._limits):
+            return None
+        if kind == TUNED and tuned is None:
+            return None
+        threshold = tuned if kind == TUNED else number if kind == NUMBER else None
         found = self._predictor.predict(rows, PredictOptions(top_r, beam_width, bool(is_exact), threshold))
         named = thresholds[:0] if kind == TUNED else thresholds
         predictions = predictions_json(self._names, named, seal, serial, spans_of(found))
-        return PlainAnswer(n_rows, b",".join(predictions))
+        return PlainAnswer(n_rows, b",".join(predictions), kind == TUNED)
 
 
 PlainAnswers: TypeAlias = PlainBeam | PlainForest

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.features.sparse_request import NO_THRESHOLD, NUMBER, PlainQuery
+from service.features.sparse_request import TUNED as TUNED_KIND
 from service.inference.sparse_request import PlainForms, PlainLimits
-from service.serving.answers import explain_labels, write_answer, write_predictions
+from service.rows import SparseRows
+from service.serving.answers import ANSWER_END, answer_head, explain_labels, write_answer, write_predictions
+from service.serving.parse import parse_predict
 from service.serving.rows import to_options, to_rows, unknown_rows
 from service.serving.schemas.instances import AnyInstance, SparseInstance, TextInstance
-from service.serving.schemas.predict import Options, PredictRequest
+from service.serving.schemas.predict import TUNED, Options, PredictRequest
 from service.serving.served import Served
 from service.settings import Limits
 
@@ -39,18 +44,69 @@ def answer_query(query: PredictRequest, served: Served, stop: NDArray[np.uint8] 
     return _write(write_predictions(found, options, epoch, served, explanations, unknown), epoch, served)
 
 
+class Answer(NamedTuple):
+    """An answer as JSON in parts, for how many instances, and whether it is at tuned thresholds."""
+
+    parts: tuple[bytes, ...]
+    n_rows: int
+    is_tuned: bool
+
+
+def answer_now(message: bytes, start: int, served: Served, limits: Limits) -> Answer | PredictRequest:
+    """Return the answer to the body message[start:], or the request that it is if that is for a thread.
+
+    One kernel reads, searches and writes sparse rows. What it does not read, the models of
+    `service.serving.schemas` read, which refuse what is wrong; rows of texts and of names go on by the same
+    kernel. Event loop only. Raises BadInput.
+    """
+    thresholds = served.thresholds
+    epoch = thresholds.epoch
+    tuned = None if thresholds.is_stale else thresholds.prepared
+    seal = served.ids.seal(epoch, SHORT_BEAMS)
+    found = served.plain.answer(message, start, thresholds.thresholds, tuned, *seal)
+    if found is not None:
+        parts = answer_head(served.name, served.version, epoch), found.predictions, ANSWER_END
+        return Answer(parts, found.n_rows, found.is_tuned)
+    query = parse_predict(message[start:], limits)
+    answer = answer_shortly(query, served)
+    return query if answer is None else Answer((answer,), len(query.instances), query.threshold == TUNED)
+
+
 def answer_shortly(query: PredictRequest, served: Served) -> bytes | None:
-    """Return the same if it takes so short that a thread would only delay it, else None."""
+    """Return the answer if a thread would only delay it, else None. Event loop only."""
     if not is_short(query, served):
         return None
     rows = to_rows(query.instances, served.featurizer)
+    unknown = unknown_rows(query.instances, rows)
+    answer = None if unknown else _answer_rows(query, rows, served)
+    if answer is not None:
+        return answer
     epoch = served.thresholds.epoch
     options = to_options(query, served)
     found = served.predictor.predict_shortly(rows, options)
     if found is None:
         return None
-    unknown = unknown_rows(query.instances, rows)
     return _write(write_predictions(found, options, epoch, served, None, unknown), epoch, served)
+
+
+def _answer_rows(query: PredictRequest, rows: SparseRows, served: Served) -> bytes | None:
+    """Return the answer by the kernel that searches and writes; None: it does not have the options."""
+    if query.allow_labels is not None or query.deny_labels is not None or query.statistics:
+        return None
+    kind, number = NO_THRESHOLD, 0.0
+    if isinstance(query.threshold, float):
+        kind, number = NUMBER, query.threshold
+        if not 0 < np.float32(number) < 1:  # of all labels, or of none
+            return None
+    elif query.threshold == TUNED:
+        kind = TUNED_KIND
+    thresholds = served.thresholds
+    epoch = thresholds.epoch
+    tuned = None if thresholds.is_stale else thresholds.prepared
+    asked = PlainQuery(rows.n_rows, len(rows.indices), query.top_r, query.beam_width, kind, int(query.exact))
+    seal = served.ids.seal(epoch, rows.n_rows)
+    found = served.plain.answer_rows(rows, asked, number, thresholds.thresholds, tuned, *seal)
+    return None if found is None else write_answer(served, epoch, found.predictions)
 
 
 def _write(predictions: Sequence[bytes], epoch: int, served: Served) -> bytes:
@@ -59,14 +115,13 @@ def _write(predictions: Sequence[bytes], epoch: int, served: Served) -> bytes:
 
 def is_short(query: PredictRequest, served: Served) -> bool:
     """Return whether a request is read fast, and searched fast by a beam."""
-    options = query
-    if options.explain or options.deadline_ms is not None or options.label_weights is not None:
+    if query.explain or query.deadline_ms is not None or query.label_weights is not None:
         return False
-    if not is_small(len(query.instances), options.beam_width, served):
+    if not is_small(len(query.instances), query.beam_width, served):
         return False
     n_items = sum(map(_size, query.instances))
-    if options.allow_labels is not None or options.deny_labels is not None:
-        n_items += len(options.allow_labels or ()) + len(options.deny_labels or ())
+    if query.allow_labels is not None or query.deny_labels is not None:
+        n_items += len(query.allow_labels or ()) + len(query.deny_labels or ())
         n_items += served.labels.n_names // MASKED_AN_ITEM
     return n_items <= SHORT_ITEMS
 

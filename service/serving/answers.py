@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -25,6 +26,7 @@ from service.serving.wire import (
 )
 
 ANSWER_END = b"]}"
+_HEADS_KEPT = 1024
 _BEGIN, _END = b'{"labels":[', b'],"prediction_id":"'
 """What stands around the labels of a Prediction; in a name a quote would have a backslash."""
 
@@ -58,14 +60,15 @@ def write_predictions(
 
 def write_answer(served: Served, epoch: int, predictions: bytes) -> bytes:
     """Return the JSON of a PredictAnswer; `predictions` have commas between them."""
-    return answer_head(served, epoch) + predictions + ANSWER_END
+    return answer_head(served.name, served.version, epoch) + predictions + ANSWER_END
 
 
-def answer_head(served: Served, epoch: int) -> bytes:
+@functools.lru_cache(_HEADS_KEPT)
+def answer_head(model: str, version: int, epoch: int) -> bytes:
     """Return what stands before the predictions of a PredictAnswer."""
     shown = b"%d" % epoch if epoch else b"null"
     head = b'{"model":"%b","version":%d,"threshold_epoch":%b,"predictions":['
-    return head % (served.name.encode(), served.version, shown)
+    return head % (model.encode(), version, shown)
 
 
 def _explained(

@@ -1,17 +1,15 @@
-"""Plain predict requests, answered from their bytes as they came: no task, no scope, no JSON library.
+"""Predict requests that come whole, their heads seen before: answered without a task and a scope.
 
-A traversal leaves little of anything else in the processor's caches, so what a request costs besides is how
-much different code it runs. A plain one, whose head has been seen before and whose body is one that
-`sparse_request` reads, runs little: its head is looked up, one kernel makes its predictions of
-its body (`sparse_request`), and they are put together with what does not change. Other short
-requests with such a head, of texts for example, are parsed and answered as on the general way, but without
-the task and the scope. Whatever is long, or would be refused, goes the general way, which answers with the
-same bytes.
+What a request costs besides its search is how much different code it runs, for a search leaves little of
+anything else in the processor's caches. A client's heads are alike but for their lengths and ids: what one
+means is looked up. The answer is `service.serving.answer`'s, as on the route. What takes long, or is refused,
+is left to the route.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -25,10 +23,8 @@ from service.api.door.request_scope import Edge, Outcome, new_request_id
 from service.api.door.routing import Direct
 from service.errors import XylemError
 from service.logs import log
-from service.serving.answer import SHORT_BEAMS, SHORT_ITEMS, answer_shortly
-from service.serving.answers import ANSWER_END, answer_head
-from service.serving.parse import parse_predict
-from service.serving.schemas.predict import TUNED
+from service.serving.answer import SHORT_ITEMS, answer_now
+from service.serving.schemas.predict import PredictRequest
 from service.serving.served import DEFAULT_ALIAS, LiveServed, Served
 from service.settings import Limits
 
@@ -39,12 +35,16 @@ HEAD_LENGTH_KEPT = 1024
 """Bytes of a head up to which it is."""
 
 _SHORT_BYTES = 8 * SHORT_ITEMS
-"""Bytes of a body up to which it is parsed to see whether it is short: longer ones hardly are."""
+"""Bytes of a body up to which it is read here: what is longer hardly takes short."""
 
 _HEAD_END = b"\r\n\r\n"
 _STATUS, _LENGTH = b"HTTP/1.1 200 OK\r\n", b"content-length: "
 _TYPE = b"\r\ncontent-type: application/json\r\nx-request-id: "
-_NOT_PLAIN = frozenset({b"x-request-id", b"expect", b"transfer-encoding", b"upgrade"})
+_ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade"})
+"""Headers that ask for more than an answer."""
+
+_ID = re.compile(rb"\r\n[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*([A-Za-z0-9._:/+=@-]{1,128})[ \t]*(?=\r\n|\Z)")
+"""The id that a client gives a request: another in each, so that a head is remembered without it."""
 
 
 class _Head(NamedTuple):
@@ -57,23 +57,15 @@ class _Head(NamedTuple):
     path: str
 
 
-class _Target:
-    """What requests with a head are answered with, for as long as the store stays as it is.
+class _Target(NamedTuple):
+    """What requests with a head are answered with, for as long as the store stays as it is."""
 
-    epoch, begin  the epoch of the thresholds at the last answer, and what stands before its predictions
-    """
-
-    __slots__ = ("begin", "epoch", "n_bytes", "outcome", "served")
-
-    def __init__(self, n_bytes: int, served: Served, outcome: Outcome) -> None:
-        self.n_bytes = n_bytes
-        self.served = served
-        self.outcome = outcome
-        self.epoch = 0
-        self.begin = answer_head(served, 0)
+    n_bytes: int
+    served: Served
+    outcome: Outcome
 
 
-class PlainRequests:
+class WholeRequests:
     """Answers requests to predict from their bytes. Event loop only.
 
     direct          where a method and path lead
@@ -115,7 +107,10 @@ class PlainRequests:
             return
         headers = dict(scope["headers"])
         is_odd = len(headers) != len(scope["headers"]) or head.count(b"\n") != len(headers)
-        is_odd = is_odd or b"host" not in headers or not _NOT_PLAIN.isdisjoint(headers)
+        is_odd = is_odd or b"host" not in headers or not _ELSEWHERE.isdisjoint(headers)
+        if b"x-request-id" in headers and not is_odd:
+            given = _ID.search(head)
+            is_odd, head = given is None, head if given is None else _without(head, given)
         if is_odd or len(body) > self._limits.body_bytes_max:
             return
         if headers.get(b"content-length") != b"%d" % len(body):
@@ -138,24 +133,33 @@ class PlainRequests:
         end = message.find(_HEAD_END)
         head = message[:end]
         notes = self._live.notes  # before the store is looked at: what is noted must not outlive its state
-        target = notes.get(head) or self._find(head, notes)
+        target, given = notes.get(head) or self._find(head, notes), None
+        if target is None and (given := _ID.search(head)) is not None:
+            head = _without(head, given)
+            target = notes.get(head) or self._find(head, notes)
         start = end + len(_HEAD_END)
-        if target is None or len(message) - start != target.n_bytes:
+        if target is None or len(message) - start != target.n_bytes or target.n_bytes > _SHORT_BYTES:
             return None
         if self._admission.is_full or self._draining():
             return None
         began = time.perf_counter()
+        served = target.served
         try:
-            body = self._predict(target, message, start)
-        except Exception as error:  # the general way meets it again, and answers
+            found = answer_now(message, start, served, self._limits)
+        except XylemError:  # the route meets it again, and answers
+            return None
+        except Exception as error:
             log(logging.ERROR, "failure", error=error)
             return None
-        if body is None:
-            return None
-        request_id = new_request_id()
+        if isinstance(found, PredictRequest) or (found.is_tuned and served.thresholds.is_stale):
+            return None  # it goes to a thread, or its answer has a header of its own
+        self._metrics.record_rows(served.name, found.n_rows)
+        request_id = new_request_id() if given is None else given[1].decode()
         self._edge.record(request_id, target.outcome, time.perf_counter() - began)
-        length = b"%d" % sum(map(len, body))
-        return b"".join((_STATUS, headers, _LENGTH, length, _TYPE, request_id.encode(), _HEAD_END, *body))
+        length = b"%d" % sum(map(len, found.parts))
+        return b"".join(
+            (_STATUS, headers, _LENGTH, length, _TYPE, request_id.encode(), _HEAD_END, *found.parts)
+        )
 
     def _find(self, head: bytes, notes: dict[bytes, _Target]) -> _Target | None:
         """Return what answers requests with a head that is remembered, and note it; else None."""
@@ -167,32 +171,7 @@ class PlainRequests:
         target = notes[head] = _Target(known.n_bytes, served, outcome)
         return target
 
-    def _predict(self, target: _Target, message: bytes, start: int) -> tuple[bytes, ...] | None:
-        """Return the JSON of the answer, in parts; None: it is not for us to give."""
-        served = target.served
-        thresholds = served.thresholds
-        epoch = thresholds.epoch
-        seal, serial = served.ids.seal(epoch, SHORT_BEAMS)
-        tuned = None if thresholds.is_stale else thresholds.prepared  # else the answer has a header to say so
-        found = served.plain.answer(message, start, thresholds.thresholds, tuned, seal, serial)
-        if found is None:
-            return self._shortly(served, message[start:])
-        self._metrics.record_rows(served.name, found.n_rows)
-        if target.epoch != epoch:
-            target.epoch, target.begin = epoch, answer_head(served, epoch)
-        return target.begin, found.predictions, ANSWER_END
 
-    def _shortly(self, served: Served, body: bytes) -> tuple[bytes] | None:
-        """Return the JSON of the answer to a request that is short, as the general way makes it."""
-        if len(body) > _SHORT_BYTES:
-            return None
-        try:
-            query = parse_predict(body, self._limits)
-            is_odd = query.threshold == TUNED and served.thresholds.is_stale
-            answer = None if is_odd else answer_shortly(query, served)
-        except XylemError:
-            return None
-        if answer is None:
-            return None
-        self._metrics.record_rows(served.name, len(query.instances))
-        return (answer,)
+def _without(head: bytes, given: re.Match[bytes]) -> bytes:
+    """Return a head without the request's id."""
+    return head[: given.start()] + head[given.end() :]

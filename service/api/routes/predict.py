@@ -15,8 +15,7 @@ from service.api.door.responses import JsonResponse
 from service.api.door.routing import RawRoute
 from service.api.door.work import WorkPool
 from service.api.routes.versions import find_served, stale_headers
-from service.serving.answer import answer_query, answer_shortly
-from service.serving.parse import parse_predict
+from service.serving.answer import Answer, answer_now, answer_query
 from service.serving.schemas.predict import TUNED, PredictRequest
 from service.serving.served import LiveServed, Served
 from service.settings import Limits
@@ -41,15 +40,15 @@ class PredictRoutes(NamedTuple):
     async def predict(self, request: Request) -> Response:
         """Answer a predict request."""
         body = await read_body(request, self.limits)
-        query = parse_predict(body, self.limits)
         began = asyncio.get_running_loop().time()
         served = await find_served(request, self.live)
-        answer = answer_shortly(query, served)
-        if answer is None:
-            answer = await self._answer_in_thread(query, served, began)
-        self.metrics.record_rows(served.name, len(query.instances))
-        response = JsonResponse(answer)
-        if query.threshold == TUNED:
+        found = answer_now(body, 0, served, self.limits)
+        if isinstance(found, PredictRequest):
+            answer = await self._answer_in_thread(found, served, began)
+            found = Answer((answer,), len(found.instances), found.threshold == TUNED)
+        self.metrics.record_rows(served.name, found.n_rows)
+        response = JsonResponse(b"".join(found.parts))
+        if found.is_tuned:
             response.headers.update(stale_headers(served))
         return response
 

@@ -73,10 +73,11 @@ class PlainCall(NamedTuple):
     """The arrays of a call, lent: none of them is made for it.
 
     model, limits            int64[..]  the fields of PlainModel and PlainLimits
-    asked                    int64[4]   rows, values, top_r and nodes of a level that the request needs
+    given                    int64[6]   what is asked for rows that are there already; given[0] = 0: read them
+    asked                    int64[5]   rows, values, top_r, nodes of a level, kind of threshold
     room                     int64[3]   the values, nodes of a level and top_r that there are buffers for
     indptr, indices, values  where the rows are read to, which bounds them
-    number                   float32[1]  where a threshold for all labels is read to; then its logarithm
+    number                   float32[2]  a threshold for all labels, and its logarithm
     lent_model .. lent_beam, no_mask .. no_costs: as `beam_rows` takes them; `none`: weights, thresholds
     starts, ends, counts     int64[most rows]
     labels, scores           int32/float32[..]  the answers, top_r places a row
@@ -87,6 +88,7 @@ class PlainCall(NamedTuple):
 
     model: NDArray[np.int64]
     limits: NDArray[np.int64]
+    given: NDArray[np.int64]
     asked: NDArray[np.int64]
     room: NDArray[np.int64]
     indptr: NDArray[np.int64]
@@ -115,6 +117,7 @@ class PlainCall(NamedTuple):
 CALL_KINDS: Kinds = {
     "model": (np.int64, 1),
     "limits": (np.int64, 1),
+    "given": (np.int64, 1),
     "asked": (np.int64, 1),
     "room": (np.int64, 1),
     "indptr": (np.int64, 1),
@@ -164,6 +167,11 @@ def _model_of(m: NDArray[np.int64]) -> PlainModel:
 
 
 @inlined
+def _given_of(g: NDArray[np.int64]) -> tuple[int, int, int, int, int, int]:
+    return g[0], g[1], g[2], g[3], g[4], g[5]
+
+
+@inlined
 def _limits_of(m: NDArray[np.int64]) -> PlainLimits:
     return PlainLimits(m[0], m[1], m[2], m[3], m[4])
 
@@ -176,8 +184,8 @@ def _log_threshold_for(
     if threshold == TUNED:
         return log_threshold
     if threshold == NUMBER:
-        call.number[0] = log_of(call.number[0])
-        return call.number
+        call.number[1] = log_of(call.number[0])
+        return call.number[1:]
     return log_threshold[:0]
 
 
@@ -207,7 +215,7 @@ def answer_plain(
     expiry: int,
     serial: int,
 ) -> int:
-    """Answer the body data[start:], which ends as plain bodies do; return the number of its rows.
+    """Answer the body data[start:], which ends as plain bodies do, or the rows given; return how many rows.
 
     0: it is not plain, or not within the limits, or must surely be right, and no beam search of that width
     says that it is. GROW: there is no room for what `asked` says now, or for the text. Else the predictions
@@ -220,9 +228,11 @@ def answer_plain(
     model = _model_of(call.model)
     rows = call.indptr, call.indices, call.values
     counts = model.n_features, model.norm, model.top_r, model.beam_width
-    n_rows, n_values, top_r, beam_width, threshold, is_exact = _read(
-        model.reading, (data, start, *counts, *rows, call.number)
-    )
+    asked = _given_of(call.given)
+    if asked[0] == 0:
+        asked = _read(model.reading, (data, start, *counts, *rows, call.number))
+    n_rows, n_values, top_r, beam_width, threshold, is_exact = asked
+    call.asked[4] = threshold
     is_sure = is_exact != 0 or threshold == NUMBER
     n_chunks = min(beam_width, model.n_chunks)
     n_children = n_chunks * model.n_trees * model.n_children

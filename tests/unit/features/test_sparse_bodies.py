@@ -46,7 +46,7 @@ def read(body: bytes, norm: str = "none", before: bytes = b"") -> tuple[PlainQue
     indptr, indices, values, number = bodies.arrays
     n = query.n_values
     rows = SparseRows(indptr[: query.n_rows + 1], indices[:n], values[:n], N_FEATURES)
-    return (query, rows, number.item()) if query.n_rows else None
+    return (query, rows, number.item(0)) if query.n_rows else None
 
 
 def assert_the_same(body: bytes, norm: str = "none") -> bool:

@@ -14,10 +14,13 @@ from model_store.names import build_names
 from model_store.store import Store
 from model_store.version import Model
 from service.features import Featurizer, load_featurizer
+from service.features.sparse_request import PlainQuery
 from service.inference.prediction_json import predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import AnyPredictor, make_predictor
 from service.inference.sparse_request import PlainAnswer, PlainAnswers, PlainForms, PlainLimits, plain_answers
+from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
+from service.rows import SparseRows
 from service.thresholds.live.tokens import Tokens, model_hash
 from tests.small_models import small_draft
 
@@ -53,6 +56,27 @@ class Both:
         tuned = self.tuned if is_known else None
         return self.plain.answer(b"head" + body, 4, self.thresholds, tuned, self.seal, 11)
 
+    def rows_of(self, instances: list[dict[str, Any]]) -> SparseRows:
+        ends = np.cumsum([0, *(len(instance["indices"]) for instance in instances)])
+        indices = np.array([i for instance in instances for i in instance["indices"]], np.int64)
+        values = np.array([v for instance in instances for v in instance["values"]], np.float32)
+        return self.featurizer.transform_csr(ends, indices, values)
+
+    def from_rows(
+        self,
+        instances: list[dict[str, Any]],
+        top_r: int,
+        beam_width: int,
+        threshold: Any = None,
+        exact: bool = False,
+    ) -> PlainAnswer | None:
+        """The answer for rows that were read before, as those of texts are."""
+        rows, is_number = self.rows_of(instances), isinstance(threshold, float)
+        kind = TUNED if threshold == "tuned" else NUMBER if is_number else NO_THRESHOLD
+        asked = PlainQuery(rows.n_rows, len(rows.indices), top_r, beam_width, kind, int(exact))
+        number = threshold if is_number else 0.0
+        return self.plain.answer_rows(rows, asked, number, self.thresholds, self.tuned, self.seal, 11)
+
     def generally(
         self,
         instances: list[dict[str, Any]],
@@ -61,10 +85,7 @@ class Both:
         threshold: Any = None,
         exact: bool = False,
     ) -> bytes:
-        ends = np.cumsum([0, *(len(instance["indices"]) for instance in instances)])
-        indices = np.array([i for instance in instances for i in instance["indices"]], np.int64)
-        values = np.array([v for instance in instances for v in instance["values"]], np.float32)
-        rows = self.featurizer.transform_csr(ends, indices, values)
+        rows = self.rows_of(instances)
         is_tuned = threshold == "tuned"
         prepared = self.tuned if is_tuned else threshold
         found = self.predictor.predict(rows, PredictOptions(top_r, beam_width, exact, prepared))
@@ -103,7 +124,9 @@ def test_the_predictions_of_the_general_way(
         assert (found is not None) == is_within
     if found is not None:
         assert is_within
-        assert found == (n_rows, both.generally(instances, top_r, beam_width, threshold, exact))
+        assert found[:2] == (n_rows, both.generally(instances, top_r, beam_width, threshold, exact))
+        assert found.is_tuned == (threshold == "tuned")
+    assert both.from_rows(instances, top_r, beam_width, threshold, exact) == found
 
 
 @pytest.mark.parametrize("asked", [{"exact": True}, {"threshold": 0.05}, {"threshold": 0.05, "exact": True}])
@@ -138,7 +161,9 @@ def test_more_values_labels_and_rows_than_there_was_room_for(both: Both) -> None
         body = orjson.dumps({"instances": rows, "top_r": top_r, "beam_width": beam_width})
         for _ in range(2):
             found = both.plainly(body)
-            assert found == (len(rows), both.generally(rows, top_r, beam_width))
+            assert found is not None
+            assert found[:2] == (len(rows), both.generally(rows, top_r, beam_width))
+            assert both.from_rows(rows, top_r, beam_width) == found
 
 
 def test_names_that_are_longer_than_expected(tmp_path: Any) -> None:
@@ -148,7 +173,8 @@ def test_names_that_are_longer_than_expected(tmp_path: Any) -> None:
         row = {"indices": [1, 2], "values": [1, 0.5]}
         body = orjson.dumps({"instances": [row, row], "top_r": 9})
         found = both.plainly(body)
-        assert found == (2, both.generally([row, row], 9, 10))
+        assert found is not None
+        assert found[:2] == (2, both.generally([row, row], 9, 10))
 
 
 def test_children_beyond_the_limit(tmp_path: Any) -> None:
