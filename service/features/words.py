@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -53,8 +54,7 @@ def split_words(texts: Sequence[str], lowercase: bool) -> Words:
     """
     whole = "".join(texts)
     if whole.isascii():
-        ends = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum([len(text) for text in texts], out=ends[1:])
+        ends = np.array([0, *accumulate(map(len, texts))], np.int64)
         return Words(*_split_ascii(np.frombuffer(whole.encode(), np.uint8), ends, lowercase))
     if lowercase:
         found = [" ".join(_find_words(text.lower())).encode() for text in texts]

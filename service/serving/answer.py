@@ -29,6 +29,8 @@ SHORT_CHILDREN = 8192
 SHORT_ITEMS = 8192
 """Characters, features and names of labels up to which it does."""
 
+_INDICES = b'"indices"'
+
 MASKED_AN_ITEM = 64
 """Labels that are marked as allowed or not in the time that an item takes."""
 
@@ -59,14 +61,15 @@ def answer_now(message: bytes, start: int, served: Served, limits: Limits) -> An
     `service.serving.schemas` read, which refuse what is wrong; rows of texts and of names go on by the same
     kernel. Event loop only. Raises BadInput.
     """
-    thresholds = served.thresholds
-    epoch = thresholds.epoch
-    tuned = None if thresholds.is_stale else thresholds.prepared
-    seal = served.ids.seal(epoch, SHORT_BEAMS)
-    found = served.plain.answer(message, start, thresholds.thresholds, tuned, *seal)
-    if found is not None:
-        parts = answer_head(served.name, served.version, epoch), found.predictions, ANSWER_END
-        return Answer(parts, found.n_rows, found.is_tuned)
+    if _INDICES in message:  # else there is no sparse row
+        thresholds = served.thresholds
+        epoch = thresholds.epoch
+        tuned = None if thresholds.is_stale else thresholds.prepared
+        seal = served.ids.seal(epoch, SHORT_BEAMS)
+        found = served.plain.answer(message, start, thresholds.thresholds, tuned, *seal)
+        if found is not None:
+            parts = answer_head(served.name, served.version, epoch), found.predictions, ANSWER_END
+            return Answer(parts, found.n_rows, found.is_tuned)
     query = parse_predict(message[start:], limits)
     answer = answer_shortly(query, served)
     return query if answer is None else Answer((answer,), len(query.instances), query.threshold == TUNED)

@@ -211,6 +211,30 @@ def test_what_a_head_asks_for_is_done(connect: Connect) -> None:
         assert connect().ask(text)[0] == 415
 
 
+def test_each_request_gets_the_id_that_it_brings(server: ServerProcess, connect: Connect) -> None:
+    connection = connect()
+    expected = content(connection.ask(request()))
+    ids = [f"id-{number}.{'x' * number}" for number in range(5)]
+    for name in ids:
+        for spelt in (b"x-request-id: ", b"X-Request-ID:", b"X-Request-Id:  \t"):
+            found = connection.ask(request(extra=spelt + name.encode() + b"\r\n"))
+            assert content(found) == expected
+            assert found[1]["x-request-id"] == name
+    assert {event["request_id"] for event in server.requests(ids)} >= set(ids)
+    for odd in (b"two words", b"x" * 129, b"\xe9", b"", b'"quoted"'):
+        found = connection.ask(request(extra=b"x-request-id: %b\r\n" % odd))
+        assert content(found) == expected
+        assert found[1]["x-request-id"] not in (*ids, odd.decode("latin-1"))
+    twice = b"x-request-id: one\r\nx-request-id: two\r\n"
+    for _ in range(3):
+        assert connection.ask(request(extra=twice))[1]["x-request-id"] == "one"
+    refused = request(BODY.replace(b'"top_r": 3', b'"topr":33'), b"x-request-id: mine\r\n")
+    for _ in range(2):
+        status, headers, problem = connection.ask(refused)
+        assert (status, headers["x-request-id"], problem["request_id"]) == (422, "mine", "mine")
+        assert problem["detail"].endswith("did you mean top_r?")
+
+
 def test_an_idle_connection_is_closed_in_time(shared_store: Path) -> None:
     with ServerProcess(shared_store, keep_alive_seconds=2) as process:
         connection = Connection(process.port)

@@ -2,8 +2,8 @@
 
 What a request costs besides its search is how much different code it runs, for a search leaves little of
 anything else in the processor's caches. A client's heads are alike but for their lengths and ids: what one
-means is looked up. The answer is `service.serving.answer`'s, as on the route. What takes long, or is refused,
-is left to the route.
+means is looked up. The answer is `service.serving.answer`'s, as on the route. What takes long is left to the
+route.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import NamedTuple
 
 from starlette.types import Scope
 
+from model_store.errors import StoreError
 from service.api.door.admission import JSON, Admission, check_media
 from service.api.door.metrics import Metrics
-from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType
+from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
 from service.api.door.request_scope import Edge, Outcome, new_request_id
 from service.api.door.routing import Direct
 from service.errors import XylemError
@@ -39,7 +41,8 @@ _SHORT_BYTES = 8 * SHORT_ITEMS
 
 _HEAD_END = b"\r\n\r\n"
 _STATUS, _LENGTH = b"HTTP/1.1 200 OK\r\n", b"content-length: "
-_TYPE = b"\r\ncontent-type: application/json\r\nx-request-id: "
+_ID_LINE = b"x-request-id: "
+_TYPE = b"\r\ncontent-type: application/json\r\n" + _ID_LINE
 _ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade"})
 """Headers that ask for more than an answer."""
 
@@ -63,6 +66,7 @@ class _Target(NamedTuple):
     n_bytes: int
     served: Served
     outcome: Outcome
+    known: _Head
 
 
 class WholeRequests:
@@ -146,9 +150,9 @@ class WholeRequests:
         served = target.served
         try:
             found = answer_now(message, start, served, self._limits)
-        except XylemError:  # the route meets it again, and answers
-            return None
-        except Exception as error:
+        except (XylemError, StoreError) as error:
+            return self._refuse(target, error, given, headers, began)
+        except Exception as error:  # the route meets it again, and answers
             log(logging.ERROR, "failure", error=error)
             return None
         if isinstance(found, PredictRequest) or (found.is_tuned and served.thresholds.is_stale):
@@ -161,6 +165,30 @@ class WholeRequests:
             (_STATUS, headers, _LENGTH, length, _TYPE, request_id.encode(), _HEAD_END, *found.parts)
         )
 
+    def _refuse(
+        self,
+        target: _Target,
+        error: Exception,
+        given: re.Match[bytes] | None,
+        headers: bytes,
+        began: float,
+    ) -> bytes:
+        """Return the answer to a request at fault."""
+        request_id = new_request_id() if given is None else given[1].decode()
+        known = target.known
+        scope: Scope = {"path": known.path, "request_id": request_id}
+        problem = error_response(scope, error)
+        outcome = self._edge.outcome(
+            "POST", known.route, known.path, problem.status_code, scope["error_code"]
+        )
+        self._edge.record(request_id, outcome, time.perf_counter() - began)
+        status = b"HTTP/1.1 %d %b\r\n" % (
+            problem.status_code,
+            HTTPStatus(problem.status_code).phrase.encode(),
+        )
+        lines = [b"%b: %b\r\n" % header for header in problem.raw_headers]
+        return b"".join((status, headers, *lines, _ID_LINE, request_id.encode(), _HEAD_END, problem.body))
+
     def _find(self, head: bytes, notes: dict[bytes, _Target]) -> _Target | None:
         """Return what answers requests with a head that is remembered, and note it; else None."""
         known = self._heads.get(head)
@@ -168,7 +196,7 @@ class WholeRequests:
         if known is None or served is None:
             return None
         outcome = self._edge.outcome("POST", known.route, known.path, 200, None)
-        target = notes[head] = _Target(known.n_bytes, served, outcome)
+        target = notes[head] = _Target(known.n_bytes, served, outcome, known)
         return target
 
 

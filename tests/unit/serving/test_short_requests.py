@@ -21,18 +21,21 @@ SHORT = [
     ("tree", {"instances": [{"text": "chess"}], "threshold": 0, "beam_width": 60}),
     ("tree", {"instances": [{"text": "chess"}], "threshold": 1}),
 ]
-OTHERS = [
+REFUSED: list[tuple[str, Any]] = [
     ("raw", {"instances": [RAW], "allow_labels": ["nobody"]}),
     ("text", {"instances": [{"text": 3}]}),
+    ("text", {"instances": [{"text": "chess"}], "top": 3}),
     ("raw", {"instances": [{"text": "chess"}]}),
     ("text", {"instances": [{"text": "chess"}], "threshold": "tuned"}),
+    ("raw", []),
+]
+LONG = [
     ("text", {"instances": [{"text": "chess " * 2000}]}),
     ("text", {"instances": [{"text": "chess" + " " * 100_000}]}),
     ("raw", {"instances": [RAW], "explain": True}),
     ("tree", {"instances": [{"text": "chess"}], "threshold": 0.01, "statistics": True}),
     ("tree", {"instances": [{"text": "chess"}], "exact": True, "beam_width": 1}),
     ("text", {"instances": [{"text": "chess"}], "exact": True}),
-    ("raw", []),
 ]
 
 
@@ -52,23 +55,41 @@ def message_of(path: str, body: bytes) -> tuple[bytes, dict[str, Any]]:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, scope
 
 
-def test_short_requests_get_the_general_answer_and_others_none(own_store: Store) -> None:
+def refusal(status: int, headers: Any, problem: dict[str, Any]) -> Any:
+    """What does not differ from refusal to refusal."""
+    del problem["request_id"]
+    return status, headers["content-type"], problem
+
+
+def parsed(answer: bytes) -> tuple[int, dict[str, str], Any]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    return int(status.split()[1]), dict(line.split(": ", 1) for line in lines), json.loads(body)
+
+
+def test_short_requests_get_the_general_answer_and_long_ones_none(own_store: Store) -> None:
     publish_model(own_store, "tree", "tfidf", seed=6, n_labels=60, n_trees=1)
 
     async def main() -> None:
         async with serving(settings_of(own_store.root)) as (app, client):
             plain = app.state.plain
-            for model, asked in SHORT + OTHERS:
+            for model, asked in SHORT + REFUSED + LONG:
                 path, body = f"/v1/models/{model}/predict", json.dumps(asked).encode()
                 general = await client.post(path, content=body, headers={"content-type": "application/json"})
                 message, scope = message_of(path, body)
                 assert plain.answer(message, b"") is None
                 plain.learn(message, scope)
                 found = plain.answer(message, b"")
-                if (model, asked) in OTHERS:
+                if (model, asked) in LONG:
                     assert found is None, asked
+                    continue
+                status, headers, answer = parsed(found)
+                assert int(headers["content-length"]) == len(found.partition(b"\r\n\r\n")[2])
+                if (model, asked) in REFUSED:
+                    expected = refusal(general.status_code, general.headers, general.json())
+                    assert refusal(status, headers, answer) == expected, asked
                 else:
-                    answer = json.loads(found.partition(b"\r\n\r\n")[2])
+                    assert status == 200
                     assert content(answer) == content(general.json()), asked
 
     asyncio.run(main())
