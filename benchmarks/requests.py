@@ -12,11 +12,11 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
-from benchmarks.client import ANSWERED, closed_loop, one_by_one, overload, post
+from benchmarks.client import ANSWERED, closed_loop, one_by_one, overload, post, stream
 from benchmarks.runs import Settings, note, show, spread
 from benchmarks.server import ROOT, served
 from model_store.store import Store
@@ -28,6 +28,10 @@ SECONDS = 1.0
 """Of a turn of one kind on one server."""
 
 BODIES = 256
+COPIES = 40
+"""So many times is each body a line of a batch."""
+
+EVENT_REQUESTS = 4000
 CONNECTIONS = 512
 FACTORS = (2, 5, 10)
 REFUSALS = frozenset({b"422"})
@@ -53,6 +57,7 @@ def run(settings: Settings) -> None:
             name: stack.enter_context(served(store, 1, checkout))[2] for name, checkout in checkouts.items()
         }
         _speeds(settings, kinds, ports)
+        _batches(settings, kinds, ports)
         for name, port in ports.items():
             _overload(settings, name, kinds, port)
 
@@ -139,6 +144,60 @@ def _speeds(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> Non
     columns = ["", *(f"{name}: {what}" for name in ports for what in ("requests/s", "p50, ms"))]
     title = "one worker, one instance a request: 4 connections in a closed loop; p50 on one connection"
     show(settings, title, [*columns, *(["ratio of requests/s"] if len(ports) > 1 else [])], rows)
+
+
+def _batches(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> None:
+    """Print rows a second of batches, and events a second of feedback."""
+    instances_of = {kind.name: [_instance_of(request) for request in kind.requests] for kind in kinds}
+    loads = {
+        "batch of sparse lines": instances_of["sparse"],
+        "batch of texts, 300 characters": instances_of["text, 300 characters"],
+    }
+    rows = []
+    for name, instances in loads.items():
+        lines = b"".join(orjson.dumps(instance) + b"\n" for instance in instances) * COPIES
+        speeds: dict[str, list[float]] = {server: [] for server in ports}
+        for turn in range(settings.repeats + 1):
+            for server, port in ports.items():
+                answer, took = stream(port, "/v1/models/text/batch", lines)
+                if answer.count(b'"labels":[') != len(instances) * COPIES:
+                    raise SystemExit(f"expected a prediction a line, found {answer[:300]!r}")
+                if turn:
+                    speeds[server].append(len(instances) * COPIES / took)
+        rows.append(_compared(name, speeds))
+    singles = instances_of["text, 300 characters"]
+    for name, size in (("feedback, 64 events of texts a request", 64), ("feedback, one event a request", 1)):
+        speeds = {server: [] for server in ports}
+        for turn in range(settings.repeats + 1):
+            for server, port in ports.items():
+                requests = [
+                    _feedback(singles, size, f"{server}-{turn}-{size}-{i}") for i in range(EVENT_REQUESTS)
+                ]
+                rate = closed_loop(port, requests, SECONDS)
+                if turn:
+                    speeds[server].append(rate * size)
+        rows.append(_compared(name, speeds))
+    columns = ["", *(f"{server}: rows or events a second" for server in ports)]
+    show(settings, "batches and feedback", [*columns, *(["ratio"] if len(ports) > 1 else [])], rows)
+
+
+def _instance_of(request: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(request.partition(b"\r\n\r\n")[2])["instances"][0]
+    return found
+
+
+def _compared(name: str, speeds: dict[str, list[float]]) -> tuple[str, ...]:
+    ours, *others = speeds.values()
+    ratios = [f"{median(a / b for a, b in zip(ours, other, strict=True)):.2f}" for other in others]
+    return name, *(spread(values, 0) for values in speeds.values()), *ratios
+
+
+def _feedback(instances: list[dict[str, Any]], size: int, name: str) -> bytes:
+    events = [
+        {"event_id": f"{name}-{i}", "instance": instances[i % len(instances)], "labels": []}
+        for i in range(size)
+    ]
+    return post("/v1/models/text/feedback", orjson.dumps({"events": events}))
 
 
 def _overload(settings: Settings, name: str, kinds: list[Kind], port: int) -> None:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from service.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
 from service.serving.schemas.faults import faults_of
 from service.serving.schemas.feedback import FeedbackEvent
+from service.serving.schemas.instances import NAMED, SPARSE, TEXT, kind_of
 from service.serving.schemas.predict import (
     AnyLine,
     BatchLine,
@@ -34,6 +35,7 @@ PREDICT_ONLY = ("explain", "deadline_ms", "statistics")
 
 _LISTS = ("allow_labels", "deny_labels")
 _LINE: TypeAdapter[AnyLine] = TypeAdapter(BatchLine)
+_LINES: dict[str | None, type[AnyLine]] = {TEXT: TextLine, SPARSE: SparseLine, NAMED: NamedLine}
 
 
 def parse_predict(body: bytes, limits: Limits) -> PredictRequest:
@@ -49,10 +51,14 @@ def parse_predict(body: bytes, limits: Limits) -> PredictRequest:
 
 def parse_line(line: bytes, limits: Limits) -> AnyLine:
     """Return what a line of a batch says; `labels` in it are ignored. Raises as `parse_predict`."""
+    value = parse_json(line)
     try:
-        return _LINE.validate_python(parse_json(line), context=limits)
+        model = _LINES.get(
+            kind_of(value)
+        )  # without the union's own way to it, which costs a quarter of the whole
+        return model.model_validate(value, context=limits) if model else _LINE.validate_python(value)
     except ValidationError as error:
-        raise faults_of(error, [TextLine, SparseLine, NamedLine]) from None
+        raise faults_of(error, [model or TextLine]) from None
 
 
 def parse_feedback(body: bytes, limits: Limits) -> list[Any]:

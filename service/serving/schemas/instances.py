@@ -66,17 +66,22 @@ TEXT, SPARSE, NAMED = "\0text", "\0sparse", "\0named"
 TAGS: dict[str, type[RequestModel]] = {TEXT: TextInstance, SPARSE: SparseInstance, NAMED: NamedInstance}
 """How the kinds are told apart; no such word stands in a path that a client sees."""
 
-_TAG_OF: dict[tuple[str, ...], str] = {("text",): TEXT, ("indices", "values"): SPARSE, ("features",): NAMED}
+_TAG_OF = {
+    (True, False, False, False): TEXT,
+    (False, True, True, False): SPARSE,
+    (False, False, False, True): NAMED,
+}
+"""By which of KINDS a value has."""
 
 
 def kind_of(value: Any) -> str | None:
     """Return the tag of what looks like an instance: which of the fields it has tells its kind."""
+    if type(value) is dict:
+        has = ("text" in value, "indices" in value, "values" in value, "features" in value)
+        return _TAG_OF.get(has)
     if isinstance(value, RequestModel):
         return next(tag for tag, kind in TAGS.items() if isinstance(value, kind))
-    if type(value) is not dict:
-        return None
-    has = tuple(key for key in KINDS if key in value)
-    return _TAG_OF.get(has)
+    return None
 
 
 Instance: TypeAlias = Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler, ValidationInfo
@@ -45,14 +45,19 @@ class AtMost(NamedTuple):
 
     limit: str
     what: str
-    measure: Callable[[Any], int] | None = None
+    measure: Callable[[Any], int] = len
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
         """Check after the value itself."""
 
+        limit, what, measure = self.limit, self.what, self.measure
+
         def check(value: Any, info: ValidationInfo) -> Any:
-            measure = self.measure or (len if isinstance(value, Sized) else int)
-            check_limit(measure(value), self.what, self.limit, info)
+            limits = info.context  # looked at first and at once: this is called for every text
+            if limits is not None:
+                found = value if type(value) is int else measure(value)
+                if found > getattr(limits, limit):
+                    check_limit(found, what, limit, info)
             return value
 
         return core_schema.with_info_after_validator_function(check, handler(source))
