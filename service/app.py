@@ -22,7 +22,7 @@ from service.api.door import handlers
 from service.api.door.admission import Admission
 from service.api.door.auth import AdminKey
 from service.api.door.metrics import Metrics
-from service.api.door.request_scope import Edge
+from service.api.door.request_scope import RequestScope
 from service.api.door.routing import Direct
 from service.api.door.whole_request import WholeRequests
 from service.api.door.work import WorkPool
@@ -37,7 +37,7 @@ from service.api.routes.thresholds import ThresholdRoutes
 from service.api.routes.tuning import Tune, TuneQuery, TuneRoutes
 from service.errors import TimedOut
 from service.logs import log
-from service.serving.learning import Learning
+from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
 from service.settings import Settings, read_settings
@@ -45,7 +45,7 @@ from service.settings import Settings, read_settings
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
 """Paths whose bodies, if they are lines, are never held whole, and so have no limit of bytes."""
 
-ASKING_THREADS = 2
+THRESHOLD_THREADS = 2
 """Threads that wait for the database to show or change thresholds."""
 
 
@@ -59,7 +59,7 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
     limits = settings.limits
     draining = threading.Event()
     store = Store(settings.store)
-    learning = Learning(settings)
+    learning = OnlineLearning(settings)
     live = LiveModels(
         store,
         functools.partial(serve_model, learning=learning, limits=limits),
@@ -69,7 +69,9 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
     )
     metrics = Metrics()
     work = WorkPool(limits.threads_max, limits.queue_max, limits.request_seconds_max)
-    asking = WorkPool(ASKING_THREADS, limits.queue_max, limits.request_seconds_max, "calls about thresholds")
+    threshold_work = WorkPool(
+        THRESHOLD_THREADS, limits.queue_max, limits.request_seconds_max, "calls about thresholds"
+    )
     feedback = FeedbackRoutes(live, learning, metrics, limits)
     batch = BatchRoutes(live, metrics, limits)
     stopping = threading.Event()
@@ -88,7 +90,7 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
             yield
         stopping.set()
         following.cancel()
-        for part in (live, work, asking, batch, feedback, tuning):
+        for part in (live, work, threshold_work, batch, feedback, tuning):
             part.close()
         await asyncio.to_thread(learning.close)
         metrics.settle()
@@ -103,7 +105,7 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
         predict,
         batch,
         feedback,
-        ThresholdRoutes(live, learning, AdminKey(settings.admin_key), limits, asking),
+        ThresholdRoutes(live, learning, AdminKey(settings.admin_key), limits, threshold_work),
         tuning,
         health,
         ModelRoutes(live, store),
@@ -113,27 +115,27 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
     app.router.routes += routes
     admission = Admission(limits, STREAMS)
     direct = Direct(routes, app.framework)
-    app.edge = edge = Edge(direct, admission, metrics, settings.access_log, draining.is_set)
+    app.request_scope = scope = RequestScope(direct, admission, metrics, settings.access_log, draining.is_set)
     paths = frozenset(route.path for route in predict.routes())
-    app.state.plain = WholeRequests(direct, paths, live, admission, metrics, edge, limits, draining.is_set)
+    app.state.plain = WholeRequests(direct, paths, live, admission, metrics, scope, limits, draining.is_set)
     return app
 
 
 class Service(FastAPI):
-    """The app. Requests go to its edge, and only those that no route of ours takes come to the framework."""
+    """The app. Requests go to its request scope; those that no route of ours takes come to the framework."""
 
-    edge: ASGIApp
+    request_scope: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or follow the server's start and stop."""
-        await (self.edge if scope["type"] == "http" else self.framework)(scope, receive, send)
+        await (self.request_scope if scope["type"] == "http" else self.framework)(scope, receive, send)
 
     async def framework(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Do as any FastAPI app does."""
         await super().__call__(scope, receive, send)
 
 
-def _tuner(store: Store, learning: Learning, seconds_max: float, stopping: threading.Event) -> Tune:
+def _tuner(store: Store, learning: OnlineLearning, seconds_max: float, stopping: threading.Event) -> Tune:
     """Return what tunes a version on a file; it gives up after a while, and when the service stops."""
 
     def tune(query: TuneQuery) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from model_store.ensemble import Weights
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
 from service.serving.blocks import answer_block
-from service.serving.lines import Block
+from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
@@ -109,7 +109,7 @@ def warm(job: Job) -> None:
         model = store.open("warm", train_and_publish(store, "warm", request).version)
     served = serve_model(model)
     evaluate(model, job.data)
-    block = Block(1, [b'{"indices": [0], "values": [1]}'])
+    block = LineBlock(1, [b'{"indices": [0], "values": [1]}'])
     for options in (Options(), Options(exact=True), Options(threshold=0.5)):
         answer_block(block, served, to_options(options, served), Limits())
     if job.trainer == "label-tree":

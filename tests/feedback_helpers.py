@@ -14,7 +14,7 @@ from service.inference.predictor import NodeThresholds, PredictOptions, Predicto
 from service.inference.thresholded import Thresholded
 from service.rows import SparseRows
 from service.thresholds.live.events import Event, Events, as_columns, event_keys
-from service.thresholds.live.feedback import FeedbackWriter, Outcome
+from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
 from service.thresholds.live.served import LiveThresholds
 from tests.small_models import small_draft
 
@@ -37,7 +37,7 @@ class Replica:
         self.writer = FeedbackWriter(self.database, queue_max=10_000, days_max=30, halve_events=halve_events)
         self.live = LiveThresholds("m", 1, N_LABELS, Thresholded(predictor()))
 
-    def send(self, *events: Event) -> Outcome:
+    def send(self, *events: Event) -> FeedbackOutcome:
         """Count events, and wait until they are durable."""
         return self.writer.submit(self.live, columns(*events), may_wait=False).result(300)
 

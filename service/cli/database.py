@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from service.db.engine import Database
-    from service.serving.learning import Learning
+    from service.serving.learning import OnlineLearning
 
 
 @contextmanager
@@ -33,13 +33,13 @@ def opened_database(store: Path, *, create: bool) -> Iterator[Database | None]:
 
 
 @contextmanager
-def opened_learning(store: Path, *, create: bool) -> Iterator[Learning | None]:
+def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | None]:
     """Yield what learns from feedback and signs prediction ids; None where `opened_database` yields None.
 
     It logs nothing: what fails is for the command to say. Raises BadParameter as `opened_database` does.
     """
     from service.logs import configure
-    from service.serving.learning import Learning
+    from service.serving.learning import OnlineLearning
     from service.settings import read_settings
 
     settings = read_settings(store=store)
@@ -47,7 +47,7 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[Learning | None]:
         yield None
         return
     configure("critical")
-    learning = Learning(settings)
+    learning = OnlineLearning(settings)
     try:
         yield learning
     finally:

@@ -24,7 +24,7 @@ from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, Threads, p
 from service.errors import BadData
 
 if TYPE_CHECKING:
-    from service.serving.lines import Answered, Block
+    from service.serving.lines import Answered, LineBlock
 
 STDIN = "-"
 GZIP_MAGIC = b"\x1f\x8b"
@@ -104,7 +104,7 @@ def predict(
             complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
         engine_options = to_options(options, served)
 
-        def answer(block: Block) -> Answered:
+        def answer(block: LineBlock) -> Answered:
             return answer_block(block, served, engine_options, limits, explain=explain)
 
         found = blocks(source, limits.line_bytes_max, limits.block_rows_max)
@@ -147,12 +147,12 @@ def opened(data: str) -> Iterator[Source]:
             raise BadData(f"{data}: expected a gzip file, found a damaged one: {error}") from None
 
 
-def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[Block]:
+def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[LineBlock]:
     """Yield the lines of `source` in blocks, as they come; of a line that is too long, None.
 
     A byte order mark in front is left out.
     """
-    from service.serving.lines import Block
+    from service.serving.lines import LineBlock
 
     first, rest, skipping = 1, b"", False
     while True:
@@ -168,7 +168,7 @@ def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[Block
         if len(rest) > line_bytes_max:
             rest, skipping = b"", True
         for start in range(0, len(lines), rows_max):
-            yield Block(first + start, lines[start : start + rows_max])
+            yield LineBlock(first + start, lines[start : start + rows_max])
         first += len(lines)
         if not chunk:
             return
@@ -184,7 +184,10 @@ def idle(source: Source) -> Callable[[], bool]:
 
 
 def in_order(
-    todo: Iterator[Block], answer: Callable[[Block], Answered], threads: int, waits: Callable[[], bool]
+    todo: Iterator[LineBlock],
+    answer: Callable[[LineBlock], Answered],
+    threads: int,
+    waits: Callable[[], bool],
 ) -> Iterator[Answered]:
     """Yield the answers in order, made by `threads` threads; all there are before reading on would wait."""
     pending: deque[Future[Answered]] = deque()

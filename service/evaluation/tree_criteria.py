@@ -60,7 +60,7 @@ class Criteria(NamedTuple):
     error: NDArray[np.float64]
 
 
-class Growth(NamedTuple):
+class CriteriaGrowth(NamedTuple):
     """The criteria of a tree after 0, 1, 2 ... splits, each an array of that length.
 
     splits  int64[..]    inner nodes so far
@@ -151,7 +151,7 @@ def counts_of(
 
 def criteria_by_splits(
     child_ptr: NDArray[np.int32], counts: NodeCounts, c: float = MODIFIED_GINI_C
-) -> Growth:
+) -> CriteriaGrowth:
     """Return the criteria while the tree is grown again from its root, the heaviest leaf first.
 
     Source: section 4.1, where "the leaf node with the highest weight" is split next; equal weights: the
@@ -159,7 +159,7 @@ def criteria_by_splits(
     """
     alone = np.stack(list(criteria_of(counts, c))) * counts.total
     points = _means_by_splits(child_ptr, counts.total, counts.total, alone)
-    return Growth(np.arange(points.shape[1]), *points)
+    return CriteriaGrowth(np.arange(points.shape[1]), *points)
 
 
 def errors_by_splits(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import kernel
 from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, probe
 from service.errors import BadData
-from service.features.words import Spans
+from service.features.words import NgramSpans
 
 
 class Vocabulary:
@@ -20,7 +20,7 @@ class Vocabulary:
         self._utf8 = np.empty(1 << 14, np.uint8)
         self._slots = np.full(1 << 11, -1, np.int32)
 
-    def add(self, utf8: NDArray[np.uint8], spans: Spans) -> NDArray[np.int32]:
+    def add(self, utf8: NDArray[np.uint8], spans: NgramSpans) -> NDArray[np.int32]:
         """Return the id of every span of `utf8`, new ones added; -1 for one longer than NAME_BYTES_MAX bytes.
 
         Raises BadData when there would be more than N_NAMES_MAX.

@@ -33,7 +33,7 @@ class Words(NamedTuple):
     text_ptr: NDArray[np.int64]
 
 
-class Spans(NamedTuple):
+class NgramSpans(NamedTuple):
     """The n-grams of texts: those of text i are utf8[start[j]:end[j]], row_ptr[i] <= j < row_ptr[i + 1].
 
     row_ptr  int64[n + 1]
@@ -65,9 +65,9 @@ def split_words(texts: Sequence[str], lowercase: bool) -> Words:
     return Words(np.frombuffer(b"".join(found), np.uint8), text_ptr)
 
 
-def find_ngrams(words: Words, ngram_min: int, ngram_max: int) -> Spans:
+def find_ngrams(words: Words, ngram_min: int, ngram_max: int) -> NgramSpans:
     """Return the spans of the n-grams of ngram_min to ngram_max words: by first word, then by length."""
-    return Spans(*ngram_spans(words.utf8, words.text_ptr, ngram_min, ngram_max))
+    return NgramSpans(*ngram_spans(words.utf8, words.text_ptr, ngram_min, ngram_max))
 
 
 @inlined
@@ -133,7 +133,7 @@ def _find_words_spans(
 def ngram_spans(
     utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], ngram_min: int, ngram_max: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Do as `find_ngrams`, in a kernel: return the fields of Spans."""
+    """Do as `find_ngrams`, in a kernel: return the fields of NgramSpans."""
     word_ptr, word_start, word_end = _find_words_spans(utf8, text_ptr)
     n = 0
     for text in range(len(word_ptr) - 1):

@@ -74,7 +74,7 @@ class ModelFiles:
         self._digest.update(data)
         return ModelFile(path, data)
 
-    def read_settings(self, name: str) -> Settings:
+    def read_settings(self, name: str) -> SavedSettings:
         """Return the JSON object in a file. Raises BadModel."""
         file = self.read(name, SETTINGS_BYTES_MAX)
         try:
@@ -82,10 +82,10 @@ class ModelFiles:
         except orjson.JSONDecodeError as error:
             raise file.fault("JSON", f"other text: {error}") from error
         file.expect(type(found) is dict, "a JSON object", f"a {type(found).__name__}")
-        return Settings(file, found)
+        return SavedSettings(file, found)
 
 
-class Settings:
+class SavedSettings:
     """The JSON object in a file, its fields checked as they are taken."""
 
     def __init__(self, file: ModelFile, fields: dict[str, Any]) -> None:
@@ -116,8 +116,8 @@ class Settings:
         """Raise BadModel when a field has a value that cannot be imported."""
         self.file.expect(self._fields.get(name) != value, f"{name} not to be {value}: {hint}", value)
 
-    def inner(self, name: str) -> Settings:
+    def inner(self, name: str) -> SavedSettings:
         """Return the object that is a field. Raises BadModel for another value."""
         found = self._fields.get(name)
         self.file.expect(type(found) is dict, f"{name} to be an object", found)
-        return Settings(self.file, self._fields[name])
+        return SavedSettings(self.file, self._fields[name])

@@ -55,7 +55,7 @@ class Branches(NamedTuple):
     root: int
 
 
-class Columns(NamedTuple):
+class ForeignColumns(NamedTuple):
     """Linear scorers as the columns of a sparse matrix (features x scorers), and their constant terms.
 
     indptr   int64[n + 1]
@@ -96,7 +96,7 @@ def split_bias(
     n_features: int,
     bias: float,
     factor: float = 1.0,
-) -> Columns:
+) -> ForeignColumns:
     """Return the scorers in a checked matrix by columns; its row n_features, if any, is the bias's.
 
     matrix  (indptr, indices, values)
@@ -111,7 +111,7 @@ def split_bias(
     with np.errstate(over="ignore", invalid="ignore"):
         np.add.at(constant, column[is_bias], values[is_bias].astype(np.float64) * bias)
         weights, constant = values[~is_bias].astype(np.float64) * factor, constant * factor
-    return Columns(
+    return ForeignColumns(
         kept[indptr],
         indices[~is_bias].astype(np.int64),
         finite_weights(file, weights),
@@ -180,7 +180,7 @@ def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def chunk_of_columns(file: ModelFile, columns: Columns, which: NDArray[np.int64]) -> Chunk:
+def chunk_of_columns(file: ModelFile, columns: ForeignColumns, which: NDArray[np.int64]) -> Chunk:
     """Return the chunk whose children's scorers are the columns `which`, in that order.
 
     Weights of zero are left out. Raises BadModel for a feature that stands twice in a column.

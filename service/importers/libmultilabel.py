@@ -17,7 +17,7 @@ from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import (
     IDS_MAX,
     Branches,
-    Columns,
+    ForeignColumns,
     Imported,
     Setting,
     check_columns,
@@ -89,7 +89,7 @@ def _read_trees(file: ModelFile, items: list[Any]) -> Iterator[tuple[Tree, int, 
 
 
 def _read_tree(
-    file: ModelFile, model: dict[str, Any], columns: Columns, n_features: int
+    file: ModelFile, model: dict[str, Any], columns: ForeignColumns, n_features: int
 ) -> tuple[Tree, int, int]:
     """Return the tree of these scorers, its number of features and its number of labels."""
     starts = _array(file, model["node_ptr"], "i").astype(np.int64)
@@ -157,7 +157,7 @@ class _Collector:
         return len(self.labels) - 1
 
 
-def _read_weights(file: ModelFile, item: Any) -> tuple[Columns, int]:
+def _read_weights(file: ModelFile, item: Any) -> tuple[ForeignColumns, int]:
     """Return the scorers of all nodes, their margins times SLOPE, and the number of features."""
     flat = _state(file, item, f"{_MODULE}.linear.FlatModel", ("weights", "bias", "thresholds"))
     bias = flat["bias"]

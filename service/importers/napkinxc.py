@@ -24,7 +24,7 @@ from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import (
     IDS_MAX,
     Branches,
-    Columns,
+    ForeignColumns,
     Imported,
     Setting,
     check_columns,
@@ -60,7 +60,7 @@ class _Scorers(NamedTuple):
     n_features  the least number of features that they are of
     """
 
-    columns: Columns
+    columns: ForeignColumns
     link: Link
     n_features: int
 
@@ -181,7 +181,7 @@ def _with_root_above(branches: Branches) -> Branches:
     return Branches(child_ptr, child, np.append(branches.label, -1), n_nodes)
 
 
-def _is_certain(columns: Columns, node: int) -> bool:
+def _is_certain(columns: ForeignColumns, node: int) -> bool:
     """Return whether a node's scorer is the constant of a node that was always right."""
     return bool(columns.indptr[node] == columns.indptr[node + 1] and columns.bias[node] == CONSTANT)
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk, Link
-from service.importers.files import ModelFile, ModelFiles, Settings
+from service.importers.files import ModelFile, ModelFiles, SavedSettings
 from service.importers.foreign import (
     IDS_MAX,
     Branches,
-    Columns,
+    ForeignColumns,
     Imported,
     Setting,
     check_columns,
@@ -37,7 +37,7 @@ class _Level(NamedTuple):
     """One level: the scorers of its nodes, the node above each of them, and how margins become scores."""
 
     file: ModelFile
-    columns: Columns
+    columns: ForeignColumns
     above: NDArray[np.int64]
     n_above: int
     n_features: int
@@ -106,7 +106,7 @@ def _read_matrix(files: ModelFiles, name: str, n_rows: int, n_columns: int) -> t
     return file, matrix
 
 
-def _check_levels(top: Settings, levels: list[_Level]) -> None:
+def _check_levels(top: SavedSettings, levels: list[_Level]) -> None:
     """Raise BadModel unless every level hangs below the one before, and all score alike."""
     above = 1
     for i, level in enumerate(levels):

@@ -43,7 +43,7 @@ class Explanation(NamedTuple):
     trees: list[list[PathNode]]
 
 
-class RoutedNode(NamedTuple):
+class RoutedStep(NamedTuple):
     """A node on a row's way down a decision tree.
 
     margin    of the node, by which the row was sent there
@@ -68,7 +68,7 @@ class ReachedLeaf(NamedTuple):
     leaf: int
     value: np.float32
     weight: np.float32
-    path: list[RoutedNode]
+    path: list[RoutedStep]
 
 
 class RoutedExplanation(NamedTuple):

@@ -17,7 +17,7 @@ from model_store.version import Model
 from service.errors import Unavailable
 from service.inference.allowed import allowed_labels
 from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, places_for, writeable
-from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedNode, top_features
+from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedStep, top_features
 from service.inference.forest_buffers import RoutingBufferPool, RoutingBuffers, RoutingNeed
 from service.inference.predictor import NodeThresholds, NodeWeights, PredictOptions, log_thresholds, logs_of
 from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
@@ -203,7 +203,7 @@ class ForestPredictor:
 
     def _path_to(
         self, leaf: int, indices: NDArray[np.int32], values: NDArray[np.float32], buffers: RoutingBuffers
-    ) -> list[RoutedNode]:
+    ) -> list[RoutedStep]:
         depth = depth_of(self._ensemble.parent, leaf)
         nodes, margins = np.empty(depth, np.int32), np.empty(depth, np.float32)
         added = np.empty((depth, len(indices)), np.float32)
@@ -211,7 +211,7 @@ class ForestPredictor:
             self._lent, *self._samples, indices, values, leaf, buffers.lent[0], nodes, margins, added
         )
         return [
-            RoutedNode(node, margin, top_features(indices, shares))
+            RoutedStep(node, margin, top_features(indices, shares))
             for node, margin, shares in zip(nodes.tolist(), margins, added, strict=True)
         ]
 

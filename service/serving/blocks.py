@@ -12,7 +12,7 @@ from service.features.sparse_lines import read_plain_lines
 from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
 from service.serving.answers import explain_labels, write_predictions
-from service.serving.lines import Answered, Block, too_long
+from service.serving.lines import Answered, LineBlock, too_long
 from service.serving.parse import parse_line
 from service.serving.problems import describe_error
 from service.serving.rows import fault_of, transform, unknown_rows, with_present_thresholds
@@ -24,7 +24,7 @@ from service.settings import Limits
 
 
 def answer_block(
-    block: Block, served: Served, options: PredictOptions, limits: Limits, *, explain: bool = False
+    block: LineBlock, served: Served, options: PredictOptions, limits: Limits, *, explain: bool = False
 ) -> Answered:
     """Return an answer line for each line of a block: a prediction, explained or not, or the line's error."""
     rows, unknown, lines = _read(block.lines, served.featurizer, limits)

@@ -20,7 +20,7 @@ _KEY_BYTES = 32
 _DAY_SECONDS = 86_400
 
 
-class Learning:
+class OnlineLearning:
     """The parts, and the key that signs prediction ids; `tokens` is None until it is known."""
 
     def __init__(self, settings: Settings) -> None:

@@ -9,7 +9,7 @@ from service.serving.parse import parse_json
 from service.settings import Limits
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Consecutive lines of a body.
 
     first   the number of the first one, from 1

@@ -15,7 +15,7 @@ from service.inference.predictors import make_predictor
 from service.inference.sparse_request import plain_answers
 from service.serving.answer import answer_query, plain_forms
 from service.serving.label_weights import LabelWeights
-from service.serving.learning import Learning, live_thresholds
+from service.serving.learning import OnlineLearning, live_thresholds
 from service.serving.prediction_ids import PredictionIds
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import PredictRequest
@@ -23,7 +23,7 @@ from service.serving.served import Served
 from service.settings import Limits
 
 
-def serve_model(model: Model, learning: Learning | None = None, limits: Limits | None = None) -> Served:
+def serve_model(model: Model, learning: OnlineLearning | None = None, limits: Limits | None = None) -> Served:
     """Return what serves a version. Blocking. Raises Corrupt."""
     manifest = model.manifest
     predictor = make_predictor(model)

@@ -17,7 +17,7 @@ from service.kernels.training.ldsm import CHILDREN_MAX, NAG, SGD, Examples, Lear
 from service.kernels.training.ldsm_children import share_out
 from service.rows import SparseRows
 from service.trainers.clustering import derived_seed
-from service.trainers.ldsm_report import Shape, SplitFacts, report_of
+from service.trainers.ldsm_report import LdsmShape, SplitFacts, report_of
 from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.representations import squared_lengths
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
@@ -125,7 +125,7 @@ class _Grown(NamedTuple):
     """A finished tree, and what a report wants of it."""
 
     tree: Tree
-    shape: Shape
+    shape: LdsmShape
     splits: list[SplitFacts]
     n_nonzeros: int
 
@@ -210,7 +210,7 @@ class _Growth:
             histograms=[None if node.children else self._values(node) for node in nodes],
         )
         leaves = [node for node in nodes if not node.children]
-        shape = Shape(len(nodes), len(leaves), max(node.depth for node in leaves), self.rows_held)
+        shape = LdsmShape(len(nodes), len(leaves), max(node.depth for node in leaves), self.rows_held)
         n_nonzeros = sum(len(node.chunk.weight) for node in nodes if node.chunk is not None)
         return _Grown(tree, shape, self.splits, n_nonzeros)
 

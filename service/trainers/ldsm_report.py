@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 
-class Shape(NamedTuple):
+class LdsmShape(NamedTuple):
     """A tree: its nodes, leaves, deepest leaf, and the rows in all leaves (a row may be in several)."""
 
     n_nodes: int
@@ -29,7 +29,7 @@ class SplitFacts(NamedTuple):
 
 
 def report_of(
-    trees: Sequence[tuple[Shape, Sequence[SplitFacts]]], arity: int, n_labels: int
+    trees: Sequence[tuple[LdsmShape, Sequence[SplitFacts]]], arity: int, n_labels: int
 ) -> dict[str, Any]:
     """Return the report of an ensemble as JSON takes it.
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
-from service.kernels.training.ranking_tree import Grown, Growth, Rows, grow_tree
+from service.kernels.training.ranking_tree import Grown, Growth, TrainingRows, grow_tree
 from service.rows import SparseRows
 from service.trainers.clustering import derived_seed
 from service.trainers.parameters import Parameters, real, whole
@@ -66,11 +66,11 @@ def typical_value(rows: SparseRows) -> float:
     return float((sizes**3).sum()) / squares if squares else 1.0
 
 
-def _rows(data: TrainingSet, label_weight: NDArray[np.float32]) -> Rows:
+def _rows(data: TrainingSet, label_weight: NDArray[np.float32]) -> TrainingRows:
     discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
     ideal = np.concatenate([[0.0], np.cumsum(discount)])
     x, y = data
-    return Rows(
+    return TrainingRows(
         x.indptr, x.indices, x.values, y.indptr, y.indices, label_weight, discount, ideal, x.n_features
     )
 

@@ -105,7 +105,7 @@ def request_of(
     return request
 
 
-class Outcome(NamedTuple):
+class TuningOutcome(NamedTuple):
     """What a method found, and how good it is on the rows it was found on and on others."""
 
     tuned: Tuned
@@ -140,7 +140,7 @@ def check_request(request: TuneRequest) -> None:
         check_start(request.start)
 
 
-def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[Outcome]:
+def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[TuningOutcome]:
     """Tune an opened version by each of the methods; nothing is kept here. Raises BadInput.
 
     The model is asked once for the estimates of the validation rows, once more by OFO, row by row, as
@@ -160,7 +160,7 @@ def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[Ou
             for rows in (valid, test)
         ]
         assert measured[0] is not None
-        outcomes.append(Outcome(tuned, measured[0], measured[1]))
+        outcomes.append(TuningOutcome(tuned, measured[0], measured[1]))
     return outcomes
 
 
@@ -182,7 +182,7 @@ def tune_and_keep(
     return {**kept, **facts[0], "methods": facts}
 
 
-def _facts(outcome: Outcome) -> dict[str, Any]:
+def _facts(outcome: TuningOutcome) -> dict[str, Any]:
     """Return what a report says of a method."""
     tuned = outcome.tuned
     return {

@@ -84,3 +84,13 @@ def test_links_between_pages_lead_somewhere() -> None:
 def test_the_example_data_is_small() -> None:
     sizes = [file.stat().st_size for file in (ROOT / "examples" / "debtags").iterdir()]
     assert 0 < sum(sizes) <= 3_000_000
+
+
+def test_no_two_public_classes_of_the_service_share_a_name() -> None:
+    """One word for one thing: who reads a name need not ask whose it is."""
+    places: dict[str, list[str]] = {}
+    for file in (ROOT / "service").rglob("*.py"):
+        for node in ast.parse(file.read_bytes()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

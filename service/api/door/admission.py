@@ -88,7 +88,7 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
 async def read_body(request: Request, limits: Limits) -> bytes:
     """Return the whole body of a request that says it is JSON.
 
-    Raises UnsupportedMediaType, UnsupportedEncoding, BodyTooLarge (by the edge), BodyTimeout and
+    Raises UnsupportedMediaType, UnsupportedEncoding, BodyTooLarge (by the request scope), BodyTimeout and
     ClientDisconnect.
     """
     check_media(request.scope, JSON)

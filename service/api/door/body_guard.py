@@ -18,7 +18,7 @@ UNREAD_BYTES_MAX = 64 << 10
 """An unread body of up to this size does not close its connection: most likely it has come already."""
 
 
-class Exchange:
+class BodyGuard:
     """Counts the bytes of a request's body on their way in, and completes the head of the answer.
 
     request_id   what the answer repeats

@@ -45,7 +45,7 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Answer every error of `app` with a problem; what is left over is the edge's (internal-error)."""
+    """Answer every error of `app` with a problem; the request scope has what is left over."""
     for kind in (XylemError, StoreError):
         app.add_exception_handler(kind, _answer_error)
     app.add_exception_handler(HTTPException, _answer_http_error)

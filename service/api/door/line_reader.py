@@ -11,7 +11,7 @@ from starlette.types import Receive
 
 from service.api.door.problems import BodyTimeout
 from service.errors import BadInput
-from service.serving.lines import Block
+from service.serving.lines import LineBlock
 from service.settings import Limits
 
 
@@ -70,7 +70,7 @@ class LineReader:
             self._ended = True
             self._changed.notify_all()
 
-    async def take(self) -> Block:
+    async def take(self) -> LineBlock:
         """Return the lines that wait, as many as a block may have; wait for one; none: the body has ended."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._waiting or self._ended)
@@ -78,7 +78,7 @@ class LineReader:
             del self._waiting[: self._rows_max]
             self._bytes -= sum(map(_size, lines))
             self._changed.notify_all()
-        block = Block(self._taken + 1, lines)
+        block = LineBlock(self._taken + 1, lines)
         self._taken += len(lines)
         return block
 

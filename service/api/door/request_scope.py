@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model_store.errors import StoreError
 from service.api.door.admission import Admission
-from service.api.door.body_guard import Exchange
+from service.api.door.body_guard import BodyGuard
 from service.api.door.metrics import Metrics, Timing
 from service.api.door.problems import error_response, problem_response
 from service.errors import XylemError
@@ -37,7 +37,7 @@ _PROCESS = os.urandom(8).hex()
 _SERIAL = count(1)
 
 
-class Outcome(NamedTuple):
+class RequestOutcome(NamedTuple):
     """What became of a request, the same for those that are alike: where it counts, what is logged."""
 
     timing: Timing
@@ -45,7 +45,7 @@ class Outcome(NamedTuple):
     code: str | None
 
 
-class Edge:
+class RequestScope:
     """ASGI middleware around everything else.
 
     draining   whether the server is about to stop: connections are then closed after their answer
@@ -64,7 +64,7 @@ class Edge:
         self._metrics = metrics
         self._access_log = access_log
         self._draining = draining
-        self._ended: list[tuple[float, str, Outcome, float]] = []
+        self._ended: list[tuple[float, str, RequestOutcome, float]] = []
         self._settled_by = 0.0
         metrics.settle = self.settle
 
@@ -76,33 +76,33 @@ class Edge:
         started = time.perf_counter()
         scope["request_id"] = request_id = _request_id(scope)
         bytes_max = self._admission.bytes_max(scope)
-        exchange = Exchange(scope, receive, send, request_id, bytes_max, self._draining())
+        guard = BodyGuard(scope, receive, send, request_id, bytes_max, self._draining())
         admitted = self._admission.enter(scope)
         self._metrics.in_flight += 1
         try:
             if not admitted:
                 raise self._admission.refusal()
-            exchange.check_head()
-            await self._app(scope, exchange.receive, exchange.send)
+            guard.check_head()
+            await self._app(scope, guard.receive, guard.send)
         except ClientDisconnect:
-            exchange.status = CLIENT_GONE
+            guard.status = CLIENT_GONE
         except Exception as error:
-            await self._answer_error(scope, exchange, error)
+            await self._answer_error(scope, guard, error)
         finally:
             if admitted:
                 self._admission.leave()
             self._metrics.in_flight -= 1
             route = getattr(scope.get("route"), "path", "none")
             code = scope.get("error_code")
-            outcome = self.outcome(scope["method"], route, scope["path"], exchange.status, code)
+            outcome = self.outcome(scope["method"], route, scope["path"], guard.status, code)
             self.record(request_id, outcome, time.perf_counter() - started)
 
-    async def _answer_error(self, scope: Scope, exchange: Exchange, error: Exception) -> None:
+    async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""
         foreseen = isinstance(error, XylemError | StoreError)
-        if not foreseen or exchange.status:
+        if not foreseen or guard.status:
             log(logging.ERROR, "failure", request_id=scope["request_id"], error=error)
-        if exchange.status:
+        if guard.status:
             raise error
         if foreseen:
             answer = error_response(scope, error)
@@ -110,9 +110,9 @@ class Edge:
             scope["error_code"] = "internal-error"
             detail = "the service failed; its log has the request's id"
             answer = problem_response(scope, "internal-error", detail)
-        await answer(scope, exchange.receive, exchange.send)
+        await answer(scope, guard.receive, guard.send)
 
-    def record(self, request_id: str, outcome: Outcome, seconds: float) -> None:
+    def record(self, request_id: str, outcome: RequestOutcome, seconds: float) -> None:
         """Note an answered request, to be counted and logged in a moment, with those that follow it."""
         now = time.time()
         if now > self._settled_by:
@@ -130,10 +130,10 @@ class Edge:
         if self._access_log and ended:
             log_requests([Request(at, number, outcome.said, took) for at, number, outcome, took in ended])
 
-    def outcome(self, method: str, route: str, path: str, status: int, code: str | None) -> Outcome:
+    def outcome(self, method: str, route: str, path: str, status: int, code: str | None) -> RequestOutcome:
         """Return what became of a request; `route` is its pattern, `code` that of a problem."""
         said = said_of(method=method, route=route, path=path[:256], status=status, code=code)
-        return Outcome(self._metrics.timings[route, status], said, code)
+        return RequestOutcome(self._metrics.timings[route, status], said, code)
 
 
 def _request_id(scope: Scope) -> str:

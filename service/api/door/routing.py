@@ -23,7 +23,7 @@ class RawRoute(Route):
     """A route whose handler takes the request as it is: no parameter is parsed on its way."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request whose path the framework found to match, having told the edge so."""
+        """Answer a request whose path the framework found to match, having told the request scope so."""
         scope["route"] = self
         await super().handle(scope, receive, send)
 

@@ -21,7 +21,7 @@ from model_store.errors import StoreError
 from service.api.door.admission import JSON, Admission, check_media
 from service.api.door.metrics import Metrics
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
-from service.api.door.request_scope import Edge, Outcome, new_request_id
+from service.api.door.request_scope import RequestOutcome, RequestScope, new_request_id
 from service.api.door.routing import Direct
 from service.errors import XylemError
 from service.logs import log
@@ -65,7 +65,7 @@ class _Target(NamedTuple):
 
     n_bytes: int
     served: Served
-    outcome: Outcome
+    outcome: RequestOutcome
     known: _Head
 
 
@@ -84,7 +84,7 @@ class WholeRequests:
         live: LiveServed,
         admission: Admission,
         metrics: Metrics,
-        edge: Edge,
+        request_scope: RequestScope,
         limits: Limits,
         draining: Callable[[], bool],
     ) -> None:
@@ -93,7 +93,7 @@ class WholeRequests:
         self._live = live
         self._admission = admission
         self._metrics = metrics
-        self._edge = edge
+        self._request_scope = request_scope
         self._limits = limits
         self._draining = draining
         self._heads: dict[bytes, _Head] = {}
@@ -159,7 +159,7 @@ class WholeRequests:
             return None  # it goes to a thread, or its answer has a header of its own
         self._metrics.record_rows(served.name, found.n_rows)
         request_id = new_request_id() if given is None else given[1].decode()
-        self._edge.record(request_id, target.outcome, time.perf_counter() - began)
+        self._request_scope.record(request_id, target.outcome, time.perf_counter() - began)
         length = b"%d" % sum(map(len, found.parts))
         return b"".join(
             (_STATUS, headers, _LENGTH, length, _TYPE, request_id.encode(), _HEAD_END, *found.parts)
@@ -178,10 +178,10 @@ class WholeRequests:
         known = target.known
         scope: Scope = {"path": known.path, "request_id": request_id}
         problem = error_response(scope, error)
-        outcome = self._edge.outcome(
+        outcome = self._request_scope.outcome(
             "POST", known.route, known.path, problem.status_code, scope["error_code"]
         )
-        self._edge.record(request_id, outcome, time.perf_counter() - began)
+        self._request_scope.record(request_id, outcome, time.perf_counter() - began)
         status = b"HTTP/1.1 %d %b\r\n" % (
             problem.status_code,
             HTTPStatus(problem.status_code).phrase.encode(),
@@ -195,7 +195,7 @@ class WholeRequests:
         served = None if known is None else self._live.resident(known.model, known.ref)
         if known is None or served is None:
             return None
-        outcome = self._edge.outcome("POST", known.route, known.path, 200, None)
+        outcome = self._request_scope.outcome("POST", known.route, known.path, 200, None)
         target = notes[head] = _Target(known.n_bytes, served, outcome, known)
         return target
 

@@ -14,7 +14,7 @@ from service.api.door.routing import RawRoute
 from service.api.routes.streams import Streams
 from service.api.routes.versions import find_served, stale_headers
 from service.serving.blocks import answer_block
-from service.serving.lines import Answered, Block
+from service.serving.lines import Answered, LineBlock
 from service.serving.parse import parse_options
 from service.serving.rows import to_options
 from service.serving.schemas.predict import TUNED
@@ -52,7 +52,7 @@ class BatchRoutes:
         engine_options = to_options(options, served)
         loop = asyncio.get_running_loop()
 
-        async def begin(block: Block) -> asyncio.Future[Answered]:
+        async def begin(block: LineBlock) -> asyncio.Future[Answered]:
             return loop.run_in_executor(
                 self._threads, answer_block, block, served, engine_options, self._limits
             )

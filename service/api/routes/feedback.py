@@ -32,14 +32,14 @@ from service.serving.events import (
     verdict_line,
     verdict_on,
 )
-from service.serving.learning import Learning
-from service.serving.lines import Answered, Block, value_of
+from service.serving.learning import OnlineLearning
+from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.parse import parse_feedback
 from service.serving.served import LiveServed, Served
 from service.serving.wire import dump_line
 from service.settings import Limits
 from service.thresholds.live.events import Event, Events
-from service.thresholds.live.feedback import Outcome, Result
+from service.thresholds.live.feedback import FeedbackOutcome, Result
 
 BLOCK_EVENTS_MAX = 64
 """Events of a stream that are committed together."""
@@ -61,7 +61,7 @@ class Done(NamedTuple):
 class FeedbackRoutes:
     """The routes, and what they work with."""
 
-    def __init__(self, live: LiveServed, learning: Learning, metrics: Metrics, limits: Limits) -> None:
+    def __init__(self, live: LiveServed, learning: OnlineLearning, metrics: Metrics, limits: Limits) -> None:
         self._live = live
         self._learning = learning
         self._metrics = metrics
@@ -112,14 +112,14 @@ class FeedbackRoutes:
         )
 
     def _answer_stream(self, served: Served) -> Response:
-        async def begin(block: Block) -> asyncio.Task[Answered]:
+        async def begin(block: LineBlock) -> asyncio.Task[Answered]:
             submitted = self._submit(await self._read_lines(block, served), may_wait=True)
             return asyncio.create_task(self._lines(block.first, submitted, served))
 
         headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
         return self._streams.answer(begin, lambda answered: None, BLOCK_EVENTS_MAX, headers)
 
-    async def _read_lines(self, block: Block, served: Served) -> list[_Part]:
+    async def _read_lines(self, block: LineBlock, served: Served) -> list[_Part]:
         lines = [line for line in block.lines if line is not None]
         if len(lines) == len(block.lines):
             parts = await self._read_plainly(b"\n".join(lines), served, are_lines=True)
@@ -232,7 +232,7 @@ class _Submitted(NamedTuple):
     """Events that the writer has, and what becomes of those that can be counted; None: none can."""
 
     part: _Part
-    outcome: asyncio.Future[Outcome] | None
+    outcome: asyncio.Future[FeedbackOutcome] | None
 
 
 def _to_parts(groups: Sequence[_Group]) -> list[_Part]:
@@ -250,7 +250,7 @@ def _to_parts(groups: Sequence[_Group]) -> list[_Part]:
     return parts
 
 
-async def _all_of(futures: Sequence[asyncio.Future[Outcome]]) -> list[Outcome]:
+async def _all_of(futures: Sequence[asyncio.Future[FeedbackOutcome]]) -> list[FeedbackOutcome]:
     """Return what the futures return; a single one, which is most often, without a task around it."""
     return [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
 

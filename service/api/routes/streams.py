@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.door.line_reader import LineReader
 from service.errors import Overloaded, Unavailable
-from service.serving.lines import Answered, Block
+from service.serving.lines import Answered, LineBlock
 from service.serving.problems import describe_error, log_untold
 from service.serving.wire import dump_line
 from service.settings import Limits
@@ -26,7 +26,7 @@ BLOCKS_QUEUED = 1
 """Blocks of a stream that wait for the one before to be written; with it and the next, three are in work."""
 
 
-Begin = Callable[[Block], Awaitable[Awaitable[Answered]]]
+Begin = Callable[[LineBlock], Awaitable[Awaitable[Answered]]]
 """Begins to answer a block, when those before have begun; what it returns is the answer, once it is there."""
 
 

@@ -18,7 +18,7 @@ from service.api.door.routing import RawRoute
 from service.api.door.work import WorkPool
 from service.api.routes.versions import find_served
 from service.errors import BadRequest, NotTuned
-from service.serving.learning import Learning
+from service.serving.learning import OnlineLearning
 from service.serving.parse import check_keys, parse_json
 from service.serving.served import LiveServed, Served
 from service.serving.what_is import what_is
@@ -53,7 +53,7 @@ class ThresholdRoutes(NamedTuple):
     """
 
     live: LiveServed
-    learning: Learning
+    learning: OnlineLearning
     admin: AdminKey
     limits: Limits
     work: WorkPool

@@ -16,7 +16,7 @@ from service.api.door.responses import json_response
 from service.api.door.routing import RawRoute
 from service.api.door.work import WorkPool
 from service.errors import BadData, BadRequest
-from service.serving.learning import Learning
+from service.serving.learning import OnlineLearning
 from service.serving.parse import check_keys, parse_json
 from service.serving.served import LiveServed, Served
 from service.serving.what_is import what_is
@@ -60,7 +60,7 @@ Tune = Callable[[TuneQuery], dict[str, Any]]
 class TuneRoutes:
     """The route, and what it works with: one call at a time."""
 
-    def __init__(self, live: LiveServed, learning: Learning, settings: Settings, tune: Tune) -> None:
+    def __init__(self, live: LiveServed, learning: OnlineLearning, settings: Settings, tune: Tune) -> None:
         self._live = live
         self._learning = learning
         self._admin = AdminKey(settings.admin_key)

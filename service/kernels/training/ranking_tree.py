@@ -15,7 +15,7 @@ ATTEMPTS = 3
 """A node whose split leaves a side empty is tried so often, from new random sides; then it is a leaf."""
 
 
-class Rows(NamedTuple):
+class TrainingRows(NamedTuple):
     """What a tree is grown on: compressed rows and labels, and tables over all labels.
 
     x_ptr, x_idx, x_val  features of each row
@@ -95,7 +95,7 @@ class _Split(NamedTuple):
 
 
 @inlined
-def _alike(rows: Rows, order: NDArray[np.int32]) -> bool:
+def _alike(rows: TrainingRows, order: NDArray[np.int32]) -> bool:
     """Return whether all rows carry the same labels."""
     first, n = rows.y_ptr[order[0]], rows.y_ptr[order[0] + 1] - rows.y_ptr[order[0]]
     for row in order:
@@ -110,7 +110,7 @@ def _alike(rows: Rows, order: NDArray[np.int32]) -> bool:
 
 @kernel
 def _split(
-    rows: Rows,
+    rows: TrainingRows,
     order: NDArray[np.int32],
     growth: Growth,
     random: NDArray[np.uint64],
@@ -169,7 +169,7 @@ def _part(order: NDArray[np.int32], side: NDArray[np.uint8]) -> int:
 
 @kernel
 def _count_labels(
-    rows: Rows, order: NDArray[np.int32], n_most: int, seen: NDArray[np.int32]
+    rows: TrainingRows, order: NDArray[np.int32], n_most: int, seen: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the n_most labels that most rows carry (ties: smaller label first), ascending; how many."""
     nnz = 0
@@ -215,7 +215,7 @@ def _put(pairs: _Pairs, n: int, key: NDArray[np.int32], value: NDArray[Any]) -> 
 
 @kernel
 def grow_tree(
-    rows: Rows, order: NDArray[np.int32], growth: Growth, seed: int, stop: NDArray[np.uint8]
+    rows: TrainingRows, order: NDArray[np.int32], growth: Growth, seed: int, stop: NDArray[np.uint8]
 ) -> Grown:
     """Grow a tree on the rows of `order`.
 

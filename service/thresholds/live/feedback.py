@@ -50,7 +50,7 @@ CLOSE_SECONDS = 10.0
 """For what waits when the service stops; nobody has been told that it was counted."""
 
 
-class Outcome(NamedTuple):
+class FeedbackOutcome(NamedTuple):
     """What became of the events of a block, in their order, and the epoch after it."""
 
     results: list[Result]
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
 class _Block(NamedTuple):
     live: LiveThresholds
     events: Events
-    done: Future[Outcome]
+    done: Future[FeedbackOutcome]
 
 
 class FeedbackWriter:
@@ -92,7 +92,7 @@ class FeedbackWriter:
         self._forgotten_to = b""
         self._thread: threading.Thread | None = None
 
-    def submit(self, live: LiveThresholds, events: Events, *, may_wait: bool) -> Future[Outcome]:
+    def submit(self, live: LiveThresholds, events: Events, *, may_wait: bool) -> Future[FeedbackOutcome]:
         """Hand over a block; its outcome comes when it is committed.
 
         may_wait   whether the caller hands over one block after the other, so that a full queue is no reason
@@ -154,7 +154,7 @@ class FeedbackWriter:
             self._n_waiting -= sum(len(block.events.keys) for block in taken)
             return taken
 
-    def _count_blocks(self, blocks: list[_Block]) -> list[Outcome]:
+    def _count_blocks(self, blocks: list[_Block]) -> list[FeedbackOutcome]:
         """Count the events of blocks of one version in one transaction."""
         live = blocks[0].live
         events = join([block.events for block in blocks])
@@ -162,7 +162,7 @@ class FeedbackWriter:
             results, epoch = self._count(live, events)
         ends = np.cumsum([len(block.events.keys) for block in blocks]).tolist()
         starts = [0, *ends[:-1]]
-        return [Outcome(results[start:end], epoch) for start, end in zip(starts, ends, strict=True)]
+        return [FeedbackOutcome(results[start:end], epoch) for start, end in zip(starts, ends, strict=True)]
 
     def _count(self, live: LiveThresholds, events: Events) -> tuple[list[Result], int]:
         counting: Counting | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.api.door.body_guard import UNREAD_BYTES_MAX, Exchange
+from service.api.door.body_guard import UNREAD_BYTES_MAX, BodyGuard
 from service.api.door.problems import BodyTooLarge
 
 
@@ -35,12 +35,12 @@ class Wire:
 
 def exchange(
     wire: Wire, *headers: tuple[bytes, bytes], most: int | None = 10, closing: bool = False
-) -> Exchange:
+) -> BodyGuard:
     scope = {"headers": [(b"host", b"x"), *headers], "http_version": "1.1"}
-    return Exchange(scope, wire.receive, wire.send, "the-id", most, closing)
+    return BodyGuard(scope, wire.receive, wire.send, "the-id", most, closing)
 
 
-async def answer(of: Exchange, status: int) -> None:
+async def answer(of: BodyGuard, status: int) -> None:
     await of.send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"x")]})
     await of.send({"type": "http.response.body", "body": b"answer"})
 

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 
 from service.api.door import line_reader as lines
 from service.api.door.line_reader import LineReader
-from service.serving.lines import Block
+from service.serving.lines import LineBlock
 from service.settings import Limits
 from tests.clocks import LeapingClock
 
@@ -29,7 +29,7 @@ def limited(**limits: Any) -> Limits:
     return Limits().model_copy(update=limits)
 
 
-def read_all(chunks: Iterable[bytes], limits: Limits, rows_max: int = 10) -> list[Block]:
+def read_all(chunks: Iterable[bytes], limits: Limits, rows_max: int = 10) -> list[LineBlock]:
     messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
     messages.append({"type": "http.request", "body": b"", "more_body": False})
 
@@ -37,7 +37,7 @@ def read_all(chunks: Iterable[bytes], limits: Limits, rows_max: int = 10) -> lis
         await asyncio.sleep(0)
         return messages.pop(0)
 
-    async def main() -> list[Block]:
+    async def main() -> list[LineBlock]:
         reader = LineReader(receive, limits, rows_max)
         blocks = []
         async with asyncio.TaskGroup() as group:
@@ -50,7 +50,7 @@ def read_all(chunks: Iterable[bytes], limits: Limits, rows_max: int = 10) -> lis
     return asyncio.run(main())
 
 
-def lines_of(blocks: list[Block]) -> list[bytes | None]:
+def lines_of(blocks: list[LineBlock]) -> list[bytes | None]:
     return [line for block in blocks for line in block.lines]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from service.api.routes.streams import Streams
 from service.errors import DatabaseUnavailable
-from service.serving.lines import Answered, Block
+from service.serving.lines import Answered, LineBlock
 from service.settings import Limits
 
 BLOCK_SECONDS = 0.01
@@ -25,7 +25,7 @@ def test_a_failure_is_told_once_however_many_blocks_are_under_way() -> None:
         await asyncio.sleep(BLOCK_SECONDS)
         raise DatabaseUnavailable.confidential("db.internal does not answer")
 
-    async def begin(block: Block) -> asyncio.Task[Answered]:
+    async def begin(block: LineBlock) -> asyncio.Task[Answered]:
         begun.append(block.first)
         return asyncio.create_task(fail())
 

@@ -17,7 +17,7 @@ from service.thresholds.live import feedback
 from service.thresholds.live import follower as follower_module
 from service.thresholds.live import served as live_module
 from service.thresholds.live.events import Event, as_columns, event_keys, join
-from service.thresholds.live.feedback import FeedbackWriter, Outcome
+from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.store.codec import DELTA_MAX
 from tests.databases import database_url, postgresql  # noqa: F401
@@ -49,7 +49,7 @@ def test_a_block_for_which_nobody_waits_any_more_is_left_out(replica: Replica) -
 def test_the_queue_of_events_at_its_limit_and_one_more(replica: Replica) -> None:
     writer = FeedbackWriter(replica.database, queue_max=3, days_max=30)
 
-    def submit(*names: str, may_wait: bool = False) -> Future[Outcome]:
+    def submit(*names: str, may_wait: bool = False) -> Future[FeedbackOutcome]:
         events = columns(*(token_event(name, [1], []) for name in names))
         return writer.submit(replica.live, events, may_wait=may_wait)
 
