@@ -6,7 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.trainers.ranking_forest import ForestParameters, assemble_forest, estimate_forest, grow_forest
+from service.trainers.ranking_forest import (
+    ForestParameters,
+    assemble_forest,
+    bound_forest,
+    estimate_forest,
+    grow_forest,
+)
 from service.trainers.size import SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
@@ -45,4 +51,5 @@ FASTXML = TrainerSpec(
     parameters=FastXmlParameters,
     train=train_fastxml,
     estimate=estimate_fastxml,
+    bound=bound_forest,
 )

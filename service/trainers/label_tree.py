@@ -11,8 +11,10 @@ import numpy as np
 from model_store.build import build_ensemble
 from model_store.ensemble import Link, Tree
 from service.errors import BadParameter
+from service.trainers.bounds import Bound, Counts
 from service.trainers.classifiers import Members, Solving, members_of, train_classifiers
 from service.trainers.clustering import balanced_shape, derived_seed, kmeans_shape
+from service.trainers.label_tree_bounds import balanced_levels, bound_label_trees
 from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.representations import label_representations
 from service.trainers.shape import Shape
@@ -157,10 +159,18 @@ def estimate_label_tree(
     return estimate_size(data.rows, shapes, crew, progress)
 
 
+def bound_label_tree(p: LabelTreeParameters, c: Counts) -> Bound:
+    """Return what a training takes at most."""
+    flat = p.clustering == "kmeans"
+    levels = [c.labels] * p.depth if flat else balanced_levels(c.labels, p.leaf_size, p.arity)
+    return bound_label_trees(c, levels, p.max_epochs, p.trees)
+
+
 LABEL_TREE = TrainerSpec(
     name="label-tree",
     about="linear classifiers in a tree of clustered labels: fast, small, accurate",
     parameters=LabelTreeParameters,
     train=train_label_tree,
     estimate=estimate_label_tree,
+    bound=bound_label_tree,
 )

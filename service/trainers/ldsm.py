@@ -13,16 +13,26 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
 from service.errors import BadData, BadParameter
-from service.kernels.training.ldsm import CHILDREN_MAX, NAG, SGD, Examples, Learning, Split, split_node
+from service.kernels.training.ldsm import (
+    CHILDREN_MAX,
+    NAG,
+    RETRIES,
+    SGD,
+    Examples,
+    Learning,
+    Split,
+    split_node,
+)
 from service.kernels.training.ldsm_children import share_out
 from service.rows import SparseRows
+from service.trainers.bounds import STORED_NODE_BYTES, Bound, Counts
 from service.trainers.clustering import derived_seed
 from service.trainers.ldsm_report import LdsmShape, SplitFacts, report_of
 from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.representations import squared_lengths
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
-from service.trainers.tail import tail_arrays
+from service.trainers.tail import tail_arrays, tail_numbers
 from service.trainers.weighing import Weighed, idf_choice, weigh
 from service.trainers.work import Crew, Progress
 
@@ -317,10 +327,26 @@ def estimate_ldsm(
     )
 
 
+def bound_ldsm(p: LdsmParameters, c: Counts) -> Bound:
+    """Return what a training takes at most: at each level are no more rows than `max_copies` allows."""
+    nodes = p.most_nodes(c.labels)
+    copies = int(p.max_copies * c.rows)
+    passes = p.epochs * (RETRIES + 1)
+    depth = min(p.max_depth, nodes)
+    steps = p.trees * depth * passes * copies * c.longest * p.arity
+    weights = p.trees * nodes * c.features
+    labels = min(nodes * c.labels, depth * copies * c.labels)
+    leaves = p.trees * min(labels, nodes * p.leaf_labels) + (tail_numbers(c) if p.rerank == "yes" else 0)
+    each = 32 * c.values + 400 * c.rows + 16 * copies + 16 * labels + 64 * p.arity * c.features
+    held = 2 * WEIGHT_BYTES * weights + 32 * leaves + 16 * c.values + p.trees * nodes * STORED_NODE_BYTES
+    return Bound(passes, steps, weights, p.trees, p.trees * nodes, held, each, leaves)
+
+
 LDSM = TrainerSpec(
     name="ldsm",
     about="decision trees of logarithmic depth that may send a row several ways",
     parameters=LdsmParameters,
     train=train_ldsm,
     estimate=estimate_ldsm,
+    bound=bound_ldsm,
 )

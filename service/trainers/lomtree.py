@@ -38,6 +38,7 @@ from service.kernels.training.lomtree import (
 )
 from service.kernels.training.lomtree_finish import count_leaves, pack_weights, route_rows
 from service.kernels.training.lomtree_tables import n_refused
+from service.trainers.bounds import STORED_NODE_BYTES, Bound, Counts
 from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
@@ -388,11 +389,21 @@ def estimate_lomtree(
     )
 
 
+def bound_lomtree(p: LomtreeParameters, c: Counts) -> Bound:
+    """Return what a training takes at most: a row meets at most as many nodes as there are leaves."""
+    n_leaves = p.leaves or LEAVES_A_LABEL * c.labels
+    steps = p.passes * c.values * n_leaves
+    weights = min((p.memory_mb << 20) // 16, n_leaves * c.features)
+    held = (p.memory_mb << 20) + 2 * n_leaves * STORED_NODE_BYTES + 4 * c.rows + WEIGHT_BYTES * weights
+    return Bound(p.passes, steps, weights, 1, 2 * n_leaves, held, 0, n_leaves * min(p.leaf_labels, c.labels))
+
+
 LOMTREE = TrainerSpec(
     name="lomtree",
     about="an online multiclass decision tree: learns from streams in bounded memory, time log of the labels",
     parameters=LomtreeParameters,
     train=train_lomtree,
     estimate=estimate_lomtree,
+    bound=bound_lomtree,
     online=lambda parameters, seed: OnlineLomtree(parameters),
 )

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.trainers.bounds import Bound, Counts
 from service.trainers.classifiers import Members, members_of
 from service.trainers.label_tree import ClassifierParameters, assemble, grow
+from service.trainers.label_tree_bounds import bound_label_trees
 from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
@@ -43,10 +45,16 @@ def estimate_ovr(
     return estimate_size(data.rows, [_flat(data)], crew, progress)
 
 
+def bound_ovr(p: OvrParameters, c: Counts) -> Bound:
+    """Return what a training takes at most: that of a tree with one node."""
+    return bound_label_trees(c, [c.labels], p.max_epochs, 1)
+
+
 OVR = TrainerSpec(
     name="ovr",
     about="one linear classifier a label: the flat baseline, slow with many labels",
     parameters=OvrParameters,
     train=train_ovr,
     estimate=estimate_ovr,
+    bound=bound_ovr,
 )

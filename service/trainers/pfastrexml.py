@@ -8,11 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.evaluation.propensity import A, B, propensities
+from service.trainers.bounds import Bound, Counts
 from service.trainers.parameters import choice, real
-from service.trainers.ranking_forest import ForestParameters, assemble_forest, estimate_forest, grow_forest
+from service.trainers.ranking_forest import (
+    ForestParameters,
+    assemble_forest,
+    bound_forest,
+    estimate_forest,
+    grow_forest,
+)
 from service.trainers.size import SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
-from service.trainers.tail import tail_arrays
+from service.trainers.tail import tail_arrays, tail_numbers
 from service.trainers.work import Crew, Progress
 
 
@@ -64,10 +71,18 @@ def estimate_pfastrexml(
     return estimate_forest(data, parameters, _worths(data, parameters), seed, crew, progress)
 
 
+def bound_pfastrexml(p: PfastreXmlParameters, c: Counts) -> Bound:
+    """Return what a training takes at most: that of the forest, and the labels' mean rows."""
+    bound = bound_forest(p, c)
+    tail = tail_numbers(c) if p.rerank == "yes" else 0
+    return bound._replace(held=bound.held + 32 * tail, leaves=bound.leaves + tail)
+
+
 PFASTREXML = TrainerSpec(
     name="pfastrexml",
     about="fastxml for rare labels: gains by propensity, and re-ranking by the labels' mean rows",
     parameters=PfastreXmlParameters,
     train=train_pfastrexml,
     estimate=estimate_pfastrexml,
+    bound=bound_pfastrexml,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,15 +15,17 @@ from model_store.ensemble import Tree
 from service.errors import BadData, BadParameter
 from service.kernels.training.plt_projection import add_projected
 from service.rows import LabelRows
+from service.trainers.bounds import Bound, Counts
 from service.trainers.classifiers import Members, Solving, members_of
 from service.trainers.clustering import balanced_shape, derived_seed
 from service.trainers.label_tree import grow
+from service.trainers.label_tree_bounds import balanced_levels, bound_label_trees
 from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.plt_sgd import Descent, train_trees
 from service.trainers.plt_trees import huffman_shape, random_shape
 from service.trainers.representations import Representations, label_representations
 from service.trainers.shape import Shape
-from service.trainers.size import SizeEstimate, estimate_size
+from service.trainers.size import WEIGHT_BYTES, SizeEstimate, estimate_size
 from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
 from service.trainers.weighing import idf_choice, weigh
@@ -232,11 +235,33 @@ def _assemble(
     )
 
 
+def bound_plt(p: PltParameters, c: Counts) -> Bound:
+    """Return what a training takes at most; descent holds its table of weights and the rows."""
+    descends = p.solver == "sgd"
+    bound = bound_label_trees(
+        c, _levels_at_most(p, c.labels), p.epochs if descends else p.max_epochs, p.trees
+    )
+    if not descends:
+        return bound
+    held = min(p.memory_mib << 20, 47 * bound.weights + (1 << 16)) + 16 * (c.values + c.carried)
+    return bound._replace(held=held + 4096 * c.labels + WEIGHT_BYTES * bound.weights)
+
+
+def _levels_at_most(p: PltParameters, n_labels: int) -> list[int]:
+    """Return how many children a node has at most, for each level of the tree from the root down."""
+    if p.tree == "kmeans":
+        return balanced_levels(n_labels, p.leaf_size, p.arity)
+    balanced = max(1, math.ceil(math.log(n_labels, p.arity))) + 1
+    deepest = max(1, -(-(n_labels - 1) // (p.arity - 1)))
+    return [min(p.arity, n_labels)] * (deepest if p.tree == "huffman" else min(balanced, deepest))
+
+
 PLT = TrainerSpec(
     name="plt",
     about="probabilistic label trees: calibrated scores, and training on files that do not fit in memory",
     parameters=PltParameters,
     train=train_plt,
     estimate=estimate_plt,
+    bound=bound_plt,
     train_stream=train_plt_stream,
 )

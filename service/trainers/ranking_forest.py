@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
-from service.kernels.training.ranking_tree import Grown, Growth, TrainingRows, grow_tree
+from service.kernels.training.ranking_tree import ATTEMPTS, Grown, Growth, TrainingRows, grow_tree
+from service.kernels.training.separator import PASSES_MAX
 from service.rows import SparseRows
+from service.trainers.bounds import GROUP, Bound, Counts
 from service.trainers.clustering import derived_seed
 from service.trainers.parameters import Parameters, real, whole
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
@@ -190,3 +192,15 @@ def _alphas(grown: Grown) -> tuple[float, ...]:
         share = float(grown.n_used[node] / max(1, grown.n_used[above]))
         sums.setdefault(int(depth[node]), []).append(share)
     return tuple(sum(sums[d]) / len(sums[d]) for d in sorted(sums))
+
+
+def bound_forest(p: ForestParameters, c: Counts) -> Bound:
+    """Return what a training takes at most: at each level, a row is at one node."""
+    depth = min(p.max_depth, max(1, c.rows - 1))
+    passes = ATTEMPTS * p.max_steps * (PASSES_MAX + 1)
+    steps = p.trees * depth * passes * (c.values + c.rows)
+    weights = p.trees * min(depth * c.values, c.rows * c.features)
+    each = 8 * c.values + 150 * c.rows + 4 * (c.groups * GROUP + c.labels) + 24 * (c.carried + c.labels)
+    leaves = p.trees * c.carried
+    held = 2 * WEIGHT_BYTES * weights + 32 * leaves + 16 * c.values
+    return Bound(passes, steps, weights, p.trees, p.trees * 2 * c.rows, held, each, leaves)

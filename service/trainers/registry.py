@@ -7,7 +7,7 @@ from typing import Any
 
 from service.errors import BadParameter
 from service.rows import LabelRows, SparseRows
-from service.trainers.bounds import bounds_of
+from service.trainers.bounds import plan_within
 from service.trainers.fastxml import FASTXML
 from service.trainers.label_tree import LABEL_TREE
 from service.trainers.ldsm import LDSM
@@ -62,8 +62,9 @@ def train(
     goes on.
     """
     data, crew = _prepare(name, parameters, rows, labels, seed, threads)
-    on_plan(bounds_of(parameters, data, threads))
-    return trainer(name).train(data, parameters, seed, crew, progress)
+    spec = trainer(name)
+    on_plan(plan_within(spec.bound, parameters, data, threads))
+    return spec.train(data, parameters, seed, crew, progress)
 
 
 def train_stream(

@@ -17,6 +17,7 @@ from service.trainers.size import SizeEstimate
 from service.trainers.work import Crew, Progress
 
 if TYPE_CHECKING:
+    from service.trainers.bounds import Bound, Counts
     from service.trainers.source import OnPlan, RowSource
 
 P = TypeVar("P", bound=Parameters)
@@ -69,6 +70,7 @@ class TrainerSpec(Generic[P]):
 
     train     the same data, parameters and seed give the same bits, whatever the number of threads
     estimate  the size of the model before its training
+    bound     what a training takes at most, from counts of its rows; bounds.py makes a Plan of it
     train_stream  the same on rows that need not fit in memory, saying before what it will take; None for a
               trainer that cannot
     online    what learns from rows that are seen once, with a seed; None for a trainer that cannot
@@ -79,6 +81,7 @@ class TrainerSpec(Generic[P]):
     parameters: type[P]
     train: Callable[[TrainingSet, P, int, Crew, Progress], Trained]
     estimate: Callable[[TrainingSet, P, int, Crew, Progress], SizeEstimate]
+    bound: Callable[[P, Counts], Bound]
     train_stream: Callable[[RowSource, P, int, Crew, Progress, OnPlan], Trained] | None = None
     online: Callable[[P, int], OnlineTrainer] | None = None
 

@@ -14,7 +14,9 @@ import pytest
 from service import cli
 from service.rows import LabelRows, SparseRows
 from service.trainers import Trained, parse_parameters, train
-from service.trainers.bounds import bounds_of
+from service.trainers.bounds import plan_within
+from service.trainers.label_tree import LABEL_TREE
+from service.trainers.ovr import OVR
 from service.trainers.registry import TRAINERS
 from service.trainers.source import Plan
 from service.trainers.spec import TrainingSet
@@ -99,7 +101,9 @@ def test_the_bound_of_flat_one_vs_rest_by_hand() -> None:
     x[0, :3] = x[1, 2:5] = x[2, 1] = 1
     y = np.zeros((4, 3), bool)
     y[0, 0] = y[1, :2] = y[2, 2] = True
-    plan = bounds_of(parse_parameters("ovr", ["max_epochs=7"]), TrainingSet(to_rows(x), to_labels(y)), 1)
+    plan = plan_within(
+        OVR.bound, parse_parameters("ovr", ["max_epochs=7"]), TrainingSet(to_rows(x), to_labels(y)), 1
+    )
     # 7 values meet 3 children 7 times; clustering is bounded as for a tree: 20 rounds, 16, 3 + 2 * 3 + 1.
     assert plan.steps == 7 * 7 * 3 + 20 * 16 * 10
     assert plan.weights == 5 * 3
@@ -109,10 +113,10 @@ def test_the_bound_of_flat_one_vs_rest_by_hand() -> None:
 def test_more_threads_take_more_memory_and_longer_trainings_more_steps() -> None:
     data = TrainingSet(*data_of("usual"))
     parameters = parse_parameters("label-tree", [])
-    one, two = (bounds_of(parameters, data, threads) for threads in (1, 2))
+    one, two = (plan_within(LABEL_TREE.bound, parameters, data, threads) for threads in (1, 2))
     assert one.training_bytes < two.training_bytes
     assert one.steps == two.steps
-    longer = bounds_of(parse_parameters("label-tree", ["max_epochs=200"]), data, 1)
+    longer = plan_within(LABEL_TREE.bound, parse_parameters("label-tree", ["max_epochs=200"]), data, 1)
     assert longer.steps > one.steps
 
 
