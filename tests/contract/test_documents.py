@@ -21,7 +21,7 @@ from service.trainers import TRAINERS
 from service.trainers.parameters import rule_of
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text()
+COMMANDS_PAGE = (ROOT / "docs/commands.md").read_text()
 
 
 def commands() -> dict[str, list[str]]:
@@ -43,13 +43,13 @@ COMMANDS = commands()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_in_the_readme_and_answers_in_json(command: str) -> None:
-    assert f"| `xylem {command}" in README
+def test_every_command_is_in_its_page_and_answers_in_json(command: str) -> None:
+    assert f"| `xylem {command}" in COMMANDS_PAGE
     assert "--json" in COMMANDS[command]
 
 
-def test_the_readme_names_no_command_that_is_not_there() -> None:
-    named = set(re.findall(r"`xylem ((?:models )?[a-z]+)", README))
+def test_the_page_of_commands_names_none_that_is_not_there() -> None:
+    named = set(re.findall(r"`xylem ((?:models )?[a-z]+)", COMMANDS_PAGE))
     assert named - {"models"} <= COMMANDS.keys()
     assert len(named) > 10
 
