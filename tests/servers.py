@@ -80,11 +80,11 @@ class ServerProcess:
         return [event for line in lines if (event := json.loads(line))["event"] == name]
 
     def requests(self, ids: Collection[str]) -> list[dict[str, Any]]:
-        """The logged requests of these ids; they are logged a moment after their answers."""
+        """The logged requests of these ids, each of which is waited for: logs come a moment after answers."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             found = [event for event in self.events("request") if event["request_id"] in ids]
-            if len(found) >= len(ids):
+            if {event["request_id"] for event in found} >= set(ids):
                 return found
             self._wait(deadline)
 
