@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.names import NameTable, build_names, find_names
-from service.kernels.text.sort_and_sum import tidy_labels
+from service.kernels.text.sort_and_sum import sort_labels
 from service.rows import LabelRows, SparseRows
 
 N_IDS_MAX = 1 << 28
@@ -54,7 +54,7 @@ def renumber_labels(
     mapped = ids[labels.indices]
     indptr, indices = _kept(labels.indptr, mapped >= 0, mapped)
     unknown = np.diff(labels.indptr) - np.diff(indptr)
-    indices = indices[: tidy_labels(indptr, indices)]
+    indices = indices[: sort_labels(indptr, indices)]
     return LabelRows(indptr, indices, n_labels), unknown.astype(np.int32)
 
 

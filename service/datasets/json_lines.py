@@ -13,7 +13,7 @@ from model_store.names import NameTable, build_names
 from service.datasets.dataset import N_ROWS_MAX, ids_in_model, renumber_labels
 from service.datasets.growing import Growing
 from service.datasets.stream import DataFile
-from service.kernels.text.sort_and_sum import tidy_labels
+from service.kernels.text.sort_and_sum import sort_labels
 from service.rows import LabelRows
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -172,7 +172,7 @@ class _Reader:
     def _provisional(self) -> LabelRows:
         indptr = np.concatenate([[0], np.cumsum(self.counts.finish(), dtype=np.int64)])
         indices = self.labels.finish()
-        return LabelRows(indptr, indices[: tidy_labels(indptr, indices)], len(self.ids))
+        return LabelRows(indptr, indices[: sort_labels(indptr, indices)], len(self.ids))
 
     def finish(self, model: NameTable | None) -> JsonLines:
         """Return the rows with their final label ids."""

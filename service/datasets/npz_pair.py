@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
 from service.datasets.stream import DataFile, Progress
 from service.errors import BadData
-from service.kernels.text.sort_and_sum import tidy_labels, tidy_rows
+from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 from service.rows import LabelRows, SparseRows
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
@@ -51,7 +51,7 @@ def read_npz(
     indptr, indices, data, width = _read_matrix(features_file, n_features)
     with np.errstate(over="ignore"):
         values = data.astype(np.float32)
-    _, bad = tidy_rows(indptr, indices, values)
+    _, bad = sort_and_sum_rows(indptr, indices, values)
     if bad >= 0:
         raise features_file.fault(
             None, f"row {bad}: expected values that are finite in 32 bits, found another"
@@ -65,7 +65,7 @@ def read_npz(
     present = data != 0
     indptr = np.concatenate([[0], np.cumsum(present)])[indptr]
     indices = indices[present]
-    labels = LabelRows(indptr, indices[: tidy_labels(indptr, indices)], width)
+    labels = LabelRows(indptr, indices[: sort_labels(indptr, indices)], width)
     if rows.n_rows != labels.n_rows:
         raise labels_file.fault(None, f"expected {rows.n_rows} rows as in {path.name}, found {labels.n_rows}")
     return rows, labels, labels_file.sha256

@@ -14,7 +14,7 @@ from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
 from service.datasets.growing import Growing
 from service.datasets.stream import DataFile
 from service.errors import BadData
-from service.kernels.text.sort_and_sum import tidy_labels, tidy_rows
+from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 from service.rows import LabelRows, SparseRows
 
 _FOUND_MAX = 40
@@ -29,7 +29,7 @@ class _Sizes(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The tidy rows of a block, as views of arrays that the next block overwrites."""
+    """The sorted rows of a block, as views of arrays that the next block overwrites."""
 
     label_ptr: NDArray[np.int64]
     labels: NDArray[np.int32]
@@ -39,7 +39,7 @@ class _Part(NamedTuple):
 
 
 class _Collected:
-    """The tidy rows read so far."""
+    """The sorted rows read so far."""
 
     def __init__(self) -> None:
         self.n_rows = 0
@@ -187,8 +187,8 @@ def _parse(file: DataFile, blocks: Iterator[bytes], line: int, sizes: _Sizes) ->
 def _tidied(file: DataFile, block: bytes, line: int, room: kernels.Block, n_rows: int) -> _Part:
     """Bring the rows of a block into order."""
     label_ptr, feature_ptr = room.label_ptr[: n_rows + 1], room.feature_ptr[: n_rows + 1]
-    n_labels = tidy_labels(label_ptr, room.labels)
-    n_pairs, bad = tidy_rows(feature_ptr, room.features, room.values)
+    n_labels = sort_labels(label_ptr, room.labels)
+    n_pairs, bad = sort_and_sum_rows(feature_ptr, room.features, room.values)
     if bad >= 0:
         at = line + block.count(b"\n", 0, int(room.row_start[bad]))
         raise file.fault(at, "expected finite values, found a feature whose values sum to an infinite one")

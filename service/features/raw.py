@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import BadInstance
-from service.kernels.text.sort_and_sum import narrow_features, tidy_rows
+from service.kernels.text.sort_and_sum import narrow_features, sort_and_sum_rows
 from service.rows import SparseRows
 
 _NUMBER = frozenset({int, float})
@@ -75,7 +75,7 @@ def tidied(
     indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[np.float32], n_features: int
 ) -> SparseRows:
     """Return rows sorted and summed; the arrays are used up. Raises BadInstance for one not finite."""
-    n, bad = tidy_rows(indptr, indices, values)
+    n, bad = sort_and_sum_rows(indptr, indices, values)
     if bad >= 0:
         raise BadInstance(
             "expected values, and sums of values of one feature, that are finite in 32 bits, "

@@ -16,7 +16,7 @@ from model_store.compiled.decorators import inlined, kernel
 from model_store.names import NameTable, probe
 from service.features.featurizer import Featurizer
 from service.features.weights import NORM_CODES, normalise_rows
-from service.kernels.text.sort_and_sum import tidy_labels, tidy_rows
+from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 from service.kernels.text.sparse_json import (
     CLOSE,
     CLOSE_LIST,
@@ -170,11 +170,11 @@ def _read(
         i = skip_blanks(data, after(data, after(data, i, CLOSE_LIST), CLOSE))
     if data[i] != END or i != len(data) - 2:
         return 0
-    _, bad = tidy_rows(row_ptr_out[: n + 1], indices_out, values_out)
+    _, bad = sort_and_sum_rows(row_ptr_out[: n + 1], indices_out, values_out)
     if bad >= 0:
         return 0
     normalise_rows(row_ptr_out[: n + 1], values_out, norm)
-    tidy_labels(label_ptr_out[: n + 1], labels_out)
+    sort_labels(label_ptr_out[: n + 1], labels_out)
     return n
 
 

@@ -19,7 +19,7 @@ from service.kernels.search.query import NO_THRESHOLD as NO_THRESHOLD
 from service.kernels.search.query import NUMBER as NUMBER
 from service.kernels.search.query import TUNED as TUNED
 from service.kernels.text.decimals import is_digit, parse_id
-from service.kernels.text.sort_and_sum import tidy_rows
+from service.kernels.text.sort_and_sum import sort_and_sum_rows
 from service.kernels.text.sparse_json import (
     CLOSE,
     CLOSE_LIST,
@@ -137,7 +137,7 @@ def read_body(
     i = skip_blanks(data, after(data, i, CLOSE))
     if data[i] != END or i != len(data) - 2 or n_rows == 0:
         return 0, 0, 0, 0, 0, 0
-    n_values, bad = tidy_rows(indptr_out[: n_rows + 1], indices_out, values_out)
+    n_values, bad = sort_and_sum_rows(indptr_out[: n_rows + 1], indices_out, values_out)
     if bad >= 0:
         return 0, 0, 0, 0, 0, 0
     normalise_rows(indptr_out[: n_rows + 1], values_out, norm)

@@ -21,7 +21,7 @@ from service.features.tables import table_arrays, take_array, take_feature_names
 from service.features.vocabulary import Vocabulary
 from service.features.weights import NORM_CODES, normalise_rows, weigh_counts
 from service.features.words import find_ngrams, ngram_spans, split_words
-from service.kernels.text.sort_and_sum import tidy_rows
+from service.kernels.text.sort_and_sum import sort_and_sum_rows
 from service.rows import SparseRows
 
 _IDF = "features/idf"
@@ -76,7 +76,7 @@ def _transform(
     spans = ngram_spans(utf8, text_ptr, ngrams[0], ngrams[1])
     indptr, indices = _look_up(offsets, names, slots, utf8, spans[0], spans[1], spans[2])
     values = np.ones(len(indices), np.float32)
-    n, _ = tidy_rows(indptr, indices, values)
+    n, _ = sort_and_sum_rows(indptr, indices, values)
     weigh_counts(indices[:n], values[:n], idf, sublinear_tf)
     normalise_rows(indptr, values, norm)
     return indptr, indices[:n], values[:n]

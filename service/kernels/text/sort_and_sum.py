@@ -46,14 +46,14 @@ def _sum_row(
 
 
 @kernel
-def tidy_rows(
+def sort_and_sum_rows(
     indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[np.float32]
 ) -> tuple[int, int]:
     """Sort each row by feature and sum repeated features, in place; the rows are packed to the front.
 
     Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz] >= 0, values float32[nnz]; all are
     written. Values of one feature are added in double precision in the order given, and rounded once.
-    Returns (nnz after, first row in which a value is not finite or -1). Linear for rows that are tidy
+    Returns (nnz after, first row in which a value is not finite or -1). Linear for rows that are sorted
     already, else n log n a row. Deterministic.
     """
     out, bad, start = 0, -1, indptr[0]
@@ -99,7 +99,7 @@ def narrow_features(
 
 
 @kernel
-def tidy_labels(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> int:
+def sort_labels(indptr: NDArray[np.int64], indices: NDArray[np.int32]) -> int:
     """Sort each row of labels and drop repeated ones, in place; the rows are packed to the front.
 
     Parameters: indptr int64[n + 1] (indptr[0] = 0), indices int32[nnz]; both are written. Returns nnz after.

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.kernels.text.sort_and_sum import tidy_labels, tidy_rows
+from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 
 values = st.floats(-(2.0**100), 2.0**100, width=32)
 pairs = st.lists(st.lists(st.tuples(st.integers(0, 6), values), max_size=40), max_size=6)
@@ -23,7 +23,7 @@ def flat(rows: list[list[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray, n
 @given(pairs)
 def test_rows_are_sorted_and_summed_in_the_order_given(rows: list[list[tuple[int, float]]]) -> None:
     indptr, indices, values = flat(rows)
-    n, bad = tidy_rows(indptr, indices, values)
+    n, bad = sort_and_sum_rows(indptr, indices, values)
     assert bad == -1 and n == indptr[-1]
     for row, start, end in zip(rows, indptr[:-1], indptr[1:], strict=True):
         sums: dict[int, float] = {}
@@ -38,7 +38,7 @@ def test_rows_are_sorted_and_summed_in_the_order_given(rows: list[list[tuple[int
 def test_labels_are_sorted_sets(rows: list[list[int]]) -> None:
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows], dtype=np.int64)])
     indices = np.array([i for row in rows for i in row], np.int32)
-    n = tidy_labels(indptr, indices)
+    n = sort_labels(indptr, indices)
     assert n == indptr[-1]
     found = [indices[a:b].tolist() for a, b in itertools.pairwise(indptr)]
     assert found == [sorted(set(row)) for row in rows]
@@ -56,4 +56,4 @@ def test_labels_are_sorted_sets(rows: list[list[int]]) -> None:
 def test_the_first_row_that_is_not_finite_is_named(
     rows: list[list[tuple[int, float]]], first_bad: int
 ) -> None:
-    assert tidy_rows(*flat(rows))[1] == first_bad
+    assert sort_and_sum_rows(*flat(rows))[1] == first_bad
