@@ -27,7 +27,7 @@ from service.inference.answering import Predictions
 from service.inference.predictor import PredictOptions, Predictor
 from service.inference.thresholded import Thresholded
 from service.rows import SparseRows
-from service.thresholds.live.served import LiveThresholds
+from service.thresholds.live.served import ServedThresholds
 from service.thresholds.methods.ofo import Start, no_counts
 from service.thresholds.store.state import Head
 from service.thresholds.store.tuned import Tuned
@@ -92,7 +92,7 @@ def measure(store: Path, n_rows: int = 512, repeats: int = 7) -> Figures:
     predictor.predict_batch(rows, options, 1)
     gc.collect()
     before = _anonymous_bytes()
-    live = LiveThresholds("model", 1, predictor.n_labels, Thresholded(predictor))
+    live = ServedThresholds("model", 1, predictor.n_labels, Thresholded(predictor))
     live.replace(Tuned("ofo", "one", Start(), spread[0], no_counts(predictor.n_labels)), _HEAD)
     gc.collect()
     # spread[0] was there before, and is part of what is kept

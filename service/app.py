@@ -113,11 +113,11 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
     ):
         routes += part.routes()
     app.router.routes += routes
-    admission = Admission(limits, STREAMS)
-    direct = Direct(routes, app.framework)
+    admission, direct = Admission(limits, STREAMS), Direct(routes, app.framework)
     app.request_scope = scope = RequestScope(direct, admission, metrics, settings.access_log, draining.is_set)
     paths = frozenset(route.path for route in predict.routes())
-    app.state.plain = WholeRequests(direct, paths, live, admission, metrics, scope, limits, draining.is_set)
+    wholes = WholeRequests(direct, paths, live, admission, metrics, scope, limits, draining.is_set)
+    app.state.whole_requests = wholes
     return app
 
 

@@ -15,7 +15,7 @@ from service.inference.thresholded import Thresholded
 from service.rows import SparseRows
 from service.thresholds.live.events import Event, Events, as_columns, event_keys
 from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
-from service.thresholds.live.served import LiveThresholds
+from service.thresholds.live.served import ServedThresholds
 from tests.small_models import small_draft
 
 N_LABELS, N_FEATURES = 12, 40
@@ -35,7 +35,7 @@ class Replica:
     def __init__(self, url: str, halve_events: int | None = None) -> None:
         self.database = Database(url)
         self.writer = FeedbackWriter(self.database, queue_max=10_000, days_max=30, halve_events=halve_events)
-        self.live = LiveThresholds("m", 1, N_LABELS, Thresholded(predictor()))
+        self.live = ServedThresholds("m", 1, N_LABELS, Thresholded(predictor()))
 
     def send(self, *events: Event) -> FeedbackOutcome:
         """Count events, and wait until they are durable."""

@@ -22,8 +22,8 @@ from service.cli.predict import STDIN, blocks, opened
 from service.errors import BadData, BadInput, BadParameter, Unavailable
 
 if TYPE_CHECKING:
-    from service.serving.events import Checked, Verdict
-    from service.serving.served import Served
+    from service.serving.events import CheckedEvent, Verdict
+    from service.serving.served import ServedVersion
     from service.settings import Limits
     from service.thresholds.live.feedback import FeedbackWriter
 
@@ -241,7 +241,7 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     """
     from model_store.errors import VersionNotFound
     from model_store.store import Store
-    from service.serving.events import Checked, Verdict, check_event, verdict_line
+    from service.serving.events import CheckedEvent, Verdict, check_event, verdict_line
     from service.serving.opening import serve_model
 
     name, reference = parse_reference(model)
@@ -249,9 +249,9 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
     with opened_learning(store, create=True) as learning:
         assert learning is not None
         named = serve_model(opened_model, learning)
-        others: dict[int, Served] = {}
+        others: dict[int, ServedVersion] = {}
 
-        def find(version: int) -> Served | str:
+        def find(version: int) -> ServedVersion | str:
             """Return what serves a version, or why there is none."""
             if version == named.version:
                 return named
@@ -268,9 +268,9 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
         def send(values: list[Any]) -> list[dict[str, Any]]:
             checked = [check_event(value, name, learning.tokens, limits) for value in values]
             verdicts = {place: one for place, one in enumerate(checked) if isinstance(one, Verdict)}
-            versions: dict[int, dict[int, Checked]] = {}
+            versions: dict[int, dict[int, CheckedEvent]] = {}
             for place, one in enumerate(checked):
-                if isinstance(one, Checked):
+                if isinstance(one, CheckedEvent):
                     version = one.token.version if one.token else named.version
                     versions.setdefault(version, {})[place] = one
             for version, places in versions.items():
@@ -281,7 +281,7 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
 
 
 def _counted(
-    places: Mapping[int, Checked], served: Served | str, writer: FeedbackWriter
+    places: Mapping[int, CheckedEvent], served: ServedVersion | str, writer: FeedbackWriter
 ) -> dict[int, Verdict]:
     """Count the events of a version, by their places; a text is why there is no such version."""
     from service.serving.events import Verdict, columns_of, to_events, verdict_on

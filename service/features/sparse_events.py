@@ -58,7 +58,7 @@ class EventLimits(NamedTuple):
     features: int
 
 
-class PlainEvents(NamedTuple):
+class SparseEvents(NamedTuple):
     """Events as a body has them.
 
     ids        of each event
@@ -75,9 +75,9 @@ class PlainEvents(NamedTuple):
     labels: NDArray[np.int32]
 
 
-def read_plain_events(
+def read_sparse_events(
     body: bytes, featurizer: Featurizer, labels: NameTable, limits: EventLimits, *, are_lines: bool
-) -> PlainEvents | None:
+) -> SparseEvents | None:
     """Return the events that a body has; None: they are not plain.
 
     are_lines  the body is lines of one event each; otherwise one event, or {"events": [...]}
@@ -111,7 +111,7 @@ def read_plain_events(
     end = row_ptr.item(n)
     text = body.decode("latin-1")  # of ids and tokens, which are ASCII: one character a byte
     places = spans[:n].tolist()
-    return PlainEvents(
+    return SparseEvents(
         [text[start:stop] for start, stop, _, _ in places],
         [text[start:stop] if stop else None for _, _, start, stop in places],
         SparseRows(row_ptr, indices[:end], values[:end], featurizer.n_features),

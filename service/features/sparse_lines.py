@@ -18,7 +18,7 @@ from service.kernels.text.sparse_json import END, read_instance, skip_blanks
 _ID_LIMIT = 1 << 31
 
 
-def read_plain_lines(
+def read_sparse_lines(
     lines: Sequence[bytes], features_max: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]] | None:
     """Return lines such as `{"indices": [3, 17], "values": [0.5, 1]}` as compressed rows, not checked yet.

@@ -46,7 +46,7 @@ _QUOTE, _ZERO, _E, _F, _H, _I, _O, _T = 34, 48, 101, 102, 104, 105, 111, 116
 _COUNT_LIMIT = 1 << 31
 
 
-class PlainQuery(NamedTuple):
+class SparseQuery(NamedTuple):
     """What a plain body asks for; n_rows is 0: it is not plain, and the rest says nothing.
 
     threshold  NO_THRESHOLD, TUNED or NUMBER
@@ -61,7 +61,7 @@ class PlainQuery(NamedTuple):
     is_exact: int
 
 
-class PlainBodies:
+class SparseBodies:
     """Reads bodies into buffers of its own: one thread at a time.
 
     rows_max, features_max   the most instances of a body that it takes, and features of all of them
@@ -79,14 +79,14 @@ class PlainBodies:
             np.zeros(2, np.float32),
         )
 
-    def read(self, message: bytes, start: int, featurizer: Featurizer) -> PlainQuery:
+    def read(self, message: bytes, start: int, featurizer: Featurizer) -> SparseQuery:
         """Return the query that message[start:] is, its rows, checked and in their form, in `arrays`.
 
         The counts that it asks for are not checked against the limits. About a nanosecond a byte.
         """
         norm = NORM_CODES[featurizer.parameters.norm]
         counts = featurizer.n_features, norm, *self._defaults
-        return PlainQuery(*read_body(data_of(message), start, *counts, *self.arrays))
+        return SparseQuery(*read_body(data_of(message), start, *counts, *self.arrays))
 
 
 def data_of(message: bytes) -> NDArray[np.uint8]:
@@ -107,7 +107,7 @@ def read_body(
     values_out: NDArray[np.float32],
     number_out: NDArray[np.float32],
 ) -> tuple[int, int, int, int, int, int]:
-    """Read a body into rows that are sorted, summed and normalised; return the fields of PlainQuery.
+    """Read a body into rows that are sorted, summed and normalised; return the fields of SparseQuery.
 
     A number as threshold goes to `number_out`. It is between 0 and 1: how these two round is for others.
     """

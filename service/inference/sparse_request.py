@@ -17,7 +17,7 @@ from model_store.compiled.handles import lend
 from model_store.ensemble import LINK_CODES
 from model_store.version import Model
 from service.features import Featurizer
-from service.features.sparse_request import PlainBodies, PlainQuery, data_of, read_body
+from service.features.sparse_request import SparseBodies, SparseQuery, data_of, read_body
 from service.features.weights import NORM_CODES
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import BufferPool, Need
@@ -35,12 +35,12 @@ from service.kernels.search.sparse_request import (
     READS,
     SEARCHES,
     WRITES,
-    PlainCall,
-    PlainModel,
+    SparseCall,
+    SparseModel,
     answer_plain,
     is_taken,
 )
-from service.kernels.search.sparse_request import PlainLimits as PlainLimits
+from service.kernels.search.sparse_request import SparseLimits as SparseLimits
 from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
 from service.rows import SparseRows
 
@@ -52,21 +52,21 @@ _NO_DATA = data_of(b"")
 _NO_THRESHOLDS = np.empty(0, np.float32)
 
 
-class PlainForms(NamedTuple):
+class SparseForms(NamedTuple):
     """What bodies are taken, and what they mean.
 
     rows_max, values_max  the most rows of a body, and values of all of them
     top_r, beam_width     what a body means that does not say them
     """
 
-    limits: PlainLimits
+    limits: SparseLimits
     rows_max: int
     values_max: int
     top_r: int
     beam_width: int
 
 
-class PlainAnswer(NamedTuple):
+class SparseAnswer(NamedTuple):
     """Rows, the JSON of their predictions with commas between, and whether they are at tuned thresholds."""
 
     n_rows: int
@@ -74,22 +74,22 @@ class PlainAnswer(NamedTuple):
     is_tuned: bool
 
 
-class PlainBeam:
+class SparseBeam:
     """Answers plain requests by the beam search of a label tree. One call at a time."""
 
-    def __init__(self, model: Model, featurizer: Featurizer, forms: PlainForms) -> None:
+    def __init__(self, model: Model, featurizer: Featurizer, forms: SparseForms) -> None:
         """Take an opened model and what makes its rows; `forms` says what is answered."""
         ensemble = model.ensemble
         shape = BeamShape(ensemble)
         self._pool = BufferPool(ensemble, shape)
-        self._bodies = PlainBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
+        self._bodies = SparseBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
         self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
         self._lent_model = lend(ensemble, ENSEMBLE_KINDS)
         self._limits = np.array(forms.limits, np.int64)
         self._names = model.labels
-        self._given = np.zeros(len(PlainQuery._fields), np.int64)
+        self._given = np.zeros(len(SparseQuery._fields), np.int64)
         self._asked = np.zeros(5, np.int64)
-        self._constants = PlainModel(
+        self._constants = SparseModel(
             reading=0,
             searching=0,
             writing=0,
@@ -114,7 +114,7 @@ class PlainBeam:
         tuned: NodeThresholds | None,
         seal: Seal,
         serial: int,
-    ) -> PlainAnswer | None:
+    ) -> SparseAnswer | None:
         """Return the answer to the body message[start:]; None if it is not plain, or not within the limits.
 
         thresholds, seal, serial  as `predictions_json` takes them; of the serial numbers `rows_max` are taken
@@ -125,13 +125,13 @@ class PlainBeam:
     def answer_rows(
         self,
         rows: SparseRows,
-        asked: PlainQuery,
+        asked: SparseQuery,
         number: float,
         thresholds: NDArray[np.float32],
         tuned: NodeThresholds | None,
         seal: Seal,
         serial: int,
-    ) -> PlainAnswer | None:
+    ) -> SparseAnswer | None:
         """Return the answer for rows that were read elsewhere, of texts for example; the rest as `answer`.
 
         asked   what is asked for them; number: the threshold if it is one for all labels, between 0 and 1
@@ -155,7 +155,7 @@ class PlainBeam:
         thresholds: NDArray[np.float32],
         tuned: NodeThresholds | None,
         signed: tuple[NDArray[np.uint64], int, int, int, int, int],
-    ) -> PlainAnswer | None:
+    ) -> SparseAnswer | None:
         log_threshold = _NO_THRESHOLDS if tuned is None else tuned.log
         while (n_rows := answer_plain(data, start, self._lent, thresholds, log_threshold, *signed)) == GROW:
             self._grow()
@@ -163,8 +163,8 @@ class PlainBeam:
             return None
         is_tuned = self._asked.item(_KIND) == TUNED
         if n_rows == 1:
-            return PlainAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
-        return PlainAnswer(n_rows, b",".join(cut(self._call.text, self._call.text_ends[:n_rows])), is_tuned)
+            return SparseAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
+        return SparseAnswer(n_rows, b",".join(cut(self._call.text, self._call.text_ends[:n_rows])), is_tuned)
 
     def _grow(self) -> None:
         """Make room for what was asked for last; if there was, then for its text."""
@@ -182,8 +182,8 @@ class PlainBeam:
         """Make the buffers of the search, so many places for answers, and room for text."""
         n_rows = len(self._bodies.arrays[0]) - 1
         self._buffers = buffers = self._pool.take(need)
-        self._call = call = PlainCall(
-            np.empty(len(PlainModel._fields), np.int64),
+        self._call = call = SparseCall(
+            np.empty(len(SparseModel._fields), np.int64),
             self._limits,
             self._given,
             self._asked,
@@ -221,14 +221,14 @@ class PlainBeam:
         self._text = call.text.data
 
 
-class PlainForest:
+class SparseForest:
     """Answers plain requests by decision trees, whose predictor is asked as ever. One call at a time."""
 
     def __init__(
-        self, model: Model, predictor: ForestPredictor, featurizer: Featurizer, forms: PlainForms
+        self, model: Model, predictor: ForestPredictor, featurizer: Featurizer, forms: SparseForms
     ) -> None:
-        """Take what `PlainBeam` takes, and the model's predictor."""
-        self._bodies = PlainBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
+        """Take what `SparseBeam` takes, and the model's predictor."""
+        self._bodies = SparseBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
         self._predictor = predictor
         self._featurizer = featurizer
         self._names = model.labels
@@ -243,8 +243,8 @@ class PlainForest:
         tuned: NodeThresholds | None,
         seal: Seal,
         serial: int,
-    ) -> PlainAnswer | None:
-        """Do as `PlainBeam.answer`."""
+    ) -> SparseAnswer | None:
+        """Do as `SparseBeam.answer`."""
         n_rows, n_values, top_r, beam_width, kind, is_exact = self._bodies.read(
             message, start, self._featurizer
         )
@@ -253,20 +253,20 @@ class PlainForest:
         indptr, indices, values, number = self._bodies.arrays
         n_features = self._featurizer.n_features
         rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], n_features)
-        asked = PlainQuery(n_rows, n_values, top_r, beam_width, kind, is_exact)
+        asked = SparseQuery(n_rows, n_values, top_r, beam_width, kind, is_exact)
         return self.answer_rows(rows, asked, number.item(0), thresholds, tuned, seal, serial)
 
     def answer_rows(
         self,
         rows: SparseRows,
-        asked: PlainQuery,
+        asked: SparseQuery,
         number: float,
         thresholds: NDArray[np.float32],
         tuned: NodeThresholds | None,
         seal: Seal,
         serial: int,
-    ) -> PlainAnswer | None:
-        """Do as `PlainBeam.answer_rows`."""
+    ) -> SparseAnswer | None:
+        """Do as `SparseBeam.answer_rows`."""
         n_rows, _, top_r, beam_width, kind, is_exact = asked
         if not is_taken(n_rows, top_r, beam_width, self._n_children, self._limits):
             return None
@@ -276,16 +276,16 @@ class PlainForest:
         found = self._predictor.predict(rows, PredictOptions(top_r, beam_width, bool(is_exact), threshold))
         named = thresholds[:0] if kind == TUNED else thresholds
         predictions = predictions_json(self._names, named, seal, serial, spans_of(found))
-        return PlainAnswer(n_rows, b",".join(predictions), kind == TUNED)
+        return SparseAnswer(n_rows, b",".join(predictions), kind == TUNED)
 
 
-PlainAnswers: TypeAlias = PlainBeam | PlainForest
+SparseAnswers: TypeAlias = SparseBeam | SparseForest
 
 
-def plain_answers(
-    model: Model, predictor: AnyPredictor, featurizer: Featurizer, forms: PlainForms
-) -> PlainAnswers:
+def sparse_answers(
+    model: Model, predictor: AnyPredictor, featurizer: Featurizer, forms: SparseForms
+) -> SparseAnswers:
     """Return what answers plain requests from an opened version that `predictor` serves."""
     if isinstance(predictor, ForestPredictor):
-        return PlainForest(model, predictor, featurizer, forms)
-    return PlainBeam(model, featurizer, forms)
+        return SparseForest(model, predictor, featurizer, forms)
+    return SparseBeam(model, featurizer, forms)

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.features.sparse_request import NO_THRESHOLD, NUMBER, PlainQuery
+from service.features.sparse_request import NO_THRESHOLD, NUMBER, SparseQuery
 from service.features.sparse_request import TUNED as TUNED_KIND
-from service.inference.sparse_request import PlainForms, PlainLimits
+from service.inference.sparse_request import SparseForms, SparseLimits
 from service.rows import SparseRows
 from service.serving.answers import ANSWER_END, answer_head, explain_labels, write_answer, write_predictions
 from service.serving.parse import parse_predict
 from service.serving.rows import to_options, to_rows, unknown_rows
 from service.serving.schemas.instances import AnyInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import TUNED, Options, PredictRequest
-from service.serving.served import Served
+from service.serving.served import ServedVersion
 from service.settings import Limits
 
 SHORT_BEAMS = 64
@@ -35,7 +35,9 @@ MASKED_AN_ITEM = 64
 """Labels that are marked as allowed or not in the time that an item takes."""
 
 
-def answer_query(query: PredictRequest, served: Served, stop: NDArray[np.uint8] | None = None) -> bytes:
+def answer_query(
+    query: PredictRequest, served: ServedVersion, stop: NDArray[np.uint8] | None = None
+) -> bytes:
     """Return a request's answer as JSON, of the version that serves it; once `stop` is set, what is sure."""
     rows = to_rows(query.instances, served.featurizer)
     epoch = served.thresholds.epoch
@@ -54,7 +56,7 @@ class Answer(NamedTuple):
     is_tuned: bool
 
 
-def answer_now(message: bytes, start: int, served: Served, limits: Limits) -> Answer | PredictRequest:
+def answer_now(message: bytes, start: int, served: ServedVersion, limits: Limits) -> Answer | PredictRequest:
     """Return the answer to the body message[start:], or the request that it is if that is for a thread.
 
     One kernel reads, searches and writes sparse rows. What it does not read, the models of
@@ -75,7 +77,7 @@ def answer_now(message: bytes, start: int, served: Served, limits: Limits) -> An
     return query if answer is None else Answer((answer,), len(query.instances), query.threshold == TUNED)
 
 
-def answer_shortly(query: PredictRequest, served: Served) -> bytes | None:
+def answer_shortly(query: PredictRequest, served: ServedVersion) -> bytes | None:
     """Return the answer if a thread would only delay it, else None. Event loop only."""
     if not is_short(query, served):
         return None
@@ -92,7 +94,7 @@ def answer_shortly(query: PredictRequest, served: Served) -> bytes | None:
     return _write(write_predictions(found, options, epoch, served, None, unknown), epoch, served)
 
 
-def _answer_rows(query: PredictRequest, rows: SparseRows, served: Served) -> bytes | None:
+def _answer_rows(query: PredictRequest, rows: SparseRows, served: ServedVersion) -> bytes | None:
     """Return the answer by the kernel that searches and writes; None: it does not have the options."""
     if query.allow_labels is not None or query.deny_labels is not None or query.statistics:
         return None
@@ -106,17 +108,17 @@ def _answer_rows(query: PredictRequest, rows: SparseRows, served: Served) -> byt
     thresholds = served.thresholds
     epoch = thresholds.epoch
     tuned = None if thresholds.is_stale else thresholds.prepared
-    asked = PlainQuery(rows.n_rows, len(rows.indices), query.top_r, query.beam_width, kind, int(query.exact))
+    asked = SparseQuery(rows.n_rows, len(rows.indices), query.top_r, query.beam_width, kind, int(query.exact))
     seal = served.ids.seal(epoch, rows.n_rows)
     found = served.plain.answer_rows(rows, asked, number, thresholds.thresholds, tuned, *seal)
     return None if found is None else write_answer(served, epoch, found.predictions)
 
 
-def _write(predictions: Sequence[bytes], epoch: int, served: Served) -> bytes:
+def _write(predictions: Sequence[bytes], epoch: int, served: ServedVersion) -> bytes:
     return write_answer(served, epoch, b",".join(predictions))
 
 
-def is_short(query: PredictRequest, served: Served) -> bool:
+def is_short(query: PredictRequest, served: ServedVersion) -> bool:
     """Return whether a request is read fast, and searched fast by a beam."""
     if query.explain or query.deadline_ms is not None or query.label_weights is not None:
         return False
@@ -129,7 +131,7 @@ def is_short(query: PredictRequest, served: Served) -> bool:
     return n_items <= SHORT_ITEMS
 
 
-def is_small(n_rows: int, beam_width: int, served: Served) -> bool:
+def is_small(n_rows: int, beam_width: int, served: ServedVersion) -> bool:
     """Return whether so many rows and so wide a beam are searched that fast."""
     if n_rows * beam_width > SHORT_BEAMS:
         return False
@@ -142,10 +144,10 @@ def _size(instance: AnyInstance) -> int:
     return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
 
 
-def plain_forms(limits: Limits) -> PlainForms:
+def sparse_forms(limits: Limits) -> SparseForms:
     """Return what requests are plain: those within the limits, and so short that no thread is needed."""
     labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
-    most = PlainLimits(limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN)
+    most = SparseLimits(limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN)
     usual = Options()
     rows_max, values_max = min(SHORT_BEAMS, limits.instances_max), min(SHORT_ITEMS, limits.features_max)
-    return PlainForms(most, rows_max, values_max, usual.top_r, usual.beam_width)
+    return SparseForms(most, rows_max, values_max, usual.top_r, usual.beam_width)

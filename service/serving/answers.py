@@ -14,7 +14,7 @@ from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, Route
 from service.inference.prediction_json import Spans, predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
-from service.serving.served import Served
+from service.serving.served import ServedVersion
 from service.serving.wire import (
     ExplainedLeaf,
     ExplainedTree,
@@ -35,7 +35,7 @@ def write_predictions(
     found: Predictions,
     options: PredictOptions,
     epoch: int,
-    served: Served,
+    served: ServedVersion,
     explanations: Sequence[bytes] | None = None,
     unknown: Sequence[int] = (),
 ) -> list[bytes]:
@@ -58,7 +58,7 @@ def write_predictions(
     return predictions
 
 
-def write_answer(served: Served, epoch: int, predictions: bytes) -> bytes:
+def write_answer(served: ServedVersion, epoch: int, predictions: bytes) -> bytes:
     """Return the JSON of a PredictAnswer; `predictions` have commas between them."""
     return answer_head(served.name, served.version, epoch) + predictions + ANSWER_END
 
@@ -72,7 +72,7 @@ def answer_head(model: str, version: int, epoch: int) -> bytes:
 
 
 def _explained(
-    predictions: Sequence[bytes], explanations: Sequence[bytes], found: Predictions, served: Served
+    predictions: Sequence[bytes], explanations: Sequence[bytes], found: Predictions, served: ServedVersion
 ) -> list[bytes]:
     """Return the predictions, each of their labels with its explanation."""
     places = np.arange(len(found.labels) + 1)
@@ -89,7 +89,7 @@ def _explained(
     ]
 
 
-def explain_labels(found: Predictions, rows: SparseRows, served: Served) -> list[bytes]:
+def explain_labels(found: Predictions, rows: SparseRows, served: ServedVersion) -> list[bytes]:
     """Return the JSON of the explanation of each label that was found for `rows`."""
     explanations = []
     for row, (start, end) in enumerate(itertools.pairwise(found.ptr.tolist())):

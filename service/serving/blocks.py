@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 from service.errors import BadInput
 from service.features import Featurizer
-from service.features.sparse_lines import read_plain_lines
+from service.features.sparse_lines import read_sparse_lines
 from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
 from service.serving.answers import explain_labels, write_predictions
@@ -18,13 +18,13 @@ from service.serving.problems import describe_error
 from service.serving.rows import fault_of, transform, unknown_rows, with_present_thresholds
 from service.serving.schemas.instances import AnyInstance
 from service.serving.schemas.predict import AnyLine
-from service.serving.served import Served
+from service.serving.served import ServedVersion
 from service.serving.wire import dump, dump_line
 from service.settings import Limits
 
 
 def answer_block(
-    block: LineBlock, served: Served, options: PredictOptions, limits: Limits, *, explain: bool = False
+    block: LineBlock, served: ServedVersion, options: PredictOptions, limits: Limits, *, explain: bool = False
 ) -> Answered:
     """Return an answer line for each line of a block: a prediction, explained or not, or the line's error."""
     rows, unknown, lines = _read(block.lines, served.featurizer, limits)
@@ -59,7 +59,7 @@ def _read(
     lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits
 ) -> tuple[SparseRows, list[int], list[_Said]]:
     """Return the rows of the lines that have one, which of them are unknown, and what each line says."""
-    plain = _plain_rows(lines, featurizer, limits)
+    plain = _sparse_rows(lines, featurizer, limits)
     if plain is not None:
         return plain, [], [_NOTHING] * len(lines)
     parsed = [_parse(line, limits) for line in lines]
@@ -74,11 +74,11 @@ def _read(
     return rows, unknown_rows(good, rows), said
 
 
-def _plain_rows(lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits) -> SparseRows | None:
+def _sparse_rows(lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits) -> SparseRows | None:
     """Return the rows of lines that are all sparse instances, nothing else and right; None if one is not."""
     arrays = None
     if None not in lines:
-        arrays = read_plain_lines(cast(Sequence[bytes], lines), limits.features_max)
+        arrays = read_sparse_lines(cast(Sequence[bytes], lines), limits.features_max)
     try:
         return None if arrays is None else featurizer.transform_csr(*arrays)
     except BadInput:

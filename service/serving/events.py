@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from model_store.names import NameTable, find_names
 from service.errors import BadInput, UnknownLabel
 from service.features import Featurizer
-from service.features.sparse_events import EventLimits, read_plain_events
+from service.features.sparse_events import EventLimits, read_sparse_events
 from service.rows import LabelRows, SparseRows
 from service.serving.parse import parse_event
 from service.serving.problems import describe_error
 from service.serving.rows import fault_of, transform
 from service.serving.schemas.feedback import FeedbackEvent
 from service.serving.schemas.instances import AnyInstance
-from service.serving.served import Served
+from service.serving.served import ServedVersion
 from service.settings import Limits
 from service.thresholds.live.events import (
     NO_EPOCH,
@@ -43,14 +43,14 @@ class Verdict(NamedTuple):
     detail: str | None = None
 
 
-class Checked(NamedTuple):
+class CheckedEvent(NamedTuple):
     """An event whose fields are right, and what its prediction_id says."""
 
     feedback: FeedbackEvent
     token: Token | None
 
 
-class Read(NamedTuple):
+class VersionEvents(NamedTuple):
     """Events of one version, and the id of each as its answer repeats it."""
 
     ids: Sequence[str]
@@ -69,20 +69,20 @@ def limits_of(limits: Limits) -> EventLimits:
 
 
 def read_plainly(
-    body: bytes, served: Served, tokens: Tokens | None, limits: EventLimits, *, are_lines: bool
-) -> Read | None:
+    body: bytes, served: ServedVersion, tokens: Tokens | None, limits: EventLimits, *, are_lines: bool
+) -> VersionEvents | None:
     """Return the events of a body that `service.features.sparse_events` reads; None: it is for the others.
 
     The same as `check_event` and `to_events` make of them. Those with prediction_ids of another version, and
     those whose prediction_ids are at fault, are for the others too.
     """
-    found = read_plain_events(body, served.featurizer, served.labels, limits, are_lines=are_lines)
+    found = read_sparse_events(body, served.featurizer, served.labels, limits, are_lines=are_lines)
     if found is None:
         return None
     n_labels = served.labels.n_names
     keys, true = event_keys(served.name, found.ids), LabelRows(found.label_ptr, found.labels, n_labels)
     if all(text is None for text in found.tokens):
-        return Read(found.ids, instances_of(found.rows, true, keys))
+        return VersionEvents(found.ids, instances_of(found.rows, true, keys))
     predicted, epochs = [NO_LABELS] * len(found.ids), np.full(len(found.ids), NO_EPOCH)
     model = model_hash(served.name)
     for i, text in enumerate(found.tokens):
@@ -95,10 +95,10 @@ def read_plainly(
         if token is None or token.version != served.version or not _is_of(token, served):
             return None
         predicted[i], epochs[i] = token.labels, token.epoch
-    return Read(found.ids, Events(keys, found.rows, true, label_rows(predicted, n_labels), epochs))
+    return VersionEvents(found.ids, Events(keys, found.rows, true, label_rows(predicted, n_labels), epochs))
 
 
-def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> Checked | Verdict:
+def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -> CheckedEvent | Verdict:
     """Return an event and what its prediction_id says, or why it cannot be used."""
     try:
         feedback = parse_event(value, limits)
@@ -107,17 +107,17 @@ def check_event(value: Any, model: str, tokens: Tokens | None, limits: Limits) -
         return refused(event_id if isinstance(event_id, str) else None, error)
     text = feedback.token
     if text is None:
-        return Checked(feedback, None)
+        return CheckedEvent(feedback, None)
     try:
         if tokens is None:
             raise TokenFault("forged", "expected a prediction_id that was signed, but no key is known yet")
-        return Checked(feedback, tokens.read(text, model_hash(model)))
+        return CheckedEvent(feedback, tokens.read(text, model_hash(model)))
     except TokenFault as fault:
         result: Result = "late" if fault.reason == "expired" else "rejected"
         return Verdict(feedback.event_id, result, f"prediction-{fault.reason}", str(fault))
 
 
-def to_events(checked: Sequence[Checked], served: Served) -> list[Event | Verdict]:
+def to_events(checked: Sequence[CheckedEvent], served: ServedVersion) -> list[Event | Verdict]:
     """Return what can be counted, or why it cannot, for events of one version."""
     rows = _to_rows([one.feedback.given for one in checked], served.featurizer)
     labels = _label_ids([one.feedback.labels for one in checked], served.labels)
@@ -141,7 +141,7 @@ def to_events(checked: Sequence[Checked], served: Served) -> list[Event | Verdic
     return events
 
 
-def columns_of(events: Sequence[Event], served: Served) -> Events:
+def columns_of(events: Sequence[Event], served: ServedVersion) -> Events:
     """Return events that can be counted as the writer takes them."""
     return as_columns(events, served.featurizer.n_features, served.labels.n_names)
 
@@ -169,7 +169,7 @@ def verdict_line(verdict: Verdict, more: Mapping[str, int]) -> dict[str, Any]:
     return {**said, **more}
 
 
-def _is_of(token: Token, served: Served) -> bool:
+def _is_of(token: Token, served: ServedVersion) -> bool:
     """Return whether the version has the labels that a prediction says it had."""
     labels = token.labels
     return not len(labels) or bool(0 <= labels[0] <= labels[-1] < served.labels.n_names)

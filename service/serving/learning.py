@@ -10,7 +10,7 @@ from service.inference.thresholded import Thresholded
 from service.settings import Settings
 from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.follower import Follower
-from service.thresholds.live.served import LiveThresholds
+from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens
 from service.thresholds.methods.ofo import counts_that_bound, start_for
 from service.thresholds.store.state import shared_secret
@@ -49,13 +49,13 @@ class OnlineLearning:
         self.follower.close()
         self.database.close()
 
-    def thresholds_of(self, model: Model, predictor: AnyPredictor) -> LiveThresholds:
+    def thresholds_of(self, model: Model, predictor: AnyPredictor) -> ServedThresholds:
         """Return the thresholds of an opened version, followed from now on. Blocking; never raises."""
         live = live_thresholds(model, predictor)
         self.follower.add(live)
         return live
 
-    def catch_up(self, live: LiveThresholds) -> None:
+    def catch_up(self, live: ServedThresholds) -> None:
         """Bring thresholds up to what the database has now. Blocking. Raises DatabaseUnavailable."""
         with live.lock, self.database.read() as connection:
             live.catch_up(connection)
@@ -68,10 +68,10 @@ class OnlineLearning:
             self.tokens = Tokens([key], self.days_max * _DAY_SECONDS)
 
 
-def live_thresholds(model: Model, predictor: AnyPredictor) -> LiveThresholds:
+def live_thresholds(model: Model, predictor: AnyPredictor) -> ServedThresholds:
     """Return the thresholds of an opened version, without any so far, its kernels compiled or loaded."""
     manifest = model.manifest
-    live = LiveThresholds(
+    live = ServedThresholds(
         manifest.model,
         manifest.version,
         manifest.n_labels,

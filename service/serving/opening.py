@@ -9,21 +9,23 @@ from model_store.names import name_of
 from model_store.version import Model
 from service.errors import BadInstance
 from service.features import feature_names, load_featurizer
-from service.features.sparse_events import EventLimits, read_plain_events
-from service.features.sparse_lines import read_plain_lines
+from service.features.sparse_events import EventLimits, read_sparse_events
+from service.features.sparse_lines import read_sparse_lines
 from service.inference.predictors import make_predictor
-from service.inference.sparse_request import plain_answers
-from service.serving.answer import answer_query, plain_forms
+from service.inference.sparse_request import sparse_answers
+from service.serving.answer import answer_query, sparse_forms
 from service.serving.label_weights import LabelWeights
 from service.serving.learning import OnlineLearning, live_thresholds
 from service.serving.prediction_ids import PredictionIds
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import PredictRequest
-from service.serving.served import Served
+from service.serving.served import ServedVersion
 from service.settings import Limits
 
 
-def serve_model(model: Model, learning: OnlineLearning | None = None, limits: Limits | None = None) -> Served:
+def serve_model(
+    model: Model, learning: OnlineLearning | None = None, limits: Limits | None = None
+) -> ServedVersion:
     """Return what serves a version. Blocking. Raises Corrupt."""
     manifest = model.manifest
     predictor = make_predictor(model)
@@ -31,7 +33,7 @@ def serve_model(model: Model, learning: OnlineLearning | None = None, limits: Li
     featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
     features = feature_names(manifest.features, model.arrays)
     thresholds = learning.thresholds_of(model, predictor) if learning else live_thresholds(model, predictor)
-    served = Served(
+    served = ServedVersion(
         manifest.model,
         manifest.version,
         predictor,
@@ -41,19 +43,19 @@ def serve_model(model: Model, learning: OnlineLearning | None = None, limits: Li
         LabelWeights(predictor, model.labels, model.arrays.get("labels/counts"), manifest.data.rows),
         thresholds,
         PredictionIds(thresholds, lambda: learning.tokens if learning else None),
-        plain_answers(model, predictor, featurizer, plain_forms(limits or Limits())),
+        sparse_answers(model, predictor, featurizer, sparse_forms(limits or Limits())),
     )
     _warm_up(served)
     return served
 
 
-def _warm_up(served: Served) -> None:
+def _warm_up(served: ServedVersion) -> None:
     """Answer one instance of each kind that the model takes: plain, with lists of labels, explained.
 
     Lines of a batch are read by a kernel of their own, and so are plain bodies and plain events.
     """
-    read_plain_lines([b"{}"], 1)
-    read_plain_events(b"{}", served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
+    read_sparse_lines([b"{}"], 1)
+    read_sparse_events(b"{}", served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
     plain = b'{"instances":[{"indices":[0],"values":[1]}]}'
     served.plain.answer(plain, 0, served.thresholds.thresholds, None, *served.ids.seal(0, 1))
     label = name_of(served.labels, 0)

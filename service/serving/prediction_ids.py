@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from service.inference.prediction_json import Seal
 from service.inference.predictor import NodeThresholds, PredictOptions
-from service.thresholds.live.served import LiveThresholds
+from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens, model_hash
 
 _SEAL_SECONDS = 1.0
@@ -36,7 +36,7 @@ class PredictionIds:
     Without a key (`tokens` returns None: the database has not answered yet) an id is unique, and forged.
     """
 
-    def __init__(self, live: LiveThresholds, tokens: Callable[[], Tokens | None]) -> None:
+    def __init__(self, live: ServedThresholds, tokens: Callable[[], Tokens | None]) -> None:
         self._live = live
         self._tokens = tokens
         self._model = model_hash(live.model)

@@ -14,7 +14,7 @@ from service.inference.predictor import NodeThresholds, PredictOptions
 from service.rows import SparseRows
 from service.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import Options
-from service.serving.served import Served
+from service.serving.served import ServedVersion
 
 
 def to_rows(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseRows:
@@ -98,7 +98,9 @@ def _interleaved(rows: Sequence[SparseRows], order: np.ndarray[tuple[int], np.dt
     return SparseRows(indptr, indices, values, rows[0].n_features)
 
 
-def to_options(options: Options, served: Served, stop: NDArray[np.uint8] | None = None) -> PredictOptions:
+def to_options(
+    options: Options, served: ServedVersion, stop: NDArray[np.uint8] | None = None
+) -> PredictOptions:
     """Return the engine's options; `stop` is the flag that ends a search early.
 
     Raises UnknownLabel, UnsupportedOption, and NotTuned for thresholds that nobody tuned.
@@ -116,7 +118,7 @@ def to_options(options: Options, served: Served, stop: NDArray[np.uint8] | None 
     )
 
 
-def present_thresholds(served: Served) -> NodeThresholds:
+def present_thresholds(served: ServedVersion) -> NodeThresholds:
     """Return the thresholds in force. Raises NotTuned, and DatabaseUnavailable before they could be read."""
     live = served.thresholds
     prepared: NodeThresholds | None = live.prepared
@@ -131,7 +133,7 @@ def present_thresholds(served: Served) -> NodeThresholds:
     ).at("threshold")
 
 
-def with_present_thresholds(options: PredictOptions, served: Served) -> PredictOptions:
+def with_present_thresholds(options: PredictOptions, served: ServedVersion) -> PredictOptions:
     """Return the options, tuned thresholds replaced by those that are in force now."""
     if isinstance(options.threshold, NodeThresholds):
         return options._replace(threshold=present_thresholds(served))

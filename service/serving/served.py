@@ -7,16 +7,16 @@ from typing import NamedTuple, TypeAlias
 from model_store.names import NameTable
 from service.features import Featurizer
 from service.inference.predictors import AnyPredictor
-from service.inference.sparse_request import PlainAnswers
+from service.inference.sparse_request import SparseAnswers
 from service.serving.label_weights import LabelWeights
 from service.serving.live import LiveModels
 from service.serving.prediction_ids import PredictionIds
-from service.thresholds.live.served import LiveThresholds
+from service.thresholds.live.served import ServedThresholds
 
 DEFAULT_ALIAS = "latest"
 
 
-class Served(NamedTuple):
+class ServedVersion(NamedTuple):
     """One version of a model, ready to answer.
 
     features  their names, if they have any
@@ -30,9 +30,9 @@ class Served(NamedTuple):
     labels: NameTable
     features: NameTable | None
     weights: LabelWeights
-    thresholds: LiveThresholds
+    thresholds: ServedThresholds
     ids: PredictionIds
-    plain: PlainAnswers
+    plain: SparseAnswers
 
 
-LiveServed: TypeAlias = LiveModels[Served]
+LiveServed: TypeAlias = LiveModels[ServedVersion]

@@ -22,7 +22,7 @@ from service.inference.thresholded import Thresholded
 from service.rows import LabelRows, SparseRows
 from service.thresholds.live.events import instances_of
 from service.thresholds.live.shadow import ShadowDatabase
-from service.thresholds.live.threshold_counters import Moving
+from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.calibration import fit_power
 from service.thresholds.methods.estimates import ESTIMATES_MAX, EstimateKeeper, Estimates, count_at, mark_hits
 from service.thresholds.methods.fta import fta
@@ -267,7 +267,7 @@ def learn(
     counters = no_counts(truth.n_labels)
     begun = Tuned("ofo", "one", start, thresholds_of(counters, start, bounds), counters)
     counts = np.empty(0, np.int64) if label_counts is None else label_counts
-    moving = Moving(begun, Thresholded(predictor), counts, n_rows)
+    moving = ThresholdCounters(begun, Thresholded(predictor), counts, n_rows)
     arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
     events = instances_of(SparseRows(*arrays, rows.n_features), truth)
     for first in range(0, rows.n_rows, 100):

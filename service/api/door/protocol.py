@@ -95,11 +95,11 @@ def _unframed(data: bytes) -> bytes:
     return rest[: int(size, 16)] if size else b""
 
 
-class Plain(Protocol):
-    """What answers plain requests from their bytes (`service.api.door.whole_request`)."""
+class WholeRequest(Protocol):
+    """What answers whole requests from their bytes (`service.api.door.whole_request`)."""
 
     def answer(self, message: bytes, headers: bytes) -> bytes | None:
-        """Return the answer to a message that is one whole plain request, with these headers; else None."""
+        """Return the answer to a message that is one whole request, with these headers; else None."""
 
     def learn(self, message: bytes, scope: Scope) -> None:
         """Remember the head of a message that was one whole request."""
@@ -116,7 +116,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     limits: Limits
-    plain: Plain | None = None
+    whole_request: WholeRequest | None = None
     on_abort: Callable[[], None]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -158,7 +158,11 @@ class BoundedProtocol(HttpToolsProtocol):
         Start to wait for the rest of a head that they leave open; most requests come in one piece, and need
         no timer.
         """
-        if self._is_between and self.plain is not None and self._answer_plain(self.plain, data):
+        if (
+            self._is_between
+            and self.whole_request is not None
+            and self._answer_whole(self.whole_request, data)
+        ):
             return
         if self._bare_bytes > self.limits.head_bytes_max:
             self._refuse()
@@ -166,8 +170,8 @@ class BoundedProtocol(HttpToolsProtocol):
         is_first, n_begun = self._is_between, self._n_begun
         self._bare_bytes += len(data)
         super().data_received(data)
-        if is_first and self._is_between and self._n_begun == n_begun + 1 and self.plain is not None:
-            self.plain.learn(data, cast(Scope, self.scope))
+        if is_first and self._is_between and self._n_begun == n_begun + 1 and self.whole_request is not None:
+            self.whole_request.learn(data, cast(Scope, self.scope))
         if self._late is None and (self._in_head or self._is_idle):
             self._close_later()
 
@@ -250,15 +254,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which nothing was asked for the time given, plain requests included."""
+        """Close a connection on which nothing was asked for the time given, whole requests included."""
         left = self._answered_at + self.timeout_keep_alive - self.loop.time()
         if left > 0:
             self._close_idle_after(left)
         else:
             super().timeout_keep_alive_handler()
 
-    def _answer_plain(self, plain: Plain, data: bytes) -> bool:
-        """Answer data that are one whole plain request, the parser not having seen a part of any other."""
+    def _answer_whole(self, answerer: WholeRequest, data: bytes) -> bool:
+        """Answer data that are one whole request, the parser not having seen a part of any other."""
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:
             return False
@@ -269,7 +273,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if headers is not self._headers_given:  # uvicorn makes new ones each second, for the date
             self._headers_given = headers
             self._headers_joined = b"".join([b"%b: %b\r\n" % header for header in headers])
-        answer = plain.answer(data, self._headers_joined)
+        answer = answerer.answer(data, self._headers_joined)
         if answer is None:
             return False
         if self._late is not None:
@@ -318,11 +322,11 @@ def _nothing() -> None:
 
 
 def bounded_protocol(
-    limits: Limits, plain: Plain | None = None, on_abort: Callable[[], None] = _nothing
+    limits: Limits, whole_request: WholeRequest | None = None, on_abort: Callable[[], None] = _nothing
 ) -> type[Any]:
     """Return the protocol class with these limits; uvicorn makes its own instances.
 
     on_abort   called when a connection was ended because its client did not read
     """
-    members = {"limits": limits, "plain": plain, "on_abort": staticmethod(on_abort)}
+    members = {"limits": limits, "whole_request": whole_request, "on_abort": staticmethod(on_abort)}
     return type("BoundedProtocol", (BoundedProtocol,), members)

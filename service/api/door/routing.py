@@ -28,7 +28,7 @@ class RawRoute(Route):
         await super().handle(scope, receive, send)
 
 
-class Found(NamedTuple):
+class RouteMatch(NamedTuple):
     """Where a request goes, and what its path says."""
 
     route: RawRoute
@@ -45,7 +45,7 @@ class Direct:
     def __init__(self, routes: Sequence[RawRoute], framework: ASGIApp) -> None:
         self._routes = routes
         self._framework = framework
-        self._kept: dict[tuple[str, str], Found] = {}
+        self._kept: dict[tuple[str, str], RouteMatch] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -57,7 +57,7 @@ class Direct:
         response = await found.handler(Request(scope, receive, send))
         await response(scope, receive, send)
 
-    def find(self, method: str, path: str) -> Found | None:
+    def find(self, method: str, path: str) -> RouteMatch | None:
         """Return where a request goes, and remember it; None: to the framework, which refuses it."""
         kept = self._kept.get((method, path))
         if kept is not None:
@@ -66,7 +66,7 @@ class Direct:
         for route in self._routes:
             match, more = route.matches(scope)
             if match is Match.FULL:
-                found = Found(route, route.endpoint, more["path_params"])
+                found = RouteMatch(route, route.endpoint, more["path_params"])
                 if len(path) <= PATH_LENGTH_KEPT:
                     if len(self._kept) >= PATHS_KEPT:
                         self._kept.clear()

@@ -27,7 +27,7 @@ from service.errors import XylemError
 from service.logs import log
 from service.serving.answer import SHORT_ITEMS, answer_now
 from service.serving.schemas.predict import PredictRequest
-from service.serving.served import DEFAULT_ALIAS, LiveServed, Served
+from service.serving.served import DEFAULT_ALIAS, LiveServed, ServedVersion
 from service.settings import Limits
 
 HEADS_KEPT = 4096
@@ -64,7 +64,7 @@ class _Target(NamedTuple):
     """What requests with a head are answered with, for as long as the store stays as it is."""
 
     n_bytes: int
-    served: Served
+    served: ServedVersion
     outcome: RequestOutcome
     known: _Head
 

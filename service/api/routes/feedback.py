@@ -21,7 +21,7 @@ from service.api.routes.streams import Streams
 from service.api.routes.versions import find_served
 from service.errors import BadInput
 from service.serving.events import (
-    Checked,
+    CheckedEvent,
     Verdict,
     check_event,
     columns_of,
@@ -35,7 +35,7 @@ from service.serving.events import (
 from service.serving.learning import OnlineLearning
 from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.parse import parse_feedback
-from service.serving.served import LiveServed, Served
+from service.serving.served import LiveServed, ServedVersion
 from service.serving.wire import dump_line
 from service.settings import Limits
 from service.thresholds.live.events import Event, Events
@@ -51,7 +51,7 @@ SHORT_BYTES = 1 << 14
 """Bytes of such events."""
 
 
-class Done(NamedTuple):
+class FeedbackResult(NamedTuple):
     """What became of the events of a block, in their order, and the epoch of the thresholds after it."""
 
     verdicts: list[Verdict]
@@ -66,7 +66,7 @@ class FeedbackRoutes:
         self._learning = learning
         self._metrics = metrics
         self._limits = limits
-        self._plain_limits = limits_of(limits)
+        self._sparse_limits = limits_of(limits)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="xylem-events")
         self._streams = Streams(limits)
 
@@ -95,7 +95,7 @@ class FeedbackRoutes:
         self._learning.follower.check()
         return self._answer_stream(served)
 
-    async def _answer_json(self, request: Request, served: Served) -> Response:
+    async def _answer_json(self, request: Request, served: ServedVersion) -> Response:
         body = await read_body(request, self._limits)
         parts = await self._read_plainly(body, served, are_lines=False)
         if parts is None:
@@ -111,7 +111,7 @@ class FeedbackRoutes:
             }
         )
 
-    def _answer_stream(self, served: Served) -> Response:
+    def _answer_stream(self, served: ServedVersion) -> Response:
         async def begin(block: LineBlock) -> asyncio.Task[Answered]:
             submitted = self._submit(await self._read_lines(block, served), may_wait=True)
             return asyncio.create_task(self._lines(block.first, submitted, served))
@@ -119,7 +119,7 @@ class FeedbackRoutes:
         headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
         return self._streams.answer(begin, lambda answered: None, BLOCK_EVENTS_MAX, headers)
 
-    async def _read_lines(self, block: LineBlock, served: Served) -> list[_Part]:
+    async def _read_lines(self, block: LineBlock, served: ServedVersion) -> list[_Part]:
         lines = [line for line in block.lines if line is not None]
         if len(lines) == len(block.lines):
             parts = await self._read_plainly(b"\n".join(lines), served, are_lines=True)
@@ -127,16 +127,18 @@ class FeedbackRoutes:
                 return parts
         return await self._read([value_of(line, self._limits) for line in block.lines], served, is_long=True)
 
-    async def _read_plainly(self, body: bytes, served: Served, *, are_lines: bool) -> list[_Part] | None:
+    async def _read_plainly(
+        self, body: bytes, served: ServedVersion, *, are_lines: bool
+    ) -> list[_Part] | None:
         """Read events if they are plain, and of the version that is `served`."""
         read = functools.partial(
-            read_plainly, body, served, self._learning.tokens, self._plain_limits, are_lines=are_lines
+            read_plainly, body, served, self._learning.tokens, self._sparse_limits, are_lines=are_lines
         )
         is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
         found = read() if is_short else await asyncio.get_running_loop().run_in_executor(self._threads, read)
         return None if found is None else [_Part(served, range(len(found.ids)), found.ids, {}, found.events)]
 
-    async def _read(self, values: Sequence[Any], served: Served, *, is_long: bool) -> list[_Part]:
+    async def _read(self, values: Sequence[Any], served: ServedVersion, *, is_long: bool) -> list[_Part]:
         """Read events of any kind, which may be of several versions."""
         if is_long or len(values) > SHORT_EVENTS:
             loop = asyncio.get_running_loop()
@@ -158,7 +160,7 @@ class FeedbackRoutes:
             submitted.append(_Submitted(part, future))
         return submitted
 
-    async def _finish(self, submitted: Sequence[_Submitted], served: Served) -> Done:
+    async def _finish(self, submitted: Sequence[_Submitted], served: ServedVersion) -> FeedbackResult:
         """Wait until the events are durable, and return the verdicts in their order."""
         outcomes = iter(await _all_of([future for _, future in submitted if future is not None]))
         verdicts: list[tuple[int, Verdict]] = []
@@ -168,9 +170,9 @@ class FeedbackRoutes:
             verdicts.sort(key=itemgetter(0))
         done = [verdict for _, verdict in verdicts]
         self._metrics.record_events(served.name, [verdict.result for verdict in done])
-        return Done(done, served.thresholds.epoch)
+        return FeedbackResult(done, served.thresholds.epoch)
 
-    async def _lines(self, first: int, submitted: Sequence[_Submitted], served: Served) -> Answered:
+    async def _lines(self, first: int, submitted: Sequence[_Submitted], served: ServedVersion) -> Answered:
         """Return the lines that answer a block of a stream, once its events are durable."""
         verdicts = (await self._finish(submitted, served)).verdicts
         lines = b"".join(
@@ -179,7 +181,7 @@ class FeedbackRoutes:
         n_bad = sum(verdict.result == "rejected" for verdict in verdicts)
         return Answered(lines, len(verdicts) - n_bad, n_bad)
 
-    def _check(self, values: Sequence[Any], served: Served) -> list[Checked | Verdict]:
+    def _check(self, values: Sequence[Any], served: ServedVersion) -> list[CheckedEvent | Verdict]:
         tokens = self._learning.tokens
         return [
             refused(None, value)
@@ -188,11 +190,13 @@ class FeedbackRoutes:
             for value in values
         ]
 
-    async def _by_version(self, checked: Sequence[Checked | Verdict], served: Served) -> list[_Group]:
+    async def _by_version(
+        self, checked: Sequence[CheckedEvent | Verdict], served: ServedVersion
+    ) -> list[_Group]:
         """Return the events by the version they belong to; None for a version that is gone."""
-        groups: dict[int, list[tuple[int, Checked | Verdict]]] = {}
+        groups: dict[int, list[tuple[int, CheckedEvent | Verdict]]] = {}
         for place, one in enumerate(checked):
-            is_other = isinstance(one, Checked) and one.token is not None
+            is_other = isinstance(one, CheckedEvent) and one.token is not None
             version = one.token.version if is_other else served.version  # type: ignore[union-attr]
             groups.setdefault(version, []).append((place, one))
         found = []
@@ -210,8 +214,8 @@ class FeedbackRoutes:
 class _Group(NamedTuple):
     """The events of one version, with their places in the request; None: the version is gone."""
 
-    served: Served | None
-    places: Sequence[tuple[int, Checked | Verdict]]
+    served: ServedVersion | None
+    places: Sequence[tuple[int, CheckedEvent | Verdict]]
 
 
 class _Part(NamedTuple):
@@ -221,7 +225,7 @@ class _Part(NamedTuple):
     events   those that can be, in their order; None: there is none
     """
 
-    served: Served | None
+    served: ServedVersion | None
     places: Sequence[int]
     ids: Sequence[str | None]
     refused: Mapping[int, Verdict]
@@ -239,13 +243,13 @@ def _to_parts(groups: Sequence[_Group]) -> list[_Part]:
     """Return what is to be counted of each version's events."""
     parts = []
     for served, places in groups:
-        checked = [one for _, one in places if isinstance(one, Checked)]
+        checked = [one for _, one in places if isinstance(one, CheckedEvent)]
         made = iter(to_events(checked, served) if served is not None else ())
-        found = [(place, next(made) if isinstance(one, Checked) else one) for place, one in places]
+        found = [(place, next(made) if isinstance(one, CheckedEvent) else one) for place, one in places]
         refused = {place: one for place, one in found if isinstance(one, Verdict)}
         events = [one for _, one in found if isinstance(one, Event)]
         columns = columns_of(events, served) if events and served is not None else None
-        ids = [one.feedback.event_id if isinstance(one, Checked) else one.event_id for _, one in places]
+        ids = [one.feedback.event_id if isinstance(one, CheckedEvent) else one.event_id for _, one in places]
         parts.append(_Part(served, [place for place, _ in places], ids, refused, columns))
     return parts
 
@@ -263,7 +267,7 @@ def _verdicts(part: _Part, results: Sequence[Result]) -> Iterator[tuple[int, Ver
         yield place, verdict_on(event_id, next(counted)) if refusal is None else refusal
 
 
-def _late(one: Checked | Verdict, detail: str) -> Verdict:
+def _late(one: CheckedEvent | Verdict, detail: str) -> Verdict:
     if isinstance(one, Verdict):
         return one
     return Verdict(one.feedback.event_id, "late", "version-gone", detail)

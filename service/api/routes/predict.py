@@ -17,7 +17,7 @@ from service.api.door.work import WorkPool
 from service.api.routes.versions import find_served, stale_headers
 from service.serving.answer import Answer, answer_now, answer_query
 from service.serving.schemas.predict import TUNED, PredictRequest
-from service.serving.served import LiveServed, Served
+from service.serving.served import LiveServed, ServedVersion
 from service.settings import Limits
 
 
@@ -52,7 +52,7 @@ class PredictRoutes(NamedTuple):
             response.headers.update(stale_headers(served))
         return response
 
-    async def _answer_in_thread(self, query: PredictRequest, served: Served, began: float) -> bytes:
+    async def _answer_in_thread(self, query: PredictRequest, served: ServedVersion, began: float) -> bytes:
         """Answer a request that is long or has a deadline, which counts from `began`, the event loop's time.
 
         When nobody waits for the answer any more, its search is stopped, and so its thread is free.

@@ -20,7 +20,7 @@ from service.api.routes.versions import find_served
 from service.errors import BadRequest, NotTuned
 from service.serving.learning import OnlineLearning
 from service.serving.parse import check_keys, parse_json
-from service.serving.served import LiveServed, Served
+from service.serving.served import LiveServed, ServedVersion
 from service.serving.what_is import what_is
 from service.settings import Limits
 from service.thresholds.live.shadow import Shadow, ShadowDatabase
@@ -107,7 +107,7 @@ class ThresholdRoutes(NamedTuple):
         await self.work.run(self.learning.catch_up, served.thresholds)
         return json_response({"model": served.name, "version": served.version, "threshold_epoch": epoch})
 
-    def _describe(self, served: Served, query: dict[str, int]) -> dict[str, Any]:
+    def _describe(self, served: ServedVersion, query: dict[str, int]) -> dict[str, Any]:
         live = served.thresholds
         with live.lock:
             if live.prepared is None:
@@ -151,7 +151,7 @@ def _shadow(shadow: Shadow) -> dict[str, Any]:
     }
 
 
-def _labels(served: Served, tuned: Tuned, query: dict[str, int]) -> dict[str, Any]:
+def _labels(served: ServedVersion, tuned: Tuned, query: dict[str, int]) -> dict[str, Any]:
     """Return the labels that the query asks for, how many there are, and where the next page begins."""
     marks = tuned.counters.marks
     most = query["marks_below"]

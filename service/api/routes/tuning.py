@@ -18,7 +18,7 @@ from service.api.door.work import WorkPool
 from service.errors import BadData, BadRequest
 from service.serving.learning import OnlineLearning
 from service.serving.parse import check_keys, parse_json
-from service.serving.served import LiveServed, Served
+from service.serving.served import LiveServed, ServedVersion
 from service.serving.what_is import what_is
 from service.settings import Settings
 
@@ -96,7 +96,7 @@ class TuneRoutes:
         )
         return json_response(await self._work.run(self._tune_here, query, served))
 
-    def _tune_here(self, query: TuneQuery, served: Served) -> dict[str, Any]:
+    def _tune_here(self, query: TuneQuery, served: ServedVersion) -> dict[str, Any]:
         """Tune, and have what was found in force here at once."""
         self._learning.follower.check()
         try:

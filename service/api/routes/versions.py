@@ -6,10 +6,10 @@ from starlette.requests import Request
 
 from model_store.errors import AliasNotFound, VersionNotFound
 from model_store.identifiers import is_alias, is_version
-from service.serving.served import DEFAULT_ALIAS, LiveServed, Served
+from service.serving.served import DEFAULT_ALIAS, LiveServed, ServedVersion
 
 
-async def find_served(request: Request, live: LiveServed) -> Served:
+async def find_served(request: Request, live: LiveServed) -> ServedVersion:
     """Return what serves the version that a request's path names: a version, an alias, else `latest`.
 
     Raises ModelNotFound, VersionNotFound, AliasNotFound, Unavailable and ModelUnavailable.
@@ -23,6 +23,6 @@ async def find_served(request: Request, live: LiveServed) -> Served:
     return await live.find(model, version or alias)
 
 
-def stale_headers(served: Served) -> dict[str, str]:
+def stale_headers(served: ServedVersion) -> dict[str, str]:
     """Return what an answer at tuned thresholds says when the database does not answer: they may be old."""
     return {"xylem-thresholds": "stale"} if served.thresholds.is_stale else {}

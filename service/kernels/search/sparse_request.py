@@ -29,7 +29,7 @@ GROW = -1
 """Instead of a number of rows: there is not room enough for what was asked."""
 
 
-class PlainLimits(NamedTuple):
+class SparseLimits(NamedTuple):
     """What requests are taken.
 
     labels_max    the most labels of an answer: rows times top_r
@@ -43,7 +43,7 @@ class PlainLimits(NamedTuple):
     children_max: int
 
 
-class PlainModel(NamedTuple):
+class SparseModel(NamedTuple):
     """What of a model and its version a call needs besides arrays: integers, as an int64 array.
 
     reading, searching, writing   the addresses of the kernels
@@ -69,10 +69,10 @@ class PlainModel(NamedTuple):
     n_children: int
 
 
-class PlainCall(NamedTuple):
+class SparseCall(NamedTuple):
     """The arrays of a call, lent: none of them is made for it.
 
-    model, limits            int64[..]  the fields of PlainModel and PlainLimits
+    model, limits            int64[..]  the fields of SparseModel and SparseLimits
     given                    int64[6]   what is asked for rows that are there already; given[0] = 0: read them
     asked                    int64[5]   rows, values, top_r, nodes of a level, kind of threshold
     room                     int64[3]   the values, nodes of a level and top_r that there are buffers for
@@ -143,10 +143,10 @@ CALL_KINDS: Kinds = {
     "text_ends": (np.int64, 1),
 }
 
-_borrow = borrower(PlainCall, CALL_KINDS)
+_borrow = borrower(SparseCall, CALL_KINDS)
 
 
-def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: PlainLimits) -> bool:
+def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: SparseLimits) -> bool:
     """Return whether a request is within the limits; `n_children` are scored for a row on a level."""
     return (
         top_r <= limits.top_r_max
@@ -162,8 +162,8 @@ _widest_level = inlined(widest_level)
 
 
 @inlined
-def _model_of(m: NDArray[np.int64]) -> PlainModel:
-    return PlainModel(m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7], m[8], m[9], m[10], m[11], m[12])
+def _model_of(m: NDArray[np.int64]) -> SparseModel:
+    return SparseModel(m[0], m[1], m[2], m[3], m[4], m[5], m[6], m[7], m[8], m[9], m[10], m[11], m[12])
 
 
 @inlined
@@ -172,13 +172,13 @@ def _given_of(g: NDArray[np.int64]) -> tuple[int, int, int, int, int, int]:
 
 
 @inlined
-def _limits_of(m: NDArray[np.int64]) -> PlainLimits:
-    return PlainLimits(m[0], m[1], m[2], m[3], m[4])
+def _limits_of(m: NDArray[np.int64]) -> SparseLimits:
+    return SparseLimits(m[0], m[1], m[2], m[3], m[4])
 
 
 @inlined
 def _log_threshold_for(
-    threshold: int, log_threshold: NDArray[np.float32], call: PlainCall
+    threshold: int, log_threshold: NDArray[np.float32], call: SparseCall
 ) -> NDArray[np.float32]:
     """Return what `beam_rows` takes for thresholds of a kind; `log_threshold` are the tuned ones."""
     if threshold == TUNED:
@@ -190,7 +190,7 @@ def _log_threshold_for(
 
 
 @inlined
-def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: PlainCall) -> bool:
+def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: SparseCall) -> bool:
     """Return whether there is room for a request; say what it asks for."""
     call.asked[0], call.asked[1], call.asked[2], call.asked[3] = n_rows, n_values, top_r, n_kept
     return bool(

@@ -18,8 +18,8 @@ from service.db.engine import Database
 from service.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
 from service.logs import log
 from service.thresholds.live.events import Events, join
-from service.thresholds.live.feedback_transaction import Counting
-from service.thresholds.live.served import LiveThresholds
+from service.thresholds.live.feedback_transaction import FeedbackTransaction
+from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import keep_shadow
 from service.thresholds.store.known_events import add_events, forget_events
 from service.thresholds.store.state import (
@@ -58,7 +58,7 @@ class FeedbackOutcome(NamedTuple):
 
 
 class _Block(NamedTuple):
-    live: LiveThresholds
+    live: ServedThresholds
     events: Events
     done: Future[FeedbackOutcome]
 
@@ -72,7 +72,7 @@ class FeedbackWriter:
 
     queue_max   events that wait, at most
     days_max    days for which events are remembered
-    halve_events  see `counting.Counting`
+    halve_events  see `FeedbackTransaction`
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class FeedbackWriter:
         self._forgotten_to = b""
         self._thread: threading.Thread | None = None
 
-    def submit(self, live: LiveThresholds, events: Events, *, may_wait: bool) -> Future[FeedbackOutcome]:
+    def submit(self, live: ServedThresholds, events: Events, *, may_wait: bool) -> Future[FeedbackOutcome]:
         """Hand over a block; its outcome comes when it is committed.
 
         may_wait   whether the caller hands over one block after the other, so that a full queue is no reason
@@ -164,8 +164,8 @@ class FeedbackWriter:
         starts = [0, *ends[:-1]]
         return [FeedbackOutcome(results[start:end], epoch) for start, end in zip(starts, ends, strict=True)]
 
-    def _count(self, live: LiveThresholds, events: Events) -> tuple[list[Result], int]:
-        counting: Counting | None = None
+    def _count(self, live: ServedThresholds, events: Events) -> tuple[list[Result], int]:
+        counting: FeedbackTransaction | None = None
         was_empty = live.prepared is None
         try:
             with self._database.write() as connection:
@@ -174,7 +174,7 @@ class FeedbackWriter:
                 keys = dict.fromkeys(compress(events.keys, timely))
                 new = add_events(connection, list(keys), int(time.time() // 86_400))
                 results = _results(events, timely, new)
-                counting = Counting(connection, live, head, self._halve_events)
+                counting = FeedbackTransaction(connection, live, head, self._halve_events)
                 counting.count(events, np.flatnonzero([result == "applied" for result in results]))
                 counting.log()
         except BaseException:
@@ -188,7 +188,7 @@ class FeedbackWriter:
         self._n_added += results.count("applied")
         return results, live.epoch
 
-    def _keep_house(self, live: LiveThresholds) -> None:
+    def _keep_house(self, live: ServedThresholds) -> None:
         """Keep a checkpoint and forget old events now and then; a failure waits for the next time."""
         try:
             self._checkpoint(live)
@@ -209,7 +209,7 @@ class FeedbackWriter:
         self._n_added = 0
         self._forget_at = time.monotonic() + FORGET_SECONDS
 
-    def _checkpoint(self, live: LiveThresholds) -> None:
+    def _checkpoint(self, live: ServedThresholds) -> None:
         key = live.model, live.version
         newest = self._checkpoints.setdefault(key, live.epoch)
         if live.epoch - newest < CHECKPOINT_EPOCHS:
@@ -224,7 +224,7 @@ class FeedbackWriter:
         self._checkpoints[key] = live.epoch
 
 
-def _up_to_date(connection: Connection, live: LiveThresholds) -> Head:
+def _up_to_date(connection: Connection, live: ServedThresholds) -> Head:
     """Lock the version's head, bring its thresholds up to it, begin them if there are none; return it."""
     head = lock_head(connection, live.model, live.version)
     if head.epoch == 0:

@@ -1,4 +1,4 @@
-"""Counting: what a transaction of feedback does in memory and to the log, kept or undone whole."""
+"""What a transaction of feedback does in memory and to the log, kept or undone whole."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from service.thresholds.live.events import Events
-from service.thresholds.live.served import LiveThresholds
-from service.thresholds.live.threshold_counters import Moving
+from service.thresholds.live.served import ServedThresholds
+from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
 from service.thresholds.store.state import FEEDBACK, HALVED, SCORED, Head, append
 
@@ -18,7 +18,7 @@ EVENTS_LOGGED_MAX = DELTA_MAX // 2
 """Events of one entry of the log, at most: each adds up to 2 to a label's marks."""
 
 
-class Counting:
+class FeedbackTransaction:
     """Counts events in their order; under the lock of `live`, and the lock of its row in the database.
 
     head          the version's head, to which `live` was brought up
@@ -26,7 +26,7 @@ class Counting:
     """
 
     def __init__(
-        self, connection: Connection, live: LiveThresholds, head: Head, halve_events: int | None
+        self, connection: Connection, live: ServedThresholds, head: Head, halve_events: int | None
     ) -> None:
         self.head = head
         """The version's head, as far as it was logged."""
@@ -109,5 +109,5 @@ class Counting:
         for moving in self._all():
             moving.halve()
 
-    def _all(self) -> list[Moving]:
+    def _all(self) -> list[ThresholdCounters]:
         return [self._served] if self._shadow is None else [self._served, self._shadow.candidate]

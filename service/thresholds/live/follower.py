@@ -12,7 +12,7 @@ from collections.abc import Callable
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable, XylemError
 from service.logs import log
-from service.thresholds.live.served import LiveThresholds
+from service.thresholds.live.served import ServedThresholds
 from service.thresholds.store.state import Head, all_heads
 
 HANG_SECONDS = 10.0
@@ -33,7 +33,7 @@ class Follower:
         self._database = database
         self._refresh_seconds = refresh_seconds
         self._on_answer = on_answer
-        self._followed: weakref.WeakSet[LiveThresholds] = weakref.WeakSet()
+        self._followed: weakref.WeakSet[ServedThresholds] = weakref.WeakSet()
         self._adding = threading.Lock()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="xylem-thresholds", daemon=True)
@@ -47,12 +47,12 @@ class Follower:
         return time.monotonic() - self._answered_at
 
     @property
-    def followed(self) -> list[LiveThresholds]:
+    def followed(self) -> list[ServedThresholds]:
         """Return what is followed."""
         with self._adding:
             return list(self._followed)
 
-    def add(self, live: LiveThresholds) -> None:
+    def add(self, live: ServedThresholds) -> None:
         """Follow a version, from its present thresholds on if the database answers. Blocking."""
         with self._adding:
             self._followed.add(live)
@@ -91,7 +91,7 @@ class Follower:
         while not self._stopped.wait(self._refresh_seconds):
             self.look()
 
-    def _look(self, followed: list[LiveThresholds]) -> None:
+    def _look(self, followed: list[ServedThresholds]) -> None:
         fault: DatabaseUnavailable | None = None
         try:
             with self._database.read() as connection:
@@ -114,7 +114,7 @@ class Follower:
         """Return when the next look should be over, by the monotonic clock."""
         return time.monotonic() + self._refresh_seconds + HANG_SECONDS
 
-    def _refreshed(self, live: LiveThresholds, heads: dict[tuple[str, int], Head]) -> bool:
+    def _refreshed(self, live: ServedThresholds, heads: dict[tuple[str, int], Head]) -> bool:
         """Bring one version's thresholds up to its head; return whether they are."""
         live.is_known = True
         head = heads.get((live.model, live.version))

@@ -1,7 +1,7 @@
-"""LiveThresholds: the thresholds of a served version in memory, moved in place by feedback.
+"""The thresholds of a served version in memory, moved in place by feedback.
 
 Readers are traversals that read the prepared array (a float32 for each node) without a lock while
-`Moving` writes to it, in kernels and event by event. That is safe, and loses no label:
+`ThresholdCounters` writes to it, in kernels and event by event. That is safe, and loses no label:
 * A float32 is written and read whole, so a reader sees a value that was written, never a mixture.
 * Each write is a node's final value: a label's new threshold, or the least of its children's present ones.
   None is made in steps, such as "infinity, then lowered".
@@ -26,7 +26,7 @@ from sqlalchemy import Connection
 from service.errors import DatabaseUnavailable
 from service.thresholds.live.events import Event, as_columns
 from service.thresholds.live.shadow import Shadow, ShadowState, read_shadow
-from service.thresholds.live.threshold_counters import Moving, Traversal
+from service.thresholds.live.threshold_counters import ThresholdCounters, Traversal
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import decode_scored
 from service.thresholds.store.state import (
@@ -48,7 +48,7 @@ START = Start()
 """The start values of a version that was never tuned, from its first feedback on, if no others are given."""
 
 
-class LiveThresholds:
+class ServedThresholds:
     """The thresholds of one served version, and the candidate that is scored beside them, if there is one.
 
     `prepared` and `epoch` may be read at any time, by any thread: None and 0 where the version has no
@@ -84,7 +84,7 @@ class LiveThresholds:
         self._traversal = traversal
         self._counts = np.empty(0, np.int64) if label_counts is None else label_counts
         self._n_rows = n_rows
-        self._served: Moving | None = None
+        self._served: ThresholdCounters | None = None
         self._first = self.start_state().thresholds
 
     @property
@@ -99,7 +99,7 @@ class LiveThresholds:
         return time.monotonic() > self.fresh_until
 
     @property
-    def served(self) -> Moving:
+    def served(self) -> ThresholdCounters:
         """Return the thresholds in force with their counters; there must be some."""
         assert self._served is not None, "expected thresholds to be in place"
         return self._served
@@ -181,16 +181,16 @@ class LiveThresholds:
             self.shadow.candidate.apply(scored.candidate)
             self.shadow.add(scored.n_events, scored.candidate, scored.shadowed)
 
-    def _all_moving(self) -> list[Moving]:
+    def _all_moving(self) -> list[ThresholdCounters]:
         return [self.served] if self.shadow is None else [self.served, self.shadow.candidate]
 
     def _shadow_of(self, state: ShadowState | None) -> Shadow | None:
         return None if state is None else Shadow(state, self._moving(state.candidate))
 
-    def _moving(self, tuned: Tuned) -> Moving:
+    def _moving(self, tuned: Tuned) -> ThresholdCounters:
         if len(tuned.thresholds) != self.n_labels:
             raise DatabaseUnavailable(
                 f"model {self.model} version {self.version}: expected thresholds of {self.n_labels} labels, "
                 f"found {len(tuned.thresholds)}: is the database another store's?"
             )
-        return Moving(tuned, self._traversal, self._counts, self._n_rows)
+        return ThresholdCounters(tuned, self._traversal, self._counts, self._n_rows)

@@ -21,7 +21,7 @@ from service.db.engine import Database
 from service.db.tables import SHADOWS
 from service.errors import DatabaseUnavailable, NotTuned
 from service.evaluation.fmeasure import EmptyConvention
-from service.thresholds.live.threshold_counters import Moving
+from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, no_counts
 from service.thresholds.store.codec import (
     Deltas,
@@ -71,9 +71,9 @@ class ShadowState(NamedTuple):
 
 
 class Shadow:
-    """A candidate in memory. Under the lock of the version's `LiveThresholds`."""
+    """A candidate in memory. Under the lock of the version's `ServedThresholds`."""
 
-    def __init__(self, state: ShadowState, candidate: Moving) -> None:
+    def __init__(self, state: ShadowState, candidate: ThresholdCounters) -> None:
         self.since = state.since
         self.created_at = state.created_at
         self.n_events = state.n_events

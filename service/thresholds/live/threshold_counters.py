@@ -1,4 +1,4 @@
-"""Moving: thresholds that events move in place, with the counters they rest on: OFO, algorithm 2."""
+"""The thresholds that events move in place, with the counters they rest on: OFO, algorithm 2."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Halved(NamedTuple):
     marks: NDArray[np.int32]
 
 
-class Moving:
+class ThresholdCounters:
     """Counters as int32[K] and thresholds as float32[K]: 12 bytes a label, and 4 a node once prepared.
 
     What was counted is in a journal until `keep` or `undo`. Not thread-safe, but for reading `prepared` and

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.errors import BadInput
 from service.features import Featurizer, load_featurizer
-from service.features.sparse_request import PlainBodies, PlainQuery
+from service.features.sparse_request import SparseBodies, SparseQuery
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
 from service.rows import SparseRows
 from service.serving.parse import parse_predict
@@ -39,8 +39,10 @@ def generally(body: bytes) -> PredictRequest | None:
         return None
 
 
-def read(body: bytes, norm: str = "none", before: bytes = b"") -> tuple[PlainQuery, SparseRows, float] | None:
-    bodies = PlainBodies(ROWS_MAX, FEATURES_MAX, Options().top_r, Options().beam_width)
+def read(
+    body: bytes, norm: str = "none", before: bytes = b""
+) -> tuple[SparseQuery, SparseRows, float] | None:
+    bodies = SparseBodies(ROWS_MAX, FEATURES_MAX, Options().top_r, Options().beam_width)
     bodies.read(PLAIN, 0, featurizer_of(norm))  # leaves nothing behind
     query = bodies.read(before + body, len(before), featurizer_of(norm))
     indptr, indices, values, number = bodies.arrays
@@ -187,7 +189,7 @@ NOT_SPARSE = [
 @pytest.mark.parametrize("body", NOT_SPARSE)
 def test_the_work_on_a_body_is_bounded_by_its_length_and_not_by_the_buffers(body: bytes) -> None:
     """Each turn of the kernel's loops writes an index, a value or a row's end: these count."""
-    bodies = PlainBodies(64, 100_000, 5, 10)
+    bodies = SparseBodies(64, 100_000, 5, 10)
     indptr, indices, values, _ = bodies.arrays
     indptr[1:], indices[:], values[:] = -1, -1, np.nan
     assert bodies.read(body, 0, featurizer_of("none")).n_rows == 0

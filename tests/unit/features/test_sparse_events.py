@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from model_store.names import build_names
 from service.errors import BadInput
 from service.features import load_featurizer
-from service.serving.events import Checked, Read, check_event, limits_of, read_plainly, to_events
+from service.serving.events import (
+    CheckedEvent,
+    VersionEvents,
+    check_event,
+    limits_of,
+    read_plainly,
+    to_events,
+)
 from service.serving.parse import parse_feedback, parse_json
-from service.serving.served import Served
+from service.serving.served import ServedVersion
 from service.settings import Limits
 from service.thresholds.live.events import Event, as_columns
 from service.thresholds.live.tokens import Tokens
@@ -26,11 +33,11 @@ TOKENS = Tokens([b"key"], 1_000_000)
 GOOD = b'{"events":[{"event_id":"1","instance":{"indices":[3,17],"values":[0.5,1]},"labels":["a"]}]}'
 
 
-def served_with(norm: str) -> Served:
+def served_with(norm: str) -> ServedVersion:
     featurizer = load_featurizer({"kind": "raw", "norm": norm}, {}, N_FEATURES)
-    parts: dict[str, object] = dict.fromkeys(Served._fields)
+    parts: dict[str, object] = dict.fromkeys(ServedVersion._fields)
     parts |= {"name": "m", "version": 2, "featurizer": featurizer, "labels": build_names(NAMES)}
-    return Served(**parts)  # type: ignore[arg-type]
+    return ServedVersion(**parts)  # type: ignore[arg-type]
 
 
 SERVED = {norm: served_with(norm) for norm in ("l2", "none")}
@@ -40,7 +47,7 @@ def token(version: int = 2, labels: tuple[int, ...] = (0, 4), model: str = "m") 
     return signed(TOKENS, model, version, 7, labels)
 
 
-def generally(body: bytes, served: Served, are_lines: bool) -> list[tuple[str, Event]] | None:
+def generally(body: bytes, served: ServedVersion, are_lines: bool) -> list[tuple[str, Event]] | None:
     """Return the events; None if any is at fault."""
     try:
         values = (
@@ -49,16 +56,16 @@ def generally(body: bytes, served: Served, are_lines: bool) -> list[tuple[str, E
     except BadInput:
         return None
     checked = [check_event(value, "m", TOKENS, LIMITS) for value in values]
-    if not all(isinstance(one, Checked) for one in checked):
+    if not all(isinstance(one, CheckedEvent) for one in checked):
         return None
-    ids = [one.feedback.event_id for one in checked if isinstance(one, Checked)]
-    events = to_events([one for one in checked if isinstance(one, Checked)], served)
+    ids = [one.feedback.event_id for one in checked if isinstance(one, CheckedEvent)]
+    events = to_events([one for one in checked if isinstance(one, CheckedEvent)], served)
     if not all(isinstance(event, Event) for event in events):
         return None
     return [(name, event) for name, event in zip(ids, events, strict=True) if isinstance(event, Event)]
 
 
-def plainly(body: bytes, norm: str = "l2", are_lines: bool = False) -> Read | None:
+def plainly(body: bytes, norm: str = "l2", are_lines: bool = False) -> VersionEvents | None:
     return read_plainly(body, SERVED[norm], TOKENS, limits_of(LIMITS), are_lines=are_lines)
 
 

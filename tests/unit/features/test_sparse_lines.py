@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.errors import BadInput
-from service.features.sparse_lines import read_plain_lines
+from service.features.sparse_lines import read_sparse_lines
 from service.serving.parse import parse_line
 from service.serving.schemas.predict import SparseLine
 from service.settings import Limits
@@ -32,7 +32,7 @@ def parsed(line: bytes) -> SparseLine | None:
 
 def assert_the_same(lines: list[bytes], features_max: int = LIMITS.features_max) -> bool:
     """Compare the two; return whether the kernel took the lines."""
-    found = read_plain_lines(lines, features_max)
+    found = read_sparse_lines(lines, features_max)
     if found is None:
         return False
     indptr, indices, values = found
@@ -135,15 +135,15 @@ def test_what_is_plain(line: bytes) -> None:
     "place", [lambda line: [line], lambda line: [PLAIN, line], lambda line: [line, PLAIN]]
 )
 def test_what_is_not(line: bytes, place: Callable[[bytes], list[bytes]]) -> None:
-    assert read_plain_lines(place(line), LIMITS.features_max) is None
+    assert read_sparse_lines(place(line), LIMITS.features_max) is None
 
 
 def test_features_at_the_limit_and_one_more() -> None:
     assert assert_the_same([PLAIN], 2)
-    assert read_plain_lines([PLAIN], 1) is None
+    assert read_sparse_lines([PLAIN], 1) is None
 
 
 def test_no_lines() -> None:
-    found = read_plain_lines([], 1)
+    found = read_sparse_lines([], 1)
     assert found is not None
     assert [len(array) for array in found] == [1, 0, 0]

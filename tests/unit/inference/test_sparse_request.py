@@ -14,18 +14,24 @@ from model_store.names import build_names
 from model_store.store import Store
 from model_store.version import Model
 from service.features import Featurizer, load_featurizer
-from service.features.sparse_request import PlainQuery
+from service.features.sparse_request import SparseQuery
 from service.inference.prediction_json import predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import AnyPredictor, make_predictor
-from service.inference.sparse_request import PlainAnswer, PlainAnswers, PlainForms, PlainLimits, plain_answers
+from service.inference.sparse_request import (
+    SparseAnswer,
+    SparseAnswers,
+    SparseForms,
+    SparseLimits,
+    sparse_answers,
+)
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
 from service.rows import SparseRows
 from service.thresholds.live.tokens import Tokens, model_hash
 from tests.small_models import small_draft
 
-LIMITS = PlainLimits(top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20)
-FORMS = PlainForms(LIMITS, rows_max=32, values_max=2000, top_r=5, beam_width=10)
+LIMITS = SparseLimits(top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20)
+FORMS = SparseForms(LIMITS, rows_max=32, values_max=2000, top_r=5, beam_width=10)
 TOKENS = Tokens([b"key"], 1000)
 KINDS = ["label-tree", "decision-tree"]
 
@@ -47,12 +53,12 @@ class Both:
         self.featurizer: Featurizer = load_featurizer(
             model.manifest.features, model.arrays, model.manifest.n_features
         )
-        self.plain: PlainAnswers = plain_answers(model, self.predictor, self.featurizer, FORMS)
+        self.plain: SparseAnswers = sparse_answers(model, self.predictor, self.featurizer, FORMS)
         self.thresholds = np.linspace(0, 1, model.manifest.n_labels, dtype=np.float32)
         self.tuned = self.predictor.node_thresholds(self.thresholds / 8)
         self.seal = TOKENS.seal(model_hash("m"), 7, 3)
 
-    def plainly(self, body: bytes, is_known: bool = True) -> PlainAnswer | None:
+    def plainly(self, body: bytes, is_known: bool = True) -> SparseAnswer | None:
         tuned = self.tuned if is_known else None
         return self.plain.answer(b"head" + body, 4, self.thresholds, tuned, self.seal, 11)
 
@@ -69,11 +75,11 @@ class Both:
         beam_width: int,
         threshold: Any = None,
         exact: bool = False,
-    ) -> PlainAnswer | None:
+    ) -> SparseAnswer | None:
         """The answer for rows that were read before, as those of texts are."""
         rows, is_number = self.rows_of(instances), isinstance(threshold, float)
         kind = TUNED if threshold == "tuned" else NUMBER if is_number else NO_THRESHOLD
-        asked = PlainQuery(rows.n_rows, len(rows.indices), top_r, beam_width, kind, int(exact))
+        asked = SparseQuery(rows.n_rows, len(rows.indices), top_r, beam_width, kind, int(exact))
         number = threshold if is_number else 0.0
         return self.plain.answer_rows(rows, asked, number, self.thresholds, self.tuned, self.seal, 11)
 
@@ -183,5 +189,5 @@ def test_children_beyond_the_limit(tmp_path: Any) -> None:
     n_children = both.predictor.children_scored(10)
     for most, is_taken in ((n_children, True), (n_children - 1, False)):
         forms = FORMS._replace(limits=LIMITS._replace(children_max=most))
-        both.plain = plain_answers(both.model, both.predictor, both.featurizer, forms)
+        both.plain = sparse_answers(both.model, both.predictor, both.featurizer, forms)
         assert (both.plainly(body) is not None) == is_taken

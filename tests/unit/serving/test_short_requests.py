@@ -72,7 +72,7 @@ def test_short_requests_get_the_general_answer_and_long_ones_none(own_store: Sto
 
     async def main() -> None:
         async with serving(settings_of(own_store.root)) as (app, client):
-            plain = app.state.plain
+            plain = app.state.whole_requests
             for model, asked in SHORT + REFUSED + LONG:
                 path, body = f"/v1/models/{model}/predict", json.dumps(asked).encode()
                 general = await client.post(path, content=body, headers={"content-type": "application/json"})

@@ -15,7 +15,7 @@ from service.inference.predictors import make_predictor
 from service.inference.thresholded import Thresholded
 from service.rows import SparseRows
 from service.thresholds.live.events import as_columns
-from service.thresholds.live.threshold_counters import Moving
+from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.codec import Deltas, decode_deltas, decode_state, encode_deltas, encode_state
 from service.thresholds.store.state import Head
@@ -135,7 +135,7 @@ def test_a_block_is_counted_as_its_events_are_one_by_one(tmp_path: Path, kind: s
     engine, start, rng = make_predictor(store.open("m")), Start(1.0, 30.0), np.random.default_rng(6)
     bounds = lower_bounds(None, 0, 60)
     begun = Tuned("ofo", "one", start, thresholds_of(no_counts(60), start, bounds), no_counts(60))
-    moving = Moving(begun, Thresholded(engine), np.empty(0, np.int64), 0)
+    moving = ThresholdCounters(begun, Thresholded(engine), np.empty(0, np.int64), 0)
     events = [
         instance_event(f"e{i}", rng.integers(0, 60, 3).tolist(), i)
         if i % 5
