@@ -59,7 +59,7 @@ def answer(
         event = asyncio.Event()
         event.set()
         cycle = RequestResponseCycle(
-            scope={"method": method, "http_version": http_version},  # type: ignore[typeddict-item]
+            scope={"method": method, "http_version": http_version, "headers": []},  # type: ignore[typeddict-item]
             transport=transport,
             flow=FlowControl(transport),
             logger=logging.getLogger("test"),
