@@ -55,11 +55,13 @@ def answer(
             more = i + 1 < len(bodies)
             await send({"type": "http.response.body", "body": body, "more_body": more})
 
+    asked = [] if keep_alive else [(b"connection", b"close")]
+
     async def main() -> None:
         event = asyncio.Event()
         event.set()
         cycle = RequestResponseCycle(
-            scope={"method": method, "http_version": http_version, "headers": []},  # type: ignore[typeddict-item]
+            scope={"method": method, "http_version": http_version, "headers": asked},  # type: ignore[typeddict-item]
             transport=transport,
             flow=FlowControl(transport),
             logger=logging.getLogger("test"),
