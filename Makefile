@@ -58,7 +58,7 @@ lowest: $(VENV)/.dev  ## a short suite with the lowest versions that pyproject.t
 	$(BIN)/python tests/lowest.py > $(VENV)-lowest/requirements.txt
 	$(VENV)-lowest/bin/python -m pip --disable-pip-version-check --no-input -q install --only-binary :all: -r $(VENV)-lowest/requirements.txt hatchling editables
 	$(VENV)-lowest/bin/python -m pip --disable-pip-version-check --no-input -q install --no-deps --no-build-isolation -e .
-	$(VENV)-lowest/bin/python -m pytest $(LOWEST_TESTS)
+	$(VENV)-lowest/bin/python -m pytest $(LOWEST_TESTS) -k "not postgresql"
 
 peers: $(VENV)/.dev ## install the other libraries, and import the models that they train
 	$(BIN)/python -m pytest -m peers -rs
