@@ -45,6 +45,10 @@ class BadInput(XylemError):
         self.path = path
         return self
 
+    def within(self, outer: str) -> Self:
+        """Return this error, its place so far being one within `outer`."""
+        return self.at(f"{outer}.{self.path}" if self.path else outer)
+
 
 class BadData(BadInput):
     """A data file that cannot be used; the message begins with `file:line:`."""

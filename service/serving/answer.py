@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from service.features.sparse_request import NO_THRESHOLD, NUMBER, SparseQuery
 from service.features.sparse_request import TUNED as TUNED_KIND
+from service.inference.prediction_json import Seal
+from service.inference.predictor import NodeThresholds
 from service.inference.sparse_request import SparseForms, SparseLimits
 from service.rows import SparseRows
 from service.serving.answers import ANSWER_END, answer_head, explain_labels, write_answer, write_predictions
@@ -64,11 +66,8 @@ def answer_now(message: bytes, start: int, served: ServedVersion, limits: Limits
     kernel. Event loop only. Raises BadInput.
     """
     if _INDICES in message:  # else there is no sparse row
-        thresholds = served.thresholds
-        epoch = thresholds.epoch
-        tuned = None if thresholds.is_stale else thresholds.prepared
-        seal = served.ids.seal(epoch, SHORT_BEAMS)
-        found = served.plain.answer(message, start, thresholds.thresholds, tuned, *seal)
+        epoch, present = _at_present(served, SHORT_BEAMS)
+        found = served.plain.answer(message, start, *present)
         if found is not None:
             parts = answer_head(served.name, served.version, epoch), found.predictions, ANSWER_END
             return Answer(parts, found.n_rows, found.is_tuned)
@@ -105,13 +104,20 @@ def _answer_rows(query: PredictRequest, rows: SparseRows, served: ServedVersion)
             return None
     elif query.threshold == TUNED:
         kind = TUNED_KIND
+    epoch, present = _at_present(served, rows.n_rows)
+    asked = SparseQuery(rows.n_rows, len(rows.indices), query.top_r, query.beam_width, kind, int(query.exact))
+    found = served.plain.answer_rows(rows, asked, number, *present)
+    return None if found is None else write_answer(served, epoch, found.predictions)
+
+
+def _at_present(
+    served: ServedVersion, n_rows: int
+) -> tuple[int, tuple[NDArray[np.float32], NodeThresholds | None, Seal, int]]:
+    """Return the epoch, and with it: thresholds, tuned ones if known, the seal and serial of ids."""
     thresholds = served.thresholds
     epoch = thresholds.epoch
     tuned = None if thresholds.is_stale else thresholds.prepared
-    asked = SparseQuery(rows.n_rows, len(rows.indices), query.top_r, query.beam_width, kind, int(query.exact))
-    seal = served.ids.seal(epoch, rows.n_rows)
-    found = served.plain.answer_rows(rows, asked, number, thresholds.thresholds, tuned, *seal)
-    return None if found is None else write_answer(served, epoch, found.predictions)
+    return epoch, (thresholds.thresholds, tuned, *served.ids.seal(epoch, n_rows))
 
 
 def _write(predictions: Sequence[bytes], epoch: int, served: ServedVersion) -> bytes:

@@ -15,8 +15,7 @@ from service.serving.answers import explain_labels, write_predictions
 from service.serving.lines import Answered, LineBlock, too_long
 from service.serving.parse import parse_line
 from service.serving.problems import describe_error
-from service.serving.rows import fault_of, transform, unknown_rows, with_present_thresholds
-from service.serving.schemas.instances import AnyInstance
+from service.serving.rows import rows_and_faults, unknown_rows, with_present_thresholds
 from service.serving.schemas.predict import AnyLine
 from service.serving.served import ServedVersion
 from service.serving.wire import dump, dump_line
@@ -64,7 +63,7 @@ def _read(
         return plain, [], [_NOTHING] * len(lines)
     parsed = [_parse(line, limits) for line in lines]
     instances = [line for line in parsed if not isinstance(line, BadInput)]
-    rows, faults = _to_rows(instances, featurizer)
+    rows, faults = rows_and_faults(instances, featurizer)
     good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
     next_fault = iter(faults)
     said = [
@@ -93,15 +92,3 @@ def _parse(line: bytes | None, limits: Limits) -> AnyLine | BadInput:
         return parse_line(line, limits)
     except BadInput as error:
         return error
-
-
-def _to_rows(
-    instances: Sequence[AnyInstance], featurizer: Featurizer
-) -> tuple[SparseRows, Sequence[BadInput | None]]:
-    """Return the rows of the instances that the model takes, and for each instance why it does not."""
-    try:
-        return transform(instances, featurizer), [None] * len(instances)
-    except BadInput:
-        faults = [fault_of(instance, featurizer) for instance in instances]
-        good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
-        return transform(good, featurizer), faults

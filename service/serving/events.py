@@ -15,7 +15,7 @@ from service.features.sparse_events import EventLimits, read_sparse_events
 from service.rows import LabelRows, SparseRows
 from service.serving.parse import parse_event
 from service.serving.problems import describe_error
-from service.serving.rows import fault_of, transform
+from service.serving.rows import rows_and_faults
 from service.serving.schemas.feedback import FeedbackEvent
 from service.serving.schemas.instances import AnyInstance
 from service.serving.served import ServedVersion
@@ -180,12 +180,7 @@ def _to_rows(
 ) -> list[SparseRows | BadInput | None]:
     """Return the row of each instance, or why the model does not take it; None where there is no instance."""
     given = [instance for instance in instances if instance is not None]
-    faults: list[BadInput | None] = [None] * len(given)
-    try:
-        rows = transform(given, featurizer)
-    except BadInput:
-        faults = [fault_of(instance, featurizer) for instance in given]
-        rows = transform([i for i, fault in zip(given, faults, strict=True) if fault is None], featurizer)
+    rows, faults = rows_and_faults(given, featurizer)
     next_row = iter(range(rows.n_rows))
     next_fault = iter(faults)
     found: list[SparseRows | BadInput | None] = []
@@ -194,7 +189,7 @@ def _to_rows(
             found.append(None)
         else:
             fault = next(next_fault)
-            found.append(_row(rows, next(next_row)) if fault is None else _within_instance(fault))
+            found.append(_row(rows, next(next_row)) if fault is None else fault.within("instance"))
     return found
 
 
@@ -202,10 +197,6 @@ def _row(rows: SparseRows, i: int) -> SparseRows:
     first, last = rows.indptr.item(i), rows.indptr.item(i + 1)
     indptr = np.array((0, last - first))
     return SparseRows(indptr, rows.indices[first:last], rows.values[first:last], rows.n_features)
-
-
-def _within_instance(fault: BadInput) -> BadInput:
-    return fault.at(f"instance.{fault.path}" if fault.path else "instance")
 
 
 def _label_ids(names: Sequence[list[str]], table: NameTable) -> list[NDArray[np.int32] | BadInput]:

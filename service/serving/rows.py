@@ -28,7 +28,7 @@ def to_rows(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseR
         for i, instance in enumerate(instances):
             fault = fault_of(instance, featurizer)
             if fault is not None:
-                raise fault.at(f"instances[{i}].{fault.path}" if fault.path else f"instances[{i}]") from None
+                raise fault.within(f"instances[{i}]") from None
         raise
 
 
@@ -39,6 +39,18 @@ def fault_of(instance: AnyInstance, featurizer: Featurizer) -> BadInput | None:
     except BadInput as error:
         return error.at((error.path or "").removeprefix("instances[0]").removeprefix("."))
     return None
+
+
+def rows_and_faults(
+    instances: Sequence[AnyInstance], featurizer: Featurizer
+) -> tuple[SparseRows, Sequence[BadInput | None]]:
+    """Return the rows of the instances that the model takes, and for each instance why it does not."""
+    try:
+        return transform(instances, featurizer), [None] * len(instances)
+    except BadInput:
+        faults = [fault_of(instance, featurizer) for instance in instances]
+        good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
+        return transform(good, featurizer), faults
 
 
 def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseRows:

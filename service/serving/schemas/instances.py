@@ -16,8 +16,6 @@ from pydantic import (
 
 from service.serving.schemas.limits import AtMost, check_limit, fault, longest, utf8_length
 
-Name = str
-
 
 class RequestModel(BaseModel):
     """What a request says: no field but these, each of just its type."""
