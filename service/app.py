@@ -12,34 +12,33 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from model_store.store import Store
 from service.api.door import handlers
 from service.api.door.admission import Admission
 from service.api.door.auth import AdminKey
 from service.api.door.metrics import Metrics
+from service.api.door.request_log import RequestLog
 from service.api.door.request_scope import RequestScope
-from service.api.door.routing import Direct
+from service.api.door.streams import Streams
 from service.api.door.whole_request import WholeRequests
 from service.api.door.work import WorkPool
-from service.api.routes.batch import BatchRoutes
-from service.api.routes.docs import DocsRoutes
-from service.api.routes.feedback import FeedbackRoutes
-from service.api.routes.health import HealthRoutes
-from service.api.routes.models import ModelRoutes
+from service.api.routes import batch, docs, feedback, health, models, predict, thresholds
 from service.api.routes.openapi import openapi_document
-from service.api.routes.predict import PredictRoutes
-from service.api.routes.thresholds import ThresholdRoutes
-from service.api.routes.tuning import Tune, TuneQuery, TuneRoutes
+from service.api.routes.services import Services
 from service.errors import TimedOut
 from service.logs import log
+from service.serving.feedback import FeedbackDesk
 from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
+from service.serving.schemas.thresholds import TuneThresholdsRequest
+from service.serving.tuning import Tune
 from service.settings import Settings, read_settings
 
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
@@ -56,10 +55,49 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
     `app.state.draining`, a threading.Event, makes `/readyz` say no.
     """
     settings = settings or read_settings()
+    draining, stopping = threading.Event(), threading.Event()
+    parts = _services(settings, draining, stopping)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        parts.learning.start()
+        following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
+        with _on_hangup(parts.live.wake):
+            if opens_first:
+                await parts.live.has_looked.wait()
+            yield
+        stopping.set()
+        following.cancel()
+        parts.close()
+        await asyncio.to_thread(parts.learning.close)
+        parts.metrics.settle()
+
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
+    app.openapi = functools.lru_cache(1)(functools.partial(openapi_document, app, settings.limits))  # type: ignore[method-assign]
+    app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
+    for resource in (predict, batch, feedback, thresholds, models, health, docs):
+        app.include_router(resource.router)
+    app.include_router(thresholds.admin_router)
+    handlers.install(app)
+    admission, requests = Admission(settings.limits, STREAMS), RequestLog(parts.metrics, settings.access_log)
+    app.add_middleware(
+        RequestScope,
+        admission=admission,
+        metrics=parts.metrics,
+        requests=requests,
+        draining=draining.is_set,
+    )
+    routes = predict.router.routes
+    app.state.whole_requests = WholeRequests(
+        routes, parts.live, admission, parts.metrics, requests, settings.limits, draining.is_set
+    )
+    return app
+
+
+def _services(settings: Settings, draining: threading.Event, stopping: threading.Event) -> Services:
+    """Return the parts of an app."""
     limits = settings.limits
-    draining = threading.Event()
-    store = Store(settings.store)
-    learning = OnlineLearning(settings)
+    store, learning, metrics = Store(settings.store), OnlineLearning(settings), Metrics()
     live = LiveModels(
         store,
         functools.partial(serve_model, learning=learning, limits=limits),
@@ -67,78 +105,35 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
         versions_max=limits.versions_max,
         seconds_max=limits.request_seconds_max,
     )
-    metrics = Metrics()
-    work = WorkPool(limits.threads_max, limits.queue_max, limits.request_seconds_max)
-    threshold_work = WorkPool(
-        THRESHOLD_THREADS, limits.queue_max, limits.request_seconds_max, "calls about thresholds"
+    pool = functools.partial(WorkPool, queue_max=limits.queue_max, seconds_max=limits.request_seconds_max)
+    services = Services(
+        settings,
+        store,
+        live,
+        learning,
+        metrics,
+        AdminKey(settings.admin_key),
+        FeedbackDesk(live, learning, limits, metrics.record_events),
+        pool(limits.threads_max),
+        pool(THRESHOLD_THREADS, calls="calls about thresholds"),
+        WorkPool(1, 0, limits.tune_seconds_max, "calls of tune"),
+        ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch"),
+        Streams(limits),
+        Streams(limits),
+        _tuner(store, learning, limits.tune_seconds_max, stopping),
+        draining.is_set,
     )
-    feedback = FeedbackRoutes(live, learning, metrics, limits)
-    batch = BatchRoutes(live, metrics, limits)
-    stopping = threading.Event()
-    tuning = TuneRoutes(live, learning, settings, _tuner(store, learning, limits.tune_seconds_max, stopping))
-    health = HealthRoutes(live, metrics, draining.is_set)
     metrics.watch_thresholds(learning.follower)
-    metrics.watch(live.status, lambda: health.ready)
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        learning.start()
-        following = asyncio.create_task(live.follow(settings.store_poll_seconds, _settle))
-        with _on_hangup(live.wake):
-            if opens_first:
-                await live.has_looked.wait()
-            yield
-        stopping.set()
-        following.cancel()
-        for part in (live, work, threshold_work, batch, feedback, tuning):
-            part.close()
-        await asyncio.to_thread(learning.close)
-        metrics.settle()
-
-    app = Service(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
-    app.state.draining = draining
-    app.state.metrics = metrics
-    handlers.install(app)
-    routes = []
-    predict = PredictRoutes(live, work, metrics, limits)
-    for part in (
-        predict,
-        batch,
-        feedback,
-        ThresholdRoutes(live, learning, AdminKey(settings.admin_key), limits, threshold_work),
-        tuning,
-        health,
-        ModelRoutes(live, store),
-        DocsRoutes(openapi_document(limits)),
-    ):
-        routes += part.routes()
-    app.router.routes += routes
-    admission, direct = Admission(limits, STREAMS), Direct(routes, app.framework)
-    app.request_scope = scope = RequestScope(direct, admission, metrics, settings.access_log, draining.is_set)
-    paths = frozenset(route.path for route in predict.routes())
-    wholes = WholeRequests(direct, paths, live, admission, metrics, scope, limits, draining.is_set)
-    app.state.whole_requests = wholes
-    return app
-
-
-class Service(FastAPI):
-    """The app. Requests go to its request scope; those that no route of ours takes come to the framework."""
-
-    request_scope: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or follow the server's start and stop."""
-        await (self.request_scope if scope["type"] == "http" else self.framework)(scope, receive, send)
-
-    async def framework(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Do as any FastAPI app does."""
-        await super().__call__(scope, receive, send)
+    metrics.watch(live.status, lambda: services.ready)
+    return services
 
 
 def _tuner(store: Store, learning: OnlineLearning, seconds_max: float, stopping: threading.Event) -> Tune:
     """Return what tunes a version on a file; it gives up after a while, and when the service stops."""
 
-    def tune(query: TuneQuery) -> dict[str, Any]:
+    def tune(
+        query: TuneThresholdsRequest, model: str, version: int, data: Path, test: Path | None
+    ) -> dict[str, Any]:
         from service.workflows.tune import (  # readers of files: not before they are needed
             request_of,
             tune_and_keep,
@@ -150,10 +145,11 @@ def _tuner(store: Store, learning: OnlineLearning, seconds_max: float, stopping:
             if stopping.is_set() or time.monotonic() > give_up_at:
                 raise TimedOut(f"expected to tune within {seconds_max:g} seconds, found it not done: {phase}")
 
-        model, version, method, data, test, empty, kappa, start, shadow = query
-        request = request_of(None if method is None else [method], data, test, empty, kappa, start)
+        methods = None if query.method is None else [query.method]
+        start = None if query.start is None else (query.start[0], query.start[1])
+        request = request_of(methods, data, test, query.empty_labels, query.kappa, start)
         opened = store.open(model, str(version))
-        return tune_and_keep(opened, learning.database, request, shadow=shadow, on_progress=on_progress)
+        return tune_and_keep(opened, learning.database, request, shadow=query.shadow, on_progress=on_progress)
 
     return tune
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
+
+from service.app import create_app
+from service.settings import Limits, read_settings
 
 _TYPES: dict[str, Any] = {
     "null": lambda v: v is None,
@@ -15,10 +19,22 @@ _TYPES: dict[str, Any] = {
     "object": lambda v: type(v) is dict,
 }
 _KNOWN = {
-    "$ref", "additionalProperties", "const", "default", "description", "enum", "example", "format", "items",
-    "maxItems", "maxProperties", "maximum", "minItems", "minimum", "oneOf", "pattern", "properties",
-    "required", "type",
+    "$ref", "additionalProperties", "anyOf", "const", "default", "description", "enum", "example", "examples",
+    "format", "items", "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength",
+    "minimum", "oneOf", "pattern", "properties", "required", "title", "type", "x-limit",
 }  # fmt: skip
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """The document of the service under its usual limits."""
+    return openapi_under(Limits())
+
+
+def openapi_under(limits: Limits) -> dict[str, Any]:
+    """The document of the service under some limits."""
+    document: dict[str, Any] = create_app(read_settings(limits=limits)).openapi()
+    return document
 
 
 def fault_of(document: dict[str, Any], schema: dict[str, Any], value: Any, path: str = "") -> str | None:
@@ -31,6 +47,9 @@ def fault_of(document: dict[str, Any], schema: dict[str, Any], value: Any, path:
     if "oneOf" in schema:
         fits = [fault_of(document, option, value, path) is None for option in schema["oneOf"]]
         return None if sum(fits) == 1 else f"{path}: {sum(fits)} of the alternatives fit"
+    if "anyOf" in schema:
+        faults = [fault_of(document, option, value, path) for option in schema["anyOf"]]
+        return None if None in faults else f"{path}: none of the alternatives fits"
     if "enum" in schema and not any(value is v or (type(v) is str and v == value) for v in schema["enum"]):
         return f"{path}: not one of {schema['enum']}"
     if "const" in schema and value != schema["const"]:
@@ -44,6 +63,10 @@ def fault_of(document: dict[str, Any], schema: dict[str, Any], value: Any, path:
         return f"{path}: out of range"
     if isinstance(value, str) and not re.search(schema.get("pattern", ""), value):
         return f"{path}: not {schema['pattern']}"
+    if isinstance(value, str) and not schema.get("minLength", 0) <= len(value) <= schema.get(
+        "maxLength", len(value)
+    ):
+        return f"{path}: {len(value)} characters"
     if isinstance(value, list):
         return _fault_of_array(document, schema, value, path)
     return _fault_of_object(document, schema, value, path) if isinstance(value, dict) else None
@@ -70,6 +93,8 @@ def _fault_of_object(
         inner = schema.get("properties", {}).get(key, schema.get("additionalProperties", {}))
         if inner is False:
             return f"{path}: unknown {key}"
+        if inner is True:
+            continue
         fault = fault_of(document, inner, item, f"{path}.{key}")
         if fault:
             return fault

@@ -136,7 +136,7 @@ def _sent(values: list[Any], send: Send) -> list[dict[str, Any]]:
     found = [value for value in values if not isinstance(value, BadInput)]
     sent = iter(send(found) if found else ())
     return [
-        verdict_line(refused(None, value), {}) if isinstance(value, BadInput) else next(sent)
+        dict(verdict_line(refused(None, value))) if isinstance(value, BadInput) else next(sent)
         for value in values
     ]
 
@@ -275,7 +275,7 @@ def _to_database(model: str, store: Path, limits: Limits) -> Iterator[Send]:
                     versions.setdefault(version, {})[place] = one
             for version, places in versions.items():
                 verdicts |= _counted(places, find(version), learning.writer)
-            return [verdict_line(verdicts[place], {}) for place in range(len(values))]
+            return [dict(verdict_line(verdicts[place])) for place in range(len(values))]
 
         yield send
 

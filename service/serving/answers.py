@@ -14,16 +14,16 @@ from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, Route
 from service.inference.prediction_json import Spans, predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
-from service.serving.served import ServedVersion
-from service.serving.wire import (
+from service.serving.schemas.explanations import (
     ExplainedLeaf,
     ExplainedTree,
     FeatureContribution,
-    LabelExplanation,
-    RoutedLabelExplanation,
+    LeavesExplanation,
     RoutedNode,
-    dump,
+    TreesExplanation,
 )
+from service.serving.served import ServedVersion
+from service.serving.wire import dump
 
 ANSWER_END = b"]}"
 _HEADS_KEPT = 1024
@@ -97,10 +97,10 @@ def explain_labels(found: Predictions, rows: SparseRows, served: ServedVersion) 
             why = served.predictor.explain(rows, row, label)
             if isinstance(why, RoutedExplanation):
                 leaves = [_leaf(leaf, served.features) for leaf in why.leaves]
-                explanations.append(dump(RoutedLabelExplanation(leaves=leaves)))
+                explanations.append(dump(LeavesExplanation(leaves=leaves)))
             else:
                 trees = [_tree(path, served.features) for path in why.trees]
-                explanations.append(dump(LabelExplanation(trees=trees)))
+                explanations.append(dump(TreesExplanation(trees=trees)))
     return explanations
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from service.rows import LabelRows, SparseRows
 from service.serving.parse import parse_event
 from service.serving.problems import describe_error
 from service.serving.rows import rows_and_faults
-from service.serving.schemas.feedback import FeedbackEvent
+from service.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
 from service.serving.schemas.instances import AnyInstance
 from service.serving.served import ServedVersion
 from service.settings import Limits
@@ -58,7 +58,7 @@ class VersionEvents(NamedTuple):
 
 
 def limits_of(limits: Limits) -> EventLimits:
-    """Return the limits of what is read by `read_plainly`."""
+    """Return the limits of what is read by `read_sparse`."""
     return EventLimits(
         limits.events_max,
         limits.label_list_max,
@@ -68,10 +68,10 @@ def limits_of(limits: Limits) -> EventLimits:
     )
 
 
-def read_plainly(
+def read_sparse(
     body: bytes, served: ServedVersion, tokens: Tokens | None, limits: EventLimits, *, are_lines: bool
 ) -> VersionEvents | None:
-    """Return the events of a body that `service.features.sparse_events` reads; None: it is for the others.
+    """Return the events of a body that `service.features.sparse_events` reads; None: not all are sparse.
 
     The same as `check_event` and `to_events` make of them. Those with prediction_ids of another version, and
     those whose prediction_ids are at fault, are for the others too.
@@ -161,12 +161,19 @@ def verdict_on(event_id: str | None, result: Result) -> Verdict:
     return Verdict(event_id, result, "thresholds-replaced", detail)
 
 
-def verdict_line(verdict: Verdict, more: Mapping[str, int]) -> dict[str, Any]:
-    """Return what an answer says of an event."""
+def verdict_line(verdict: Verdict, line: int | None = None) -> FeedbackLineResult:
+    """Return what an answer says of an event; of one that was not counted also in which line it stands."""
+    said: FeedbackLineResult = {"event_id": verdict.event_id, "result": verdict.result}
     if verdict.reason is None:
-        return {"event_id": verdict.event_id, "result": verdict.result}
-    said = {name: value for name, value in verdict._asdict().items() if value is not None}
-    return {**said, **more}
+        return said
+    if verdict.event_id is None:
+        del said["event_id"]
+    said["reason"] = verdict.reason
+    if verdict.detail is not None:
+        said["detail"] = verdict.detail
+    if line is not None:
+        said["line"] = line
+    return said
 
 
 def _is_of(token: Token, served: ServedVersion) -> bool:

@@ -7,17 +7,16 @@ models in `service.serving.schemas` say which fields there are, and what they ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from service.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from service.errors import BadRequest, MalformedJson, UnsupportedOption
 from service.serving.schemas.faults import faults_of
-from service.serving.schemas.feedback import FeedbackEvent
-from service.serving.schemas.instances import NAMED, SPARSE, TEXT, kind_of
+from service.serving.schemas.feedback import FeedbackEvent, FeedbackEvents
+from service.serving.schemas.instances import NAMED, SPARSE, TEXT, RequestModel, kind_of
 from service.serving.schemas.predict import (
     AnyLine,
     BatchLine,
@@ -27,8 +26,10 @@ from service.serving.schemas.predict import (
     SparseLine,
     TextLine,
 )
-from service.serving.what_is import shortened, what_is
+from service.serving.what_is import what_is
 from service.settings import Limits
+
+M = TypeVar("M", bound=RequestModel)
 
 PREDICT_ONLY = ("explain", "deadline_ms", "statistics")
 """Options that a batch does not have."""
@@ -38,15 +39,25 @@ _LINE: TypeAdapter[AnyLine] = TypeAdapter(BatchLine)
 _LINES: dict[str | None, type[AnyLine]] = {TEXT: TextLine, SPARSE: SparseLine, NAMED: NamedLine}
 
 
+def parse_body(body: bytes, model: type[M], limits: Limits) -> M:
+    """Return what `body` says. Raises MalformedJson, BadRequest or LimitExceeded, naming the field."""
+    return validated(parse_json(body), model, limits)
+
+
+def validated(value: Any, model: type[M], limits: Limits) -> M:
+    """Return what a JSON value says. Raises BadRequest or LimitExceeded, naming the field by its path."""
+    try:
+        return model.model_validate(value, context=limits)
+    except ValidationError as error:
+        raise faults_of(error, [model]) from None
+
+
 def parse_predict(body: bytes, limits: Limits) -> PredictRequest:
     """Return the request that `body` is.
 
     Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the field by its path.
     """
-    try:
-        return PredictRequest.model_validate(parse_json(body), context=limits)
-    except ValidationError as error:
-        raise faults_of(error, [PredictRequest]) from None
+    return parse_body(body, PredictRequest, limits)
 
 
 def parse_line(line: bytes, limits: Limits) -> AnyLine:
@@ -64,38 +75,37 @@ def parse_feedback(body: bytes, limits: Limits) -> list[Any]:
 
     Raises MalformedJson, BadRequest or LimitExceeded.
     """
-    fields = _object(parse_json(body))
-    if "events" not in fields:
-        return [fields]
-    check_keys(fields, (), ("events",))
-    events = fields["events"]
-    if type(events) is not list:
-        raise BadRequest(f"expected an array, found {what_is(events)}").at("events")
-    if len(events) > (most := limits.events_max):
-        fault = f"expected at most {most} events (limit events_max), found {len(events)}"
-        raise LimitExceeded(fault).at("events")
-    return events
+    value = parse_json(body)
+    if type(value) is not dict:
+        raise BadRequest(f"expected an object, found {what_is(value)}").at("")
+    return validated(value, FeedbackEvents, limits).events if "events" in value else [value]
 
 
 def parse_event(value: Any, limits: Limits) -> FeedbackEvent:
     """Return the event that a JSON value is. Raises BadRequest or LimitExceeded, naming the field."""
-    try:
-        return FeedbackEvent.model_validate(value, context=limits)
-    except ValidationError as error:
-        raise faults_of(error, [FeedbackEvent]) from None
+    return validated(value, FeedbackEvent, limits)
 
 
 def parse_options(query_string: bytes, limits: Limits) -> Options:
-    """Return the options that a batch's query string says: `top_r=5&allow_labels=a&allow_labels=b`.
+    """Return the options that a batch's query string says. Raises as `parse_query`, and UnsupportedOption."""
+    options = parse_query(query_string, Options, limits)
+    for key in PREDICT_ONLY:
+        if getattr(options, key):
+            raise UnsupportedOption("expected an option of a batch, found one that only predict has").at(key)
+    return options
 
-    A value is written as in JSON, strings without quotes. Raises as `parse_predict`.
+
+def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
+    """Return what a query string says: `top_r=5&allow_labels=a&allow_labels=b`.
+
+    A value is written as in JSON, strings without quotes. Raises as `parse_body`.
     """
     try:
         pairs = parse_qsl(
             query_string.decode("ascii"),
             keep_blank_values=True,
             errors="strict",
-            max_num_fields=2 * limits.label_list_max + len(Options.model_fields),
+            max_num_fields=2 * limits.label_list_max + len(model.model_fields),
         )
     except ValueError as error:
         raise BadRequest(f"expected a query string of options, found one that is not: {error}") from None
@@ -107,27 +117,7 @@ def parse_options(query_string: bytes, limits: Limits) -> Options:
             raise BadRequest("expected one value, found several").at(key)
         else:
             fields[key] = _query_value(text)
-    try:
-        options = Options.model_validate(fields, context=limits)
-    except ValidationError as error:
-        raise faults_of(error, [Options]) from None
-    for key in PREDICT_ONLY:
-        if getattr(options, key):
-            raise UnsupportedOption("expected an option of a batch, found one that only predict has").at(key)
-    return options
-
-
-def check_keys(value: Any, needed: Iterable[str], known: Iterable[str]) -> dict[str, Any]:
-    """Return the object that a JSON value is, of known fields, the needed ones there. Raises BadRequest."""
-    fields = _object(value)
-    if not fields.keys() <= (names := set(known)):
-        key = next(key for key in fields if key not in names)
-        fault = f"expected only {', '.join(sorted(names))}, found another field"
-        raise BadRequest(fault).at(shortened(key))
-    for key in needed:
-        if key not in fields:
-            raise BadRequest(f"expected the field {key}, found none").at(key)
-    return fields
+    return validated(fields, model, limits)
 
 
 def parse_json(body: bytes) -> Any:
@@ -143,9 +133,3 @@ def _query_value(text: str) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
-
-
-def _object(value: Any) -> dict[str, Any]:
-    if type(value) is not dict:
-        raise BadRequest(f"expected an object, found {what_is(value)}").at("")
-    return value

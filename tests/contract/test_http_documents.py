@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
-from fastapi.routing import APIRoute
 
 import model_store.errors
 import service.api.door.problems as problems
 import service.errors
-from service.api.routes.openapi import openapi_document
-from service.app import create_app
 from service.serving.parse import parse_options
-from service.serving.schemas.predict import Options, PredictRequest
-from service.serving.wire import (
-    ExplainedLeaf,
-    ExplainedNode,
-    ExplainedTree,
-    FeatureContribution,
-    LabelExplanation,
-    NamedLabel,
-    PredictAnswer,
-    Prediction,
-    RoutedLabelExplanation,
-    RoutedNode,
-    Statistics,
-)
+from service.serving.schemas.predict import Options
 from service.settings import ELSEWHERE, Limits, read_settings, variables
+from tests.schemas import fault_of, openapi, openapi_under
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -99,40 +85,72 @@ def test_codes_are_unique_and_input_faults_are_4xx() -> None:
         )
 
 
-def test_the_openapi_document_has_every_route_and_no_other() -> None:
-    app = create_app(read_settings())
-    routes = {(r.path, m.lower()) for r in app.routes for m in r.methods if m != "HEAD"}  # type: ignore[attr-defined]
-    paths = openapi_document(Limits())["paths"]
-    assert routes == {(path, method) for path, item in paths.items() for method in item}
-    assert not any(isinstance(route, APIRoute) for route in app.routes)
+def test_the_openapi_document_has_every_route_that_the_contract_names() -> None:
+    model, ways = "/v1/models/{model}", ("", "/versions/{version}", "/aliases/{alias}")
+    expected = {
+        f"{model}{way}/{what}" for way in ways for what in ("predict", "batch", "feedback", "thresholds")
+    }
+    changes = ("restore", "switch", "drop", "tune")
+    expected |= {f"/v1/admin/models/{{model}}/thresholds/{change}" for change in changes}
+    expected |= {"/v1/models", model, "/livez", "/readyz", "/metrics", "/openapi.json"}
+    paths = openapi()["paths"]
+    assert expected <= paths.keys()
     operations = [operation["operationId"] for item in paths.values() for operation in item.values()]
     assert len(operations) == len(set(operations))
 
 
+def test_every_operation_says_what_it_takes_and_answers_and_how_it_refuses() -> None:
+    for path, item in openapi()["paths"].items():
+        for method, operation in item.items():
+            where = f"{method} {path}"
+            assert operation["summary"], where
+            assert operation["description"], where
+            assert len(operation["tags"]) == 1, where
+            assert (method in ("post", "put")) == ("requestBody" in operation), where
+            assert operation["responses"]["200"]["content"], where
+            for status, answer in operation["responses"].items():
+                if status >= "400" and path != "/readyz":
+                    assert answer["content"].keys() == {"application/problem+json"}, where
+
+
+def test_the_examples_of_requests_are_true() -> None:
+    document = openapi()
+    n_examples = 0
+    for item in document["paths"].values():
+        for operation in item.values():
+            for media, said in operation.get("requestBody", {}).get("content", {}).items():
+                lines = said["example"].splitlines() if "ndjson" in media else [json.dumps(said["example"])]
+                n_examples += len(lines)
+                for line in lines:
+                    assert fault_of(document, said["schema"], json.loads(line)) is None
+    assert n_examples > 10
+
+
+def test_answers_may_get_new_fields_and_requests_may_not() -> None:
+    schemas = openapi()["components"]["schemas"]
+    for name in ("PredictAnswer", "Prediction", "NamedLabel", "Problem", "ModelDetails", "Thresholds"):
+        assert "additionalProperties" not in schemas[name]
+    for name in ("PredictRequest", "TextInstance", "SparseLine", "FeedbackEvent", "RestoreRequest"):
+        assert schemas[name]["additionalProperties"] is False
+    assert "enum" not in schemas["Problem"]["properties"]["code"]
+
+
 def test_path_parameters_are_declared() -> None:
-    for path, item in openapi_document(Limits())["paths"].items():
+    for path, item in openapi()["paths"].items():
         for operation in item.values():
             declared = {p["name"] for p in operation.get("parameters", []) if p["in"] == "path"}
             assert declared == set(re.findall(r"{(\w+)}", path))
 
 
-def test_schemas_have_the_fields_of_the_code() -> None:
-    schemas = openapi_document(Limits())["components"]["schemas"]
-    assert schemas["PredictRequest"]["properties"].keys() == PredictRequest.model_fields.keys()
-    shapes = (NamedLabel, Prediction, PredictAnswer, Statistics)
-    ways = (ExplainedTree, ExplainedNode, ExplainedLeaf, RoutedNode, FeatureContribution)
-    explained = [set(schemas[name]["properties"]) for name in ("TreesExplanation", "LeavesExplanation")]
-    assert explained == [set(get_type_hints(one)) for one in (LabelExplanation, RoutedLabelExplanation)]
-    for shape in (*shapes, *ways):
-        schema = schemas[shape.__name__]
-        assert schema["properties"].keys() == get_type_hints(shape).keys()
-        assert set(schema["required"]) == shape.__required_keys__
-    for name, value in Options().model_dump().items():
-        assert schemas[name]["default"] == value
+def test_defaults_are_documented() -> None:
+    properties = openapi()["components"]["schemas"]["PredictRequest"]["properties"]
+    assert {name: said.get("default") for name, said in properties.items() if name != "instances"} == (
+        Options().model_dump()
+    )
 
 
 def test_a_batch_takes_the_options_that_the_document_gives_it_and_refuses_the_others() -> None:
-    paths = openapi_document(Limits())["paths"]
+    paths = openapi()["paths"]
     given = {"top_r": "3", "threshold": "0.5", "beam_width": "4", "exact": "true", "allow_labels": "a"}
     given |= {"deny_labels": "b", "label_weights": "propensity", "explain": "true", "deadline_ms": "5"}
     given |= {"statistics": "true"}
@@ -152,7 +170,7 @@ def test_a_batch_takes_the_options_that_the_document_gives_it_and_refuses_the_ot
 
 
 def test_references_lead_somewhere() -> None:
-    document = openapi_document(Limits())
+    document = openapi()
     names = re.findall(r"'#/components/schemas/(\w+)'", str(document))
     assert names
     assert set(names) <= document["components"]["schemas"].keys()
@@ -160,6 +178,6 @@ def test_references_lead_somewhere() -> None:
 
 def test_the_document_has_the_limits_in_force() -> None:
     limits = Limits().model_copy(update={"top_r_max": 17, "instances_max": 3})
-    schemas = openapi_document(limits)["components"]["schemas"]
-    assert schemas["top_r"]["maximum"] == 17
+    schemas = openapi_under(limits)["components"]["schemas"]
+    assert schemas["PredictRequest"]["properties"]["top_r"]["maximum"] == 17
     assert schemas["PredictRequest"]["properties"]["instances"]["maxItems"] == 3

@@ -15,10 +15,8 @@ import httpx
 import orjson
 import pytest
 
-from service.api.routes.openapi import openapi_document
 from service.serving.problems import PROBLEMS
-from service.settings import Limits
-from tests.schemas import fault_of
+from tests.schemas import fault_of, openapi
 from tests.servers import ServerProcess
 
 REQUEST_SECONDS = 60.0
@@ -200,7 +198,7 @@ class Contract:
     """Holds answers against the OpenAPI document."""
 
     def __init__(self) -> None:
-        self.document = openapi_document(Limits())
+        self.document = openapi()
         self._paths = {
             re.compile(re.sub(r"{\w+}", "[^/]+", path)): item for path, item in self.document["paths"].items()
         }

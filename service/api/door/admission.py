@@ -35,7 +35,7 @@ class Admission:
 
     def bytes_max(self, scope: Scope) -> int | None:
         """Return the most bytes that the body may have; None: it is a stream."""
-        is_stream = self._streams.fullmatch(scope["path"]) and not _is_json(scope)
+        is_stream = self._streams.fullmatch(scope["path"]) and not is_json(scope)
         return None if is_stream else self._limits.body_bytes_max
 
     @property
@@ -58,7 +58,8 @@ class Admission:
         return Overloaded(f"expected at most {self._limits.requests_max} requests at a time, found more")
 
 
-def _is_json(scope: Scope) -> bool:
+def is_json(scope: Scope) -> bool:
+    """Return whether a request says that its body is JSON, and no stream of lines."""
     return any(
         name == b"content-type" and value.lower().partition(b";")[0].strip() in JSON
         for name, value in scope["headers"]

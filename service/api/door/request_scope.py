@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,32 +15,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from model_store.errors import StoreError
 from service.api.door.admission import Admission
 from service.api.door.body_guard import BodyGuard
-from service.api.door.metrics import Metrics, Timing
+from service.api.door.metrics import Metrics
 from service.api.door.problems import error_response, problem_response
+from service.api.door.request_log import RequestLog
 from service.errors import XylemError
-from service.logs import Request, log, log_requests, said_of
+from service.logs import log
 
 CLIENT_GONE = 499
 """The status logged for a request whose client left before the answer."""
 
-SETTLE_SECONDS = 0.002
-"""For so long requests that were answered wait to be counted and logged: what is done for several at once
-costs a fraction of what it does for each, between answers that leave nothing of it in the caches."""
-
-_FORGOTTEN_SECONDS = 1.0
-"""When one waits for longer, the event loop that was to settle it has ended: the next asks its own."""
-
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _PROCESS = os.urandom(8).hex()
 _SERIAL = count(1)
-
-
-class RequestOutcome(NamedTuple):
-    """What became of a request, the same for those that are alike: where it counts, what is logged."""
-
-    timing: Timing
-    said: bytes
-    code: str | None
 
 
 class RequestScope:
@@ -56,17 +40,14 @@ class RequestScope:
         app: ASGIApp,
         admission: Admission,
         metrics: Metrics,
-        access_log: bool,
+        requests: RequestLog,
         draining: Callable[[], bool],
     ) -> None:
         self._app = app
         self._admission = admission
         self._metrics = metrics
-        self._access_log = access_log
+        self._requests = requests
         self._draining = draining
-        self._ended: list[tuple[float, str, RequestOutcome, float]] = []
-        self._settled_by = 0.0
-        metrics.settle = self.settle
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -74,6 +55,9 @@ class RequestScope:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
+        method = scope["method"]
+        if method == "HEAD":  # what GET answers, whose body the server leaves out
+            scope = {**scope, "method": "GET"}
         scope["request_id"] = request_id = _request_id(scope)
         bytes_max = self._admission.bytes_max(scope)
         guard = BodyGuard(scope, receive, send, request_id, bytes_max, self._draining())
@@ -94,8 +78,8 @@ class RequestScope:
             self._metrics.in_flight -= 1
             route = getattr(scope.get("route"), "path", "none")
             code = scope.get("error_code")
-            outcome = self.outcome(scope["method"], route, scope["path"], guard.status, code)
-            self.record(request_id, outcome, time.perf_counter() - started)
+            outcome = self._requests.outcome(method, route, scope["path"], guard.status, code)
+            self._requests.record(request_id, outcome, time.perf_counter() - started)
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""
@@ -111,29 +95,6 @@ class RequestScope:
             detail = "the service failed; its log has the request's id"
             answer = problem_response(scope, "internal-error", detail)
         await answer(scope, guard.receive, guard.send)
-
-    def record(self, request_id: str, outcome: RequestOutcome, seconds: float) -> None:
-        """Note an answered request, to be counted and logged in a moment, with those that follow it."""
-        now = time.time()
-        if now > self._settled_by:
-            self._settled_by = now + _FORGOTTEN_SECONDS
-            asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
-        self._ended.append((now, request_id, outcome, seconds))
-
-    def settle(self) -> None:
-        """Count and log what was noted."""
-        ended, self._ended, self._settled_by = self._ended, [], 0.0
-        for _, _, outcome, seconds in ended:
-            outcome.timing.add(seconds)
-            if outcome.code is not None:
-                self._metrics.errors[outcome.code] += 1
-        if self._access_log and ended:
-            log_requests([Request(at, number, outcome.said, took) for at, number, outcome, took in ended])
-
-    def outcome(self, method: str, route: str, path: str, status: int, code: str | None) -> RequestOutcome:
-        """Return what became of a request; `route` is its pattern, `code` that of a problem."""
-        said = said_of(method=method, route=route, path=path[:256], status=status, code=code)
-        return RequestOutcome(self._metrics.timings[route, status], said, code)
 
 
 def _request_id(scope: Scope) -> str:

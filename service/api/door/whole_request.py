@@ -11,18 +11,19 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import NamedTuple
 
+from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from model_store.errors import StoreError
 from service.api.door.admission import JSON, Admission, check_media
 from service.api.door.metrics import Metrics
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
-from service.api.door.request_scope import RequestOutcome, RequestScope, new_request_id
-from service.api.door.routing import Direct
+from service.api.door.request_log import RequestLog, RequestOutcome
+from service.api.door.request_scope import new_request_id
 from service.errors import XylemError
 from service.logs import log
 from service.serving.answer import SHORT_ITEMS, answer_now
@@ -72,28 +73,25 @@ class _Target(NamedTuple):
 class WholeRequests:
     """Answers requests to predict from their bytes. Event loop only.
 
-    direct          where a method and path lead
-    predict_paths   the patterns of the routes that predict
-    draining        whether the server is about to stop
+    routes     those that predict
+    draining   whether the server is about to stop
     """
 
     def __init__(
         self,
-        direct: Direct,
-        predict_paths: frozenset[str],
+        routes: Sequence[BaseRoute],
         live: LiveServed,
         admission: Admission,
         metrics: Metrics,
-        request_scope: RequestScope,
+        requests: RequestLog,
         limits: Limits,
         draining: Callable[[], bool],
     ) -> None:
-        self._direct = direct
-        self._predict_paths = predict_paths
+        self._routes = routes
         self._live = live
         self._admission = admission
         self._metrics = metrics
-        self._request_scope = request_scope
+        self._requests = requests
         self._limits = limits
         self._draining = draining
         self._heads: dict[bytes, _Head] = {}
@@ -103,8 +101,8 @@ class WholeRequests:
 
         `scope` is what the server's parser made of it. The same bytes will mean the same again.
         """
-        found = self._direct.find(scope["method"], scope["path"])
-        if found is None or found.route.path not in self._predict_paths:
+        found = self._match(scope)
+        if found is None:
             return
         head, _, body = message.partition(_HEAD_END)
         if len(head) > HEAD_LENGTH_KEPT or scope["query_string"] or scope["http_version"] != "1.1":
@@ -125,12 +123,20 @@ class WholeRequests:
             check_media(scope, JSON)
         except (UnsupportedMediaType, UnsupportedEncoding):
             return
-        parts = found.path_params
+        route, parts = found
         ref = parts.get("version") or parts.get("alias", DEFAULT_ALIAS)
         if len(self._heads) >= HEADS_KEPT:
             self._heads.clear()
             self._live.notes.clear()
-        self._heads[head] = _Head(parts["model"], ref, len(body), found.route.path, scope["path"])
+        self._heads[head] = _Head(parts["model"], ref, len(body), route, scope["path"])
+
+    def _match(self, scope: Scope) -> tuple[str, dict[str, str]] | None:
+        """Return the route's pattern and the parts of the path of a request to predict; None: of another."""
+        for route in self._routes:
+            match, more = route.matches(scope)
+            if match is Match.FULL:
+                return more["route"].path, more["path_params"]
+        return None
 
     def answer(self, message: bytes, headers: bytes) -> bytes | None:
         """Return the answer, these headers in front, if the message is one whole plain request; else None."""
@@ -159,7 +165,7 @@ class WholeRequests:
             return None  # it goes to a thread, or its answer has a header of its own
         self._metrics.record_rows(served.name, found.n_rows)
         request_id = new_request_id() if given is None else given[1].decode()
-        self._request_scope.record(request_id, target.outcome, time.perf_counter() - began)
+        self._requests.record(request_id, target.outcome, time.perf_counter() - began)
         length = b"%d" % sum(map(len, found.parts))
         return b"".join(
             (_STATUS, headers, _LENGTH, length, _TYPE, request_id.encode(), _HEAD_END, *found.parts)
@@ -178,10 +184,10 @@ class WholeRequests:
         known = target.known
         scope: Scope = {"path": known.path, "request_id": request_id}
         problem = error_response(scope, error)
-        outcome = self._request_scope.outcome(
+        outcome = self._requests.outcome(
             "POST", known.route, known.path, problem.status_code, scope["error_code"]
         )
-        self._request_scope.record(request_id, outcome, time.perf_counter() - began)
+        self._requests.record(request_id, outcome, time.perf_counter() - began)
         status = b"HTTP/1.1 %d %b\r\n" % (
             problem.status_code,
             HTTPStatus(problem.status_code).phrase.encode(),
@@ -195,7 +201,7 @@ class WholeRequests:
         served = None if known is None else self._live.resident(known.model, known.ref)
         if known is None or served is None:
             return None
-        outcome = self._request_scope.outcome("POST", known.route, known.path, 200, None)
+        outcome = self._requests.outcome("POST", known.route, known.path, 200, None)
         target = notes[head] = _Target(known.n_bytes, served, outcome, known)
         return target
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import APIRouter, Request, Response
 
-from service.api.door.routing import RawRoute
 from service.serving.wire import dump
 
 _STATIC = Path(__file__).parent / "static"
@@ -31,21 +30,38 @@ _HEADERS = {
 _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
 
 
-class DocsRoutes(NamedTuple):
-    """The routes, and the document that they show."""
+router = APIRouter(tags=["service"])
 
-    openapi: dict[str, Any]
 
-    def routes(self) -> list[RawRoute]:
-        """Return the routes."""
-        files = [RawRoute(path, self.show_file, methods=["GET"]) for path in _FILES]
-        return [RawRoute("/openapi.json", self.show_openapi, methods=["GET"]), *files]
+@router.get(
+    "/openapi.json",
+    operation_id="openapi",
+    summary="This document",
+    response_class=Response,
+    responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
+)
+async def show_openapi(request: Request) -> Response:
+    """Answer with the OpenAPI document."""
+    document = await asyncio.to_thread(request.app.openapi)  # made when it is first asked for
+    return Response(dump(document), headers=_HEADERS, media_type="application/json")
 
-    async def show_openapi(self, request: Request) -> Response:
-        """Answer with the OpenAPI document."""
-        return Response(dump(self.openapi), headers=_HEADERS, media_type="application/json")
 
-    async def show_file(self, request: Request) -> Response:
-        """Answer with a file of the page."""
-        path = _FILES[request.scope["path"]]
-        return Response(path.read_bytes(), headers=_HEADERS, media_type=_TYPES[path.suffix])
+async def show_file(request: Request) -> Response:
+    """Answer with a file of the page."""
+    path = _FILES[request.scope["path"]]
+    return Response(path.read_bytes(), headers=_HEADERS, media_type=_TYPES[path.suffix])
+
+
+def _text(media: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"content": {media: {"schema": {"type": "string"}}}}}
+
+
+for _path, _file in _FILES.items():
+    router.add_api_route(
+        _path,
+        show_file,
+        operation_id=_file.name.translate(str.maketrans("-.", "__")),
+        summary=f"The page that shows the document: {_file.name}",
+        response_class=Response,
+        responses=_text(_TYPES[_file.suffix]),
+    )

@@ -2,278 +2,55 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from operator import itemgetter
-from typing import Any, NamedTuple
+import json
+from functools import partial
 
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import APIRouter, Request, Response
 
-from model_store.errors import VersionNotFound
-from service.api.door.admission import JSON, NDJSON, check_media, read_body
-from service.api.door.metrics import Metrics
+from service.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
 from service.api.door.responses import json_response
-from service.api.door.routing import RawRoute
-from service.api.routes.streams import Streams
+from service.api.routes.operations import answers, content, of_version, problems, takes
+from service.api.routes.services import Wired
 from service.api.routes.versions import find_served
-from service.errors import BadInput
-from service.serving.events import (
-    CheckedEvent,
-    Verdict,
-    check_event,
-    columns_of,
-    limits_of,
-    read_plainly,
-    refused,
-    to_events,
-    verdict_line,
-    verdict_on,
+from service.serving.feedback import BLOCK_EVENTS_MAX
+from service.serving.schemas.feedback import FeedbackAnswer
+
+router = APIRouter(tags=["feedback"])
+
+_EVENT = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
+_BODIES = (
+    content("application/json", "FeedbackRequest", {"events": [_EVENT]}),
+    content("application/x-ndjson", "FeedbackEvent", f"{json.dumps(_EVENT)}\n"),
 )
-from service.serving.learning import OnlineLearning
-from service.serving.lines import Answered, LineBlock, value_of
-from service.serving.parse import parse_feedback
-from service.serving.served import LiveServed, ServedVersion
-from service.serving.wire import dump_line
-from service.settings import Limits
-from service.thresholds.live.events import Event, Events
-from service.thresholds.live.feedback import FeedbackOutcome, Result
-
-BLOCK_EVENTS_MAX = 64
-"""Events of a stream that are committed together."""
-
-SHORT_EVENTS = 4
-"""Events are read on the event loop up to this number; more of them by a thread."""
-
-SHORT_BYTES = 1 << 14
-"""Bytes of such events."""
+_SAYS = "What became of each event, in their order"
 
 
-class FeedbackResult(NamedTuple):
-    """What became of the events of a block, in their order, and the epoch of the thresholds after it."""
+@of_version(
+    router,
+    "POST",
+    "feedback",
+    "True labels, for",
+    response_model=FeedbackAnswer,
+    response_description=_SAYS,
+    responses={
+        **answers(200, _SAYS, content("application/x-ndjson", "FeedbackLine")),
+        **problems(400, 404, 408, 413, 415, 422, 503),
+    },
+    openapi_extra=takes(*_BODIES),
+)
+async def feedback(request: Request, services: Wired) -> Response:
+    """Each event moves the thresholds that `threshold: tuned` predicts at.
 
-    verdicts: list[Verdict]
-    epoch: int
-
-
-class FeedbackRoutes:
-    """The routes, and what they work with."""
-
-    def __init__(self, live: LiveServed, learning: OnlineLearning, metrics: Metrics, limits: Limits) -> None:
-        self._live = live
-        self._learning = learning
-        self._metrics = metrics
-        self._limits = limits
-        self._sparse_limits = limits_of(limits)
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="xylem-events")
-        self._streams = Streams(limits)
-
-    def routes(self) -> list[RawRoute]:
-        """Return the routes."""
-        paths = "", "/versions/{version}", "/aliases/{alias}"
-        return [
-            RawRoute(f"/v1/models/{{model}}{path}/feedback", self.feedback, methods=["POST"])
-            for path in paths
-        ]
-
-    def close(self) -> None:
-        """Let the threads end."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
-    async def feedback(self, request: Request) -> Response:
-        """Count the events of a request; each is durable when the answer says that it was applied.
-
-        Events with an instance belong to the version of the path, those with a prediction_id to the version
-        that made the prediction.
-        """
-        check_media(request.scope, JSON | NDJSON)
-        served = await find_served(request, self._live)
-        if _is_json(request):
-            return await self._answer_json(request, served)
-        self._learning.follower.check()
-        return self._answer_stream(served)
-
-    async def _answer_json(self, request: Request, served: ServedVersion) -> Response:
-        body = await read_body(request, self._limits)
-        parts = await self._read_plainly(body, served, are_lines=False)
-        if parts is None:
-            values = parse_feedback(body, self._limits)
-            parts = await self._read(values, served, is_long=len(body) > SHORT_BYTES)
-        done = await self._finish(self._submit(parts, may_wait=False), served)
-        return json_response(
-            {
-                "model": served.name,
-                "version": served.version,
-                "threshold_epoch": done.epoch or None,
-                "results": [verdict_line(verdict, {}) for verdict in done.verdicts],
-            }
-        )
-
-    def _answer_stream(self, served: ServedVersion) -> Response:
-        async def begin(block: LineBlock) -> asyncio.Task[Answered]:
-            submitted = self._submit(await self._read_lines(block, served), may_wait=True)
-            return asyncio.create_task(self._lines(block.first, submitted, served))
-
-        headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
-        return self._streams.answer(begin, lambda answered: None, BLOCK_EVENTS_MAX, headers)
-
-    async def _read_lines(self, block: LineBlock, served: ServedVersion) -> list[_Part]:
-        lines = [line for line in block.lines if line is not None]
-        if len(lines) == len(block.lines):
-            parts = await self._read_plainly(b"\n".join(lines), served, are_lines=True)
-            if parts is not None:
-                return parts
-        return await self._read([value_of(line, self._limits) for line in block.lines], served, is_long=True)
-
-    async def _read_plainly(
-        self, body: bytes, served: ServedVersion, *, are_lines: bool
-    ) -> list[_Part] | None:
-        """Read events if they are plain, and of the version that is `served`."""
-        read = functools.partial(
-            read_plainly, body, served, self._learning.tokens, self._sparse_limits, are_lines=are_lines
-        )
-        is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
-        found = read() if is_short else await asyncio.get_running_loop().run_in_executor(self._threads, read)
-        return None if found is None else [_Part(served, range(len(found.ids)), found.ids, {}, found.events)]
-
-    async def _read(self, values: Sequence[Any], served: ServedVersion, *, is_long: bool) -> list[_Part]:
-        """Read events of any kind, which may be of several versions."""
-        if is_long or len(values) > SHORT_EVENTS:
-            loop = asyncio.get_running_loop()
-            checked = await loop.run_in_executor(self._threads, self._check, values, served)
-            groups = await self._by_version(checked, served)
-            return await loop.run_in_executor(self._threads, _to_parts, groups)
-        return _to_parts(await self._by_version(self._check(values, served), served))
-
-    def _submit(self, parts: Sequence[_Part], *, may_wait: bool) -> list[_Submitted]:
-        """Hand what can be counted to the writer. Raises Overloaded."""
-        submitted = []
-        for part in parts:
-            future = None
-            if part.events is not None and part.served is not None:
-                thresholds = part.served.thresholds
-                future = asyncio.wrap_future(
-                    self._learning.writer.submit(thresholds, part.events, may_wait=may_wait)
-                )
-            submitted.append(_Submitted(part, future))
-        return submitted
-
-    async def _finish(self, submitted: Sequence[_Submitted], served: ServedVersion) -> FeedbackResult:
-        """Wait until the events are durable, and return the verdicts in their order."""
-        outcomes = iter(await _all_of([future for _, future in submitted if future is not None]))
-        verdicts: list[tuple[int, Verdict]] = []
-        for part, future in submitted:
-            verdicts += _verdicts(part, [] if future is None else next(outcomes).results)
-        if len(submitted) > 1:
-            verdicts.sort(key=itemgetter(0))
-        done = [verdict for _, verdict in verdicts]
-        self._metrics.record_events(served.name, [verdict.result for verdict in done])
-        return FeedbackResult(done, served.thresholds.epoch)
-
-    async def _lines(self, first: int, submitted: Sequence[_Submitted], served: ServedVersion) -> Answered:
-        """Return the lines that answer a block of a stream, once its events are durable."""
-        verdicts = (await self._finish(submitted, served)).verdicts
-        lines = b"".join(
-            dump_line(verdict_line(verdict, {"line": first + i})) for i, verdict in enumerate(verdicts)
-        )
-        n_bad = sum(verdict.result == "rejected" for verdict in verdicts)
-        return Answered(lines, len(verdicts) - n_bad, n_bad)
-
-    def _check(self, values: Sequence[Any], served: ServedVersion) -> list[CheckedEvent | Verdict]:
-        tokens = self._learning.tokens
-        return [
-            refused(None, value)
-            if isinstance(value, BadInput)
-            else check_event(value, served.name, tokens, self._limits)
-            for value in values
-        ]
-
-    async def _by_version(
-        self, checked: Sequence[CheckedEvent | Verdict], served: ServedVersion
-    ) -> list[_Group]:
-        """Return the events by the version they belong to; None for a version that is gone."""
-        groups: dict[int, list[tuple[int, CheckedEvent | Verdict]]] = {}
-        for place, one in enumerate(checked):
-            is_other = isinstance(one, CheckedEvent) and one.token is not None
-            version = one.token.version if is_other else served.version  # type: ignore[union-attr]
-            groups.setdefault(version, []).append((place, one))
-        found = []
-        for version, places in groups.items():
-            if version == served.version:
-                found.append(_Group(served, places))
-                continue
-            try:
-                found.append(_Group(await self._live.find(served.name, str(version)), places))
-            except VersionNotFound as error:
-                found.append(_Group(None, [(place, _late(one, str(error))) for place, one in places]))
-        return found
-
-
-class _Group(NamedTuple):
-    """The events of one version, with their places in the request; None: the version is gone."""
-
-    served: ServedVersion | None
-    places: Sequence[tuple[int, CheckedEvent | Verdict]]
-
-
-class _Part(NamedTuple):
-    """The events of one version: their places in the request, and ids.
-
-    refused  the verdicts on those that cannot be counted, by place
-    events   those that can be, in their order; None: there is none
+    It counts once, however often it is sent, and is durable once the answer says `applied`. An event with an
+    instance belongs to the version of the path, one with a prediction_id to the version that predicted.
+    NDJSON is streamed both ways and has no limit of length: read answers while you write.
     """
-
-    served: ServedVersion | None
-    places: Sequence[int]
-    ids: Sequence[str | None]
-    refused: Mapping[int, Verdict]
-    events: Events | None
-
-
-class _Submitted(NamedTuple):
-    """Events that the writer has, and what becomes of those that can be counted; None: none can."""
-
-    part: _Part
-    outcome: asyncio.Future[FeedbackOutcome] | None
-
-
-def _to_parts(groups: Sequence[_Group]) -> list[_Part]:
-    """Return what is to be counted of each version's events."""
-    parts = []
-    for served, places in groups:
-        checked = [one for _, one in places if isinstance(one, CheckedEvent)]
-        made = iter(to_events(checked, served) if served is not None else ())
-        found = [(place, next(made) if isinstance(one, CheckedEvent) else one) for place, one in places]
-        refused = {place: one for place, one in found if isinstance(one, Verdict)}
-        events = [one for _, one in found if isinstance(one, Event)]
-        columns = columns_of(events, served) if events and served is not None else None
-        ids = [one.feedback.event_id if isinstance(one, CheckedEvent) else one.event_id for _, one in places]
-        parts.append(_Part(served, [place for place, _ in places], ids, refused, columns))
-    return parts
-
-
-async def _all_of(futures: Sequence[asyncio.Future[FeedbackOutcome]]) -> list[FeedbackOutcome]:
-    """Return what the futures return; a single one, which is most often, without a task around it."""
-    return [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
-
-
-def _verdicts(part: _Part, results: Sequence[Result]) -> Iterator[tuple[int, Verdict]]:
-    """Yield the verdicts on the events of a part, with their places; `results` are of those counted."""
-    counted = iter(results)
-    for place, event_id in zip(part.places, part.ids, strict=True):
-        refusal = part.refused.get(place)
-        yield place, verdict_on(event_id, next(counted)) if refusal is None else refusal
-
-
-def _late(one: CheckedEvent | Verdict, detail: str) -> Verdict:
-    if isinstance(one, Verdict):
-        return one
-    return Verdict(one.feedback.event_id, "late", "version-gone", detail)
-
-
-def _is_json(request: Request) -> bool:
-    """Return whether a request whose kind of body has been checked is not a stream."""
-    [media] = [value for name, value in request.scope["headers"] if name == b"content-type"][-1:]
-    return media.partition(b";")[0].strip().lower() in JSON
+    check_media(request.scope, JSON | NDJSON)
+    served = await find_served(request, services.live)
+    if is_json(request.scope):
+        body = await read_body(request, services.limits)
+        return json_response(await services.desk.count_body(body, served))
+    services.learning.follower.check()
+    headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
+    begin = partial(services.desk.begin_block, served=served)
+    return services.feeds.answer(begin, lambda answered: None, BLOCK_EVENTS_MAX, headers)

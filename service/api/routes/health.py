@@ -2,56 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any
 
+from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
-from starlette.requests import Request
-from starlette.responses import Response
 
-from service.api.door.metrics import Metrics
-from service.api.door.responses import json_response
-from service.api.door.routing import RawRoute
-from service.serving.served import LiveServed
-from service.serving.wire import dump
+from service.api.routes.operations import answers, content
+from service.api.routes.services import Wired
+from service.serving.schemas.models import Alive, Readiness, ServedAlias, ServingFailure
+
+router = APIRouter(tags=["service"])
+
+_FIGURES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The figures", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
 
 
-class HealthRoutes(NamedTuple):
-    """The routes, and what they report on.
+@router.get("/livez", operation_id="livez", summary="Whether the process runs")
+async def livez() -> Alive:
+    """Answer that the process runs."""
+    return Alive()
 
-    draining   whether the server is about to stop
+
+@router.get(
+    "/readyz",
+    operation_id="readyz",
+    summary="Whether requests should be sent here, and what is served and what is not",
+    response_description="Ready",
+    responses=answers(503, "Not ready", content("application/json", "Readiness")),
+)
+async def readyz(services: Wired, response: Response) -> Readiness:
+    """Ready once the kernels are compiled and the models verified; so is an empty store.
+
+    Not ready: before that, when no model at all can be served, and from SIGTERM on.
     """
+    status = services.live.status()
+    ready = services.ready
+    response.status_code = 200 if ready else 503
+    return Readiness(
+        status="ready" if ready else "draining" if services.draining() else "not ready",
+        models=[ServedAlias(**pointer._asdict()) for pointer in status.pointers],
+        failures=[ServingFailure(model=f.model, ref=f.ref, detail=f.detail) for f in status.failures],
+        store_error=status.store_error,
+    )
 
-    live: LiveServed
-    metrics: Metrics
-    draining: Callable[[], bool]
 
-    def routes(self) -> list[RawRoute]:
-        """Return the routes."""
-        return [
-            RawRoute("/livez", self.livez, methods=["GET"]),
-            RawRoute("/readyz", self.readyz, methods=["GET"]),
-            RawRoute("/metrics", self.show_metrics, methods=["GET"]),
-        ]
-
-    @property
-    def ready(self) -> bool:
-        """Return whether requests should be sent here."""
-        return self.live.ready and not self.draining()
-
-    async def livez(self, request: Request) -> Response:
-        """Answer that the process runs."""
-        return json_response({"status": "alive"})
-
-    async def readyz(self, request: Request) -> Response:
-        """Answer whether requests should be sent here, and what is served and what is not."""
-        status = self.live.status()
-        said = "ready" if self.ready else "draining" if self.draining() else "not ready"
-        models = [pointer._asdict() for pointer in status.pointers]
-        failures = [{"model": f.model, "ref": f.ref, "detail": f.detail} for f in status.failures]
-        body = {"status": said, "models": models, "failures": failures, "store_error": status.store_error}
-        return Response(dump(body), 200 if self.ready else 503, media_type="application/json")
-
-    async def show_metrics(self, request: Request) -> Response:
-        """Answer with the figures, in Prometheus's text format."""
-        return Response(self.metrics.render(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+@router.get(
+    "/metrics",
+    operation_id="metrics",
+    summary="Figures in Prometheus's text format",
+    response_class=Response,
+    responses=_FIGURES,
+)
+async def metrics(services: Wired) -> Response:
+    """Answer with the figures, in Prometheus's text format."""
+    return Response(services.metrics.render(), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -3,81 +3,78 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, TypedDict
 
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import APIRouter
 
 from model_store.errors import ModelNotFound, StoreError
 from model_store.manifest import Manifest
 from model_store.store import ModelInfo, Store
-from service.api.door.responses import json_response
-from service.api.door.routing import RawRoute
+from service.api.routes.operations import ModelName, problems
+from service.api.routes.services import Wired
 from service.errors import Unavailable
 from service.serving.problems import describe_error
+from service.serving.schemas.models import (
+    ModelDetails,
+    ModelList,
+    ModelSummary,
+    UnreadableVersion,
+    VersionFault,
+    VersionSummary,
+    describe_version,
+)
 from service.serving.served import LiveServed
-from service.serving.wire import ModelSummary, VersionSummary
+
+router = APIRouter(tags=["models"])
 
 MANIFESTS_MAX = 1024
 """Manifests kept in memory: a published version's never changes."""
 
 
-class VersionFault(TypedDict):
-    """A version whose manifest cannot be read, and why."""
-
-    version: int
-    error: dict[str, Any]
-
-
-class ModelRoutes:
-    """The routes, and what they work with."""
-
-    def __init__(self, live: LiveServed, store: Store) -> None:
-        self._live = live
-        self._manifest: Callable[[str, int], Manifest] = lru_cache(MANIFESTS_MAX)(store.manifest)
-
-    def routes(self) -> list[RawRoute]:
-        """Return the routes."""
-        return [
-            RawRoute("/v1/models", self.list_models, methods=["GET"]),
-            RawRoute("/v1/models/{model}", self.show_model, methods=["GET"]),
-        ]
-
-    async def list_models(self, request: Request) -> Response:
-        """Answer with every model of the store."""
-        self._refuse_before_first_look()
-        pointers = self._live.pointers
-        return json_response({"models": [_summary(info, pointers) for info in self._live.models.values()]})
-
-    async def show_model(self, request: Request) -> Response:
-        """Answer with one model and its versions, newest first."""
-        self._refuse_before_first_look()
-        name = request.path_params["model"]
-        info = self._live.models.get(name)
-        if info is None:
-            raise ModelNotFound(f"model: expected one of the store, found {name[:80]!r}")
-        summary = _summary(info, self._live.pointers)  # before the wait, in which another look may end
-        versions = await asyncio.to_thread(self._describe_versions, info)
-        return json_response({**summary, "version_details": versions})
-
-    def _refuse_before_first_look(self) -> None:
-        if not self._live.looked:
-            raise Unavailable("the models are being opened")
-
-    def _describe_versions(self, info: ModelInfo) -> list[VersionSummary | VersionFault]:
-        """Return each version's description, newest first. Reads the disk."""
-        return [self._describe(info.name, version) for version in sorted(info.versions, reverse=True)]
-
-    def _describe(self, name: str, version: int) -> VersionSummary | VersionFault:
-        try:
-            return _describe(self._manifest(name, version))
-        except StoreError as error:
-            return {"version": version, "error": describe_error(error)}
+@router.get("/v1/models", operation_id="listModels", summary="The models", responses=problems(503))
+async def list_models(services: Wired) -> ModelList:
+    """Every model of the store, with its versions and aliases."""
+    _refuse_before_first_look(services.live)
+    pointers = services.live.pointers
+    return ModelList(models=[summarize(info, pointers) for info in services.live.models.values()])
 
 
-def _summary(info: ModelInfo, pointers: Mapping[tuple[str, str], int]) -> ModelSummary:
+@router.get("/v1/models/{model}", operation_id="showModel", summary="A model", responses=problems(404, 503))
+async def show_model(model: ModelName, services: Wired) -> ModelDetails:
+    """One model and its versions, newest first."""
+    _refuse_before_first_look(services.live)
+    info = services.live.models.get(model)
+    if info is None:
+        raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
+    summary = summarize(info, services.live.pointers)  # before the wait, in which another look may end
+    details = await asyncio.to_thread(_describe_versions, services.store, info)
+    return ModelDetails(**dict(summary), version_details=details)
+
+
+def _refuse_before_first_look(live: LiveServed) -> None:
+    if not live.looked:
+        raise Unavailable("the models are being opened")
+
+
+def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | UnreadableVersion]:
+    """Return each version's description, newest first. Reads the disk."""
+    return [_describe(store, info.name, version) for version in sorted(info.versions, reverse=True)]
+
+
+def _describe(store: Store, name: str, version: int) -> VersionSummary | UnreadableVersion:
+    try:
+        return describe_version(_manifest(store, name, version))
+    except StoreError as error:
+        return UnreadableVersion(version=version, error=VersionFault(**describe_error(error)))
+
+
+@lru_cache(MANIFESTS_MAX)
+def _manifest(store: Store, name: str, version: int) -> Manifest:
+    return store.manifest(name, version)
+
+
+def summarize(info: ModelInfo, pointers: Mapping[tuple[str, str], int]) -> ModelSummary:
     """Return what a model has, its aliases as they serve by `pointers`.
 
     The looking thread may put a new state between the two readings: an alias that is new to `pointers` is
@@ -86,19 +83,4 @@ def _summary(info: ModelInfo, pointers: Mapping[tuple[str, str], int]) -> ModelS
     aliases = {
         alias: pointers.get((info.name, alias), wanted) for alias, wanted in sorted(info.aliases.items())
     }
-    return {"name": info.name, "versions": sorted(info.versions), "aliases": aliases}
-
-
-def _describe(manifest: Manifest) -> VersionSummary:
-    return {
-        "version": manifest.version,
-        "created_at": manifest.created_at,
-        "kind": manifest.kind,
-        "trainer": {"name": manifest.trainer.name, "parameters": dict(manifest.trainer.parameters)},
-        "features": dict(manifest.features),
-        "n_labels": manifest.n_labels,
-        "n_features": manifest.n_features,
-        "n_trees": manifest.n_trees,
-        "model_bytes": manifest.model_bytes,
-        "metrics": dict(manifest.metrics),
-    }
+    return ModelSummary(name=info.name, versions=sorted(info.versions), aliases=aliases)

@@ -3,68 +3,67 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
 
 import numpy as np
-from starlette.requests import Request
-from starlette.responses import Response
+from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import read_body
-from service.api.door.metrics import Metrics
 from service.api.door.responses import JsonResponse
-from service.api.door.routing import RawRoute
 from service.api.door.work import WorkPool
+from service.api.routes.operations import content, of_version, problems, takes
+from service.api.routes.services import Wired
 from service.api.routes.versions import find_served, stale_headers
 from service.serving.answer import Answer, answer_now, answer_query
 from service.serving.schemas.predict import TUNED, PredictRequest
-from service.serving.served import LiveServed, ServedVersion
-from service.settings import Limits
+from service.serving.schemas.predictions import PredictAnswer
+from service.serving.served import ServedVersion
+
+router = APIRouter(tags=["predict"])
+
+_BODY = content("application/json", "PredictRequest", {"instances": [{"text": "a text editor"}]})
 
 
-class PredictRoutes(NamedTuple):
-    """The routes, and what they work with."""
+@of_version(
+    router,
+    "POST",
+    "predict",
+    "Predict with",
+    response_model=PredictAnswer,
+    response_description="A prediction for each instance, in their order",
+    responses=problems(400, 404, 408, 409, 413, 415, 422, 503),
+    openapi_extra=takes(_BODY),
+)
+async def predict(request: Request, services: Wired) -> Response:
+    """Instances are texts, sparse vectors or named features, as the model was trained on."""
+    body = await read_body(request, services.limits)
+    began = asyncio.get_running_loop().time()
+    served = await find_served(request, services.live)
+    found = answer_now(body, 0, served, services.limits)
+    if isinstance(found, PredictRequest):
+        answer = await _answer_in_thread(found, served, services.work, began)
+        found = Answer((answer,), len(found.instances), found.threshold == TUNED)
+    services.metrics.record_rows(served.name, found.n_rows)
+    response = JsonResponse(b"".join(found.parts))
+    if found.is_tuned:
+        response.headers.update(stale_headers(served))
+    return response
 
-    live: LiveServed
-    work: WorkPool
-    metrics: Metrics
-    limits: Limits
 
-    def routes(self) -> list[RawRoute]:
-        """Return the routes."""
-        return [
-            RawRoute("/v1/models/{model}/predict", self.predict, methods=["POST"]),
-            RawRoute("/v1/models/{model}/versions/{version}/predict", self.predict, methods=["POST"]),
-            RawRoute("/v1/models/{model}/aliases/{alias}/predict", self.predict, methods=["POST"]),
-        ]
+async def _answer_in_thread(
+    query: PredictRequest, served: ServedVersion, work: WorkPool, began: float
+) -> bytes:
+    """Answer a request that is long or has a deadline, which counts from `began`, the event loop's time.
 
-    async def predict(self, request: Request) -> Response:
-        """Answer a predict request."""
-        body = await read_body(request, self.limits)
-        began = asyncio.get_running_loop().time()
-        served = await find_served(request, self.live)
-        found = answer_now(body, 0, served, self.limits)
-        if isinstance(found, PredictRequest):
-            answer = await self._answer_in_thread(found, served, began)
-            found = Answer((answer,), len(found.instances), found.threshold == TUNED)
-        self.metrics.record_rows(served.name, found.n_rows)
-        response = JsonResponse(b"".join(found.parts))
-        if found.is_tuned:
-            response.headers.update(stale_headers(served))
-        return response
-
-    async def _answer_in_thread(self, query: PredictRequest, served: ServedVersion, began: float) -> bytes:
-        """Answer a request that is long or has a deadline, which counts from `began`, the event loop's time.
-
-        When nobody waits for the answer any more, its search is stopped, and so its thread is free.
-        """
-        stop = np.zeros(1, np.uint8)
-        deadline_ms = query.deadline_ms
-        strike = None
-        if deadline_ms is not None:
-            strike = asyncio.get_running_loop().call_at(began + deadline_ms / 1000, stop.fill, 1)
-        try:
-            return await self.work.run(answer_query, query, served, stop)
-        finally:
-            stop.fill(1)
-            if strike is not None:
-                strike.cancel()
+    When nobody waits for the answer any more, its search is stopped, and so its thread is free.
+    """
+    stop = np.zeros(1, np.uint8)
+    deadline_ms = query.deadline_ms
+    strike = None
+    if deadline_ms is not None:
+        strike = asyncio.get_running_loop().call_at(began + deadline_ms / 1000, stop.fill, 1)
+    try:
+        return await work.run(answer_query, query, served, stop)
+    finally:
+        stop.fill(1)
+        if strike is not None:
+            strike.cancel()

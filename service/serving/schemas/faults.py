@@ -26,6 +26,8 @@ _EXPECTED = {
     "model_type": "an object",
     "model_attributes_type": "an object",
 }
+_RANGES = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
+_LENGTHS = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max_length")}
 _SHAPE = 'one of {"text"}, {"indices", "values"} and {"features"}'
 
 
@@ -45,8 +47,13 @@ def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
         return BadRequest(f"expected the field {place[-1]}, found none").at(path)
     if kind == "extra_forbidden":
         return _unknown(place, path, models)
-    if kind == "greater_than_equal":
-        return BadRequest(f"expected at least {found['ctx']['ge']}, found {what_is(value)}").at(path)
+    if kind in _RANGES:
+        word, key = _RANGES[kind]
+        return BadRequest(f"expected {word} {found['ctx'][key]}, found {what_is(value)}").at(path)
+    if kind in _LENGTHS:
+        word, key = _LENGTHS[kind]
+        n_items = found["ctx"]["actual_length"]
+        return BadRequest(f"expected {word} {found['ctx'][key]} items, found {n_items}").at(path)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _no_instance(value, path)
     return BadRequest(f"expected {_EXPECTED.get(kind, found['msg'])}, found {what_is(value)}").at(path)

@@ -8,13 +8,14 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Discriminator,
+    Field,
     Tag,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from service.serving.schemas.limits import AtMost, check_limit, fault, longest, utf8_length
+from service.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, fault, longest, utf8_length
 
 
 class RequestModel(BaseModel):
@@ -32,8 +33,10 @@ class TextInstance(RequestModel):
 class SparseInstance(RequestModel):
     """An instance that is sparse already: `indices` are integers of any size, in any order, not unique."""
 
-    indices: list[int]
-    values: list[float]
+    indices: list[int] = Field(json_schema_extra={LIMIT_KEY: "features_max"})
+    values: list[float] = Field(
+        description="one for each of the indices", json_schema_extra={LIMIT_KEY: "features_max"}
+    )
 
     @field_validator("values")
     @classmethod

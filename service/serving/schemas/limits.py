@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pydantic import GetCoreSchemaHandler, ValidationInfo
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import PydanticCustomError, core_schema
 
 LIMIT = "limit-exceeded"
 FAULT = "bad-request"
 """The types of errors of our own: what was asked is too much, or is not what was expected."""
+
+LIMIT_KEY = "x-limit"
+"""The key by which a JSON schema names the limit of a value."""
 
 
 def utf8_length(text: str) -> int:
@@ -61,3 +64,8 @@ class AtMost(NamedTuple):
             return value
 
         return core_schema.with_info_after_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Name the limit; `longest` is of keys or items, for which a schema has no word."""
+        schema = dict(handler(core))
+        return schema if self.measure is longest else {**schema, LIMIT_KEY: self.limit}

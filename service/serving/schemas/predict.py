@@ -10,6 +10,7 @@ from pydantic import (
     PlainValidator,
     Tag,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -25,7 +26,7 @@ from service.serving.schemas.instances import (
     TextInstance,
     kind_of,
 )
-from service.serving.schemas.limits import AtMost, check_limit, exceeded, fault, longest
+from service.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, exceeded, fault, longest
 from service.serving.what_is import what_is
 
 TUNED: Literal["tuned"] = "tuned"
@@ -77,12 +78,33 @@ def _check_identity(value: Any) -> str | int | None:
     return value  # type: ignore[no-any-return]
 
 
-Threshold: TypeAlias = Annotated[float | Literal["tuned"] | None, PlainValidator(_check_threshold)]
-LabelWeights: TypeAlias = Annotated[
-    Literal["propensity"] | dict[str, float] | None, PlainValidator(_check_weights)
+def _or_null(*schemas: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [*schemas, {"type": "null"}]})
+
+
+Threshold: TypeAlias = Annotated[
+    float | Literal["tuned"] | None,
+    PlainValidator(_check_threshold),
+    _or_null({"type": "number", "minimum": 0, "maximum": 1}, {"type": "string", "const": TUNED}),
 ]
-DeadlineMs: TypeAlias = Annotated[int | None, PlainValidator(_check_deadline)]
-Identity: TypeAlias = Annotated[str | int | None, PlainValidator(_check_identity)]
+LabelWeights: TypeAlias = Annotated[
+    Literal["propensity"] | dict[str, float] | None,
+    PlainValidator(_check_weights),
+    _or_null(
+        {"type": "string", "const": PROPENSITY},
+        {
+            "type": "object",
+            "additionalProperties": {"type": "number", "minimum": WEIGHT_MIN, "maximum": WEIGHT_MAX},
+            LIMIT_KEY: "label_list_max",
+        },
+    ),
+]
+DeadlineMs: TypeAlias = Annotated[
+    int | None, PlainValidator(_check_deadline), _or_null({"type": "integer", "minimum": 1})
+]
+Identity: TypeAlias = Annotated[
+    str | int | None, PlainValidator(_check_identity), _or_null({"type": "string"}, {"type": "integer"})
+]
 LabelList: TypeAlias = Annotated[
     list[str],
     AtMost("label_list_max", "labels"),
@@ -93,22 +115,55 @@ LabelList: TypeAlias = Annotated[
 class Options(RequestModel):
     """How to predict; `service.serving.rows` makes the engine's options of it."""
 
-    top_r: Annotated[int, Field(ge=1), AtMost("top_r_max", "top_r")] = 5
-    threshold: Threshold = None
-    beam_width: Annotated[int, Field(ge=1), AtMost("beam_width_max", "beam_width")] = 10
-    exact: bool = False
-    allow_labels: LabelList | None = None
-    deny_labels: LabelList | None = None
-    explain: bool = False
-    deadline_ms: DeadlineMs = None
-    label_weights: LabelWeights = None
-    statistics: bool = False
+    top_r: Annotated[int, Field(ge=1), AtMost("top_r_max", "top_r")] = Field(
+        default=5, description="labels an instance gets, at most"
+    )
+    threshold: Threshold = Field(
+        default=None,
+        description="labels of at least this score; tuned: each label's own; then top_r only caps",
+    )
+    beam_width: Annotated[int, Field(ge=1), AtMost("beam_width_max", "beam_width")] = Field(
+        default=10,
+        description="nodes kept a level; wider is slower and closer to exact. With tuned thresholds only "
+        "nodes that lead to labels that pass, so many a level on average",
+    )
+    exact: bool = Field(
+        default=False,
+        description="whether the labels must be those of the highest scores, and all that reach their "
+        "thresholds, however long it takes; a number as threshold is always exact",
+    )
+    allow_labels: LabelList | None = Field(default=None, description="the only labels that may be predicted")
+    deny_labels: LabelList | None = Field(default=None, description="labels that may not be predicted")
+    explain: bool = Field(
+        default=False,
+        description="whether each label gets the nodes on its paths and the features that counted; for "
+        "instances times top_r of at most the limit explained_labels_max",
+    )
+    deadline_ms: DeadlineMs = Field(
+        default=None,
+        description="milliseconds after which the search stops; the answer is then what is sure, with "
+        "exact: false. At most the limit request_seconds_max",
+    )
+    label_weights: LabelWeights = Field(
+        default=None,
+        description="labels are ranked by probability times weight, and that is their score; labels not "
+        "named weigh 1; propensity: the inverse of how likely a true label is to be written down, which "
+        "favours rare labels. Thresholds apply to the probability",
+    )
+    statistics: bool = Field(
+        default=False,
+        description="whether a prediction says how many nodes were scored, and how many bytes of their "
+        "weights were read",
+    )
 
 
 class PredictRequest(Options):
     """Instances, and how to predict them."""
 
-    instances: Annotated[list[Instance], AtMost("instances_max", "instances")]
+    instances: Annotated[list[Instance], AtMost("instances_max", "instances")] = Field(
+        description="texts, sparse rows or named features, as the model was trained on",
+        json_schema_extra={"minItems": 1},
+    )
 
     @field_validator("instances")
     @classmethod
@@ -129,8 +184,8 @@ class PredictRequest(Options):
 class _Line(RequestModel):
     """What a line of a batch may have besides an instance; `labels`, of a labelled file, are ignored."""
 
-    id: Identity = None
-    labels: Any = None
+    id: Identity = Field(default=None, description="repeated by the answer")
+    labels: Any = Field(default=None, description="of a labelled file: ignored")
 
 
 class TextLine(_Line, TextInstance):

@@ -51,7 +51,8 @@ def message_of(path: str, body: bytes) -> tuple[bytes, dict[str, Any]]:
     headers = {"host": "x", "content-type": "application/json", "content-length": str(len(body))}
     lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
     encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-    scope = {"method": "POST", "path": path, "query_string": b"", "http_version": "1.1", "headers": encoded}
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": encoded}
+    scope["http_version"] = "1.1"
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, scope
 
 

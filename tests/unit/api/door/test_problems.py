@@ -14,6 +14,7 @@ from model_store.errors import Corrupt, VersionNotFound
 from service.api.door.admission import Admission
 from service.api.door.handlers import install
 from service.api.door.metrics import Metrics
+from service.api.door.request_log import RequestLog
 from service.api.door.request_scope import RequestScope
 from service.errors import BadInput, BadInstance, Overloaded, XylemError
 from service.serving.problems import code_of, describe_error
@@ -64,11 +65,12 @@ def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -
     ]
     app = FastAPI(openapi_url=None)
     install(app)
+    metrics = Metrics()
     app.add_middleware(
         RequestScope,
         admission=Admission(Limits(), re.compile("none")),
-        metrics=Metrics(),
-        access_log=False,
+        metrics=metrics,
+        requests=RequestLog(metrics, access_log=False),
         draining=lambda: False,
     )
 

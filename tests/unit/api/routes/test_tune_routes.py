@@ -16,18 +16,16 @@ from pydantic import SecretStr
 
 import service.app
 from model_store.store import Store
-from service.api.routes.openapi import openapi_document
 from service.db.engine import Database
 from service.errors import TimedOut
 from service.inference.predictors import make_predictor
-from service.settings import Limits
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.state import ThresholdDatabase
 from service.thresholds.store.tuned import Tuned
 from service.workflows.tune import TuneRequest, learn, read_labelled, tune
 from tests.conftest import serving, settings_of
 from tests.databases import database_url, postgresql  # noqa: F401
-from tests.schemas import fault_of
+from tests.schemas import fault_of, openapi
 from tests.small_models import small_draft
 
 KEY = "correct horse battery staple"
@@ -94,7 +92,7 @@ def quiet(phase: str, done: int, total: int) -> None:
 
 
 def conforms(name: str, value: Any) -> None:
-    document = openapi_document(Limits())
+    document = openapi()
     assert fault_of(document, document["components"]["schemas"][name], value) is None
 
 
@@ -102,7 +100,7 @@ def conforms(name: str, value: Any) -> None:
 def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> None:
     async def call(client: httpx.AsyncClient) -> None:
         body = {"data": "more/valid.txt", "method": "all", "test": "more/valid.txt", "empty_labels": "zero"}
-        conforms("TuneRequest", body)
+        conforms("TuneThresholdsRequest", body)
         answer = await post(client, "tune", body)
         assert answer.status_code == 200, answer.text
         found = answer.json()
@@ -163,8 +161,8 @@ def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
 def test_one_call_at_a_time(store: Store, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, gate = threading.Event(), threading.Event()
 
-    def tuner(*_: object) -> Callable[[object], dict[str, int]]:
-        def tune(_: object) -> dict[str, int]:
+    def tuner(*_: object) -> Callable[..., dict[str, int]]:
+        def tune(*_: object) -> dict[str, int]:
             begun.set()
             gate.wait(120)
             return {"epoch": 1}

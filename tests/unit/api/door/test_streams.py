@@ -7,7 +7,7 @@ import gc
 import json
 from typing import Any
 
-from service.api.routes.streams import Streams
+from service.api.door.streams import Streams
 from service.errors import DatabaseUnavailable
 from service.serving.lines import Answered, LineBlock
 from service.settings import Limits

@@ -1,0 +1,62 @@
+"""What is noted of each answered request: its log line and its figures."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import NamedTuple
+
+from service.api.door.metrics import Metrics, Timing
+from service.logs import Request, log_requests, said_of
+
+SETTLE_SECONDS = 0.002
+"""For so long requests that were answered wait to be counted and logged: what is done for several at once
+costs a fraction of what it does for each, between answers that leave nothing of it in the caches."""
+
+_FORGOTTEN_SECONDS = 1.0
+"""When one waits for longer, the event loop that was to settle it has ended: the next asks its own."""
+
+
+class RequestOutcome(NamedTuple):
+    """What became of a request, the same for those that are alike: where it counts, what is logged."""
+
+    timing: Timing
+    said: bytes
+    code: str | None
+
+
+class RequestLog:
+    """Counts and logs answered requests, several at once. Event loop only.
+
+    access_log  whether each is logged; all are counted
+    """
+
+    def __init__(self, metrics: Metrics, access_log: bool) -> None:
+        self._metrics = metrics
+        self._access_log = access_log
+        self._ended: list[tuple[float, str, RequestOutcome, float]] = []
+        self._settled_by = 0.0
+        metrics.settle = self.settle
+
+    def record(self, request_id: str, outcome: RequestOutcome, seconds: float) -> None:
+        """Note an answered request, to be counted and logged in a moment, with those that follow it."""
+        now = time.time()
+        if now > self._settled_by:
+            self._settled_by = now + _FORGOTTEN_SECONDS
+            asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
+        self._ended.append((now, request_id, outcome, seconds))
+
+    def settle(self) -> None:
+        """Count and log what was noted."""
+        ended, self._ended, self._settled_by = self._ended, [], 0.0
+        for _, _, outcome, seconds in ended:
+            outcome.timing.add(seconds)
+            if outcome.code is not None:
+                self._metrics.errors[outcome.code] += 1
+        if self._access_log and ended:
+            log_requests([Request(at, number, outcome.said, took) for at, number, outcome, took in ended])
+
+    def outcome(self, method: str, route: str, path: str, status: int, code: str | None) -> RequestOutcome:
+        """Return what became of a request; `route` is its pattern, `code` that of a problem."""
+        said = said_of(method=method, route=route, path=path[:256], status=status, code=code)
+        return RequestOutcome(self._metrics.timings[route, status], said, code)

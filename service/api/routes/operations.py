@@ -1,0 +1,126 @@
+"""How routes are declared: their paths, and what the OpenAPI document says that their types do not."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+from fastapi import APIRouter, Depends, Path, Response
+from pydantic import WithJsonSchema
+
+from service.serving.problems import PROBLEMS
+
+Endpoint: TypeAlias = Callable[..., Awaitable[Response]]
+
+_NAME = "^[a-z0-9][a-z0-9._-]{0,62}$"
+
+ModelName: TypeAlias = Annotated[
+    str, Path(description="the model's name"), WithJsonSchema({"type": "string", "pattern": _NAME})
+]
+VersionPath: TypeAlias = Annotated[
+    str, Path(description="the version's number"), WithJsonSchema({"type": "integer", "minimum": 1})
+]
+AliasName: TypeAlias = Annotated[
+    str,
+    Path(description="the alias's name; without one, `latest` answers"),
+    WithJsonSchema({"type": "string", "pattern": _NAME}),
+]
+"""Parts of paths. What stands there is a string, whatever it is: the store says whether it has such a one."""
+
+
+async def _latest(model: ModelName) -> None:
+    """Declare the path of `latest`."""
+
+
+async def _by_version(model: ModelName, version: VersionPath) -> None:
+    """Declare the path of a version."""
+
+
+async def _by_alias(model: ModelName, alias: AliasName) -> None:
+    """Declare the path of an alias."""
+
+
+class _Way(NamedTuple):
+    """A way to name a version: its part of the path, of operations' ids, and of summaries."""
+
+    path: str
+    suffix: str
+    says: str
+    declared: Callable[..., Awaitable[None]]
+
+
+_WAYS = (
+    _Way("", "", "the version `latest` names", _latest),
+    _Way("/versions/{version}", "Version", "a version", _by_version),
+    _Way("/aliases/{alias}", "Alias", "the version an alias names", _by_alias),
+)
+
+
+def paths_of(what: str) -> list[str]:
+    """Return the paths under which a version does `what`."""
+    return [f"/v1/models/{{model}}{way.path}/{what}" for way in _WAYS]
+
+
+def of_version(
+    router: APIRouter, method: str, what: str, summary: str, **options: Any
+) -> Callable[[Endpoint], Endpoint]:
+    """Return what adds an endpoint to a router under `paths_of(what)`.
+
+    summary  ends with a preposition: what follows says which version
+    options  as FastAPI's decorators take them
+    """
+
+    def add(endpoint: Endpoint) -> Endpoint:
+        for path, way in zip(paths_of(what), _WAYS, strict=True):
+            router.add_api_route(
+                path,
+                endpoint,
+                methods=[method],
+                operation_id=f"{what}{way.suffix and 'With'}{way.suffix}",
+                summary=f"{summary} {way.says}",
+                dependencies=[Depends(way.declared)],
+                **options,
+            )
+        return endpoint
+
+    return add
+
+
+def content(media: str, model: str, example: object = None) -> dict[str, Any]:
+    """Return a body of one kind, by the name of its model in the document's components."""
+    said: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{model}"}}
+    return {media: said if example is None else {**said, "example": example}}
+
+
+def takes(*bodies: dict[str, Any]) -> dict[str, Any]:
+    """Return FastAPI's `openapi_extra` of a route that takes one of some kinds of bodies.
+
+    The route reads it itself: the limits of its fields are those of the settings.
+    """
+    kinds = {media: said for body in bodies for media, said in body.items()}
+    return {"requestBody": {"required": True, "content": kinds}}
+
+
+def answers(status: int, says: str, *bodies: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """Return FastAPI's `responses` for one status."""
+    return {status: {"description": says, "content": {m: said for b in bodies for m, said in b.items()}}}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return FastAPI's `responses` for the problems of some statuses."""
+    found: dict[int | str, dict[str, Any]] = {}
+    for status in statuses:
+        codes = ", ".join(code for code, problem in PROBLEMS.items() if problem.status == status)
+        found |= answers(status, f"One of: {codes}", content("application/problem+json", "Problem"))
+    return found
+
+
+def query_parameters(model: type[Any], *without: str) -> dict[str, Any]:
+    """Return FastAPI's `openapi_extra` of a route that takes the fields of a model as its query string."""
+    properties = model.model_json_schema(ref_template="#/components/schemas/{model}")["properties"]
+    parameters = [
+        {"name": name, "in": "query", "schema": schema, "description": schema.pop("description", "")}
+        for name, schema in properties.items()
+        if name not in without
+    ]
+    return {"parameters": parameters}

@@ -1,0 +1,248 @@
+"""Feedback: true labels in, each event counted once; as a body of JSON, or as blocks of lines."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from model_store.errors import VersionNotFound
+from service.errors import BadInput
+from service.serving.events import (
+    CheckedEvent,
+    Verdict,
+    check_event,
+    columns_of,
+    limits_of,
+    read_sparse,
+    refused,
+    to_events,
+    verdict_line,
+    verdict_on,
+)
+from service.serving.learning import OnlineLearning
+from service.serving.lines import Answered, LineBlock, value_of
+from service.serving.parse import parse_feedback
+from service.serving.schemas.feedback import FeedbackAnswer
+from service.serving.served import LiveServed, ServedVersion
+from service.serving.wire import dump_line
+from service.settings import Limits
+from service.thresholds.live.events import Event, Events
+from service.thresholds.live.feedback import FeedbackOutcome, Result
+
+BLOCK_EVENTS_MAX = 64
+"""Events of a stream that are committed together."""
+
+SHORT_EVENTS = 4
+"""Events are read on the event loop up to this number; more of them by a thread."""
+
+SHORT_BYTES = 1 << 14
+"""Bytes of such events."""
+
+
+class _Outcome(NamedTuple):
+    """What became of the events of a block, in their order, and the epoch of the thresholds after it."""
+
+    verdicts: list[Verdict]
+    epoch: int
+
+
+class FeedbackDesk:
+    """Reads events, hands them to the writer, and says what became of them. Event loop only.
+
+    on_verdicts  called with a model's name and what became of its events
+    """
+
+    def __init__(
+        self,
+        live: LiveServed,
+        learning: OnlineLearning,
+        limits: Limits,
+        on_verdicts: Callable[[str, Iterable[str]], None],
+    ) -> None:
+        self._live = live
+        self._learning = learning
+        self._limits = limits
+        self._on_verdicts = on_verdicts
+        self._sparse_limits = limits_of(limits)
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="xylem-events")
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def count_body(self, body: bytes, served: ServedVersion) -> FeedbackAnswer:
+        """Count the events of a body; each is durable when the answer says that it was applied.
+
+        Raises BadInput for a body that holds no events, Overloaded, DatabaseUnavailable.
+        """
+        parts = await self._read_sparse(body, served, are_lines=False)
+        if parts is None:
+            values = parse_feedback(body, self._limits)
+            parts = await self._read(values, served, is_long=len(body) > SHORT_BYTES)
+        done = await self._finish(self._submit(parts, may_wait=False), served)
+        return {
+            "model": served.name,
+            "version": served.version,
+            "threshold_epoch": done.epoch or None,
+            "results": [verdict_line(verdict) for verdict in done.verdicts],
+        }
+
+    async def begin_block(self, block: LineBlock, served: ServedVersion) -> asyncio.Task[Answered]:
+        """Hand the events of a block of lines to the writer; return the task that ends with their answer."""
+        submitted = self._submit(await self._read_lines(block, served), may_wait=True)
+        return asyncio.create_task(self._lines(block.first, submitted, served))
+
+    async def _read_lines(self, block: LineBlock, served: ServedVersion) -> list[_Part]:
+        lines = [line for line in block.lines if line is not None]
+        if len(lines) == len(block.lines):
+            parts = await self._read_sparse(b"\n".join(lines), served, are_lines=True)
+            if parts is not None:
+                return parts
+        return await self._read([value_of(line, self._limits) for line in block.lines], served, is_long=True)
+
+    async def _read_sparse(
+        self, body: bytes, served: ServedVersion, *, are_lines: bool
+    ) -> list[_Part] | None:
+        """Read events if they are all sparse, and of the version that is `served`."""
+        read = functools.partial(
+            read_sparse, body, served, self._learning.tokens, self._sparse_limits, are_lines=are_lines
+        )
+        is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
+        found = read() if is_short else await asyncio.get_running_loop().run_in_executor(self._threads, read)
+        return None if found is None else [_Part(served, range(len(found.ids)), found.ids, {}, found.events)]
+
+    async def _read(self, values: Sequence[Any], served: ServedVersion, *, is_long: bool) -> list[_Part]:
+        """Read events of any kind, which may be of several versions."""
+        if is_long or len(values) > SHORT_EVENTS:
+            loop = asyncio.get_running_loop()
+            checked = await loop.run_in_executor(self._threads, self._check, values, served)
+            groups = await self._by_version(checked, served)
+            return await loop.run_in_executor(self._threads, _to_parts, groups)
+        return _to_parts(await self._by_version(self._check(values, served), served))
+
+    def _submit(self, parts: Sequence[_Part], *, may_wait: bool) -> list[_Submitted]:
+        """Hand what can be counted to the writer. Raises Overloaded."""
+        submitted = []
+        for part in parts:
+            future = None
+            if part.events is not None and part.served is not None:
+                thresholds = part.served.thresholds
+                future = asyncio.wrap_future(
+                    self._learning.writer.submit(thresholds, part.events, may_wait=may_wait)
+                )
+            submitted.append(_Submitted(part, future))
+        return submitted
+
+    async def _finish(self, submitted: Sequence[_Submitted], served: ServedVersion) -> _Outcome:
+        """Wait until the events are durable, and return the verdicts in their order."""
+        outcomes = iter(await _all_of([future for _, future in submitted if future is not None]))
+        verdicts: list[tuple[int, Verdict]] = []
+        for part, future in submitted:
+            verdicts += _verdicts(part, [] if future is None else next(outcomes).results)
+        if len(submitted) > 1:
+            verdicts.sort(key=itemgetter(0))
+        done = [verdict for _, verdict in verdicts]
+        self._on_verdicts(served.name, [verdict.result for verdict in done])
+        return _Outcome(done, served.thresholds.epoch)
+
+    async def _lines(self, first: int, submitted: Sequence[_Submitted], served: ServedVersion) -> Answered:
+        """Return the lines that answer a block of a stream, once its events are durable."""
+        verdicts = (await self._finish(submitted, served)).verdicts
+        lines = b"".join(dump_line(verdict_line(verdict, first + i)) for i, verdict in enumerate(verdicts))
+        n_bad = sum(verdict.result == "rejected" for verdict in verdicts)
+        return Answered(lines, len(verdicts) - n_bad, n_bad)
+
+    def _check(self, values: Sequence[Any], served: ServedVersion) -> list[CheckedEvent | Verdict]:
+        tokens = self._learning.tokens
+        return [
+            refused(None, value)
+            if isinstance(value, BadInput)
+            else check_event(value, served.name, tokens, self._limits)
+            for value in values
+        ]
+
+    async def _by_version(
+        self, checked: Sequence[CheckedEvent | Verdict], served: ServedVersion
+    ) -> list[_Group]:
+        """Return the events by the version they belong to; None for a version that is gone."""
+        groups: dict[int, list[tuple[int, CheckedEvent | Verdict]]] = {}
+        for place, one in enumerate(checked):
+            is_other = isinstance(one, CheckedEvent) and one.token is not None
+            version = one.token.version if is_other else served.version  # type: ignore[union-attr]
+            groups.setdefault(version, []).append((place, one))
+        found = []
+        for version, places in groups.items():
+            if version == served.version:
+                found.append(_Group(served, places))
+                continue
+            try:
+                found.append(_Group(await self._live.find(served.name, str(version)), places))
+            except VersionNotFound as error:
+                found.append(_Group(None, [(place, _late(one, str(error))) for place, one in places]))
+        return found
+
+
+class _Group(NamedTuple):
+    """The events of one version, with their places in the request; None: the version is gone."""
+
+    served: ServedVersion | None
+    places: Sequence[tuple[int, CheckedEvent | Verdict]]
+
+
+class _Part(NamedTuple):
+    """The events of one version: their places in the request, and ids.
+
+    refused  the verdicts on those that cannot be counted, by place
+    events   those that can be, in their order; None: there is none
+    """
+
+    served: ServedVersion | None
+    places: Sequence[int]
+    ids: Sequence[str | None]
+    refused: Mapping[int, Verdict]
+    events: Events | None
+
+
+class _Submitted(NamedTuple):
+    """Events that the writer has, and what becomes of those that can be counted; None: none can."""
+
+    part: _Part
+    outcome: asyncio.Future[FeedbackOutcome] | None
+
+
+def _to_parts(groups: Sequence[_Group]) -> list[_Part]:
+    """Return what is to be counted of each version's events."""
+    parts = []
+    for served, places in groups:
+        checked = [one for _, one in places if isinstance(one, CheckedEvent)]
+        made = iter(to_events(checked, served) if served is not None else ())
+        found = [(place, next(made) if isinstance(one, CheckedEvent) else one) for place, one in places]
+        refused = {place: one for place, one in found if isinstance(one, Verdict)}
+        events = [one for _, one in found if isinstance(one, Event)]
+        columns = columns_of(events, served) if events and served is not None else None
+        ids = [one.feedback.event_id if isinstance(one, CheckedEvent) else one.event_id for _, one in places]
+        parts.append(_Part(served, [place for place, _ in places], ids, refused, columns))
+    return parts
+
+
+async def _all_of(futures: Sequence[asyncio.Future[FeedbackOutcome]]) -> list[FeedbackOutcome]:
+    """Return what the futures return; a single one, which is most often, without a task around it."""
+    return [await futures[0]] if len(futures) == 1 else await asyncio.gather(*futures)
+
+
+def _verdicts(part: _Part, results: Sequence[Result]) -> Iterator[tuple[int, Verdict]]:
+    """Yield the verdicts on the events of a part, with their places; `results` are of those counted."""
+    counted = iter(results)
+    for place, event_id in zip(part.places, part.ids, strict=True):
+        refusal = part.refused.get(place)
+        yield place, verdict_on(event_id, next(counted)) if refusal is None else refusal
+
+
+def _late(one: CheckedEvent | Verdict, detail: str) -> Verdict:
+    if isinstance(one, Verdict):
+        return one
+    return Verdict(one.feedback.event_id, "late", "version-gone", detail)

@@ -1,0 +1,112 @@
+"""What is in the store, and what is served of it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from model_store.manifest import Manifest
+
+
+class ModelSummary(BaseModel):
+    """A model of the store, its versions and what its aliases serve."""
+
+    name: str
+    versions: list[int]
+    aliases: dict[str, int]
+
+
+class ModelList(BaseModel):
+    """Every model of the store."""
+
+    models: list[ModelSummary]
+
+
+class TrainerSummary(BaseModel):
+    """The trainer that made a version, and its parameters."""
+
+    name: str
+    parameters: dict[str, Any]
+
+
+class VersionSummary(BaseModel):
+    """A version as its manifest describes it."""
+
+    version: int
+    created_at: str = Field(json_schema_extra={"format": "date-time"})
+    kind: str = Field(examples=["label-tree", "decision-tree"])
+    trainer: TrainerSummary
+    features: dict[str, Any]
+    n_labels: int
+    n_features: int
+    n_trees: int
+    model_bytes: int
+    metrics: dict[str, float]
+
+
+class VersionFault(BaseModel):
+    """Why a version's manifest cannot be read."""
+
+    code: str
+    detail: str
+
+
+class UnreadableVersion(BaseModel):
+    """A version whose manifest cannot be read, and why."""
+
+    version: int
+    error: VersionFault
+
+
+class ModelDetails(ModelSummary):
+    """A model, and its versions, newest first."""
+
+    version_details: list[VersionSummary | UnreadableVersion]
+
+
+class Alive(BaseModel):
+    """That the process runs."""
+
+    status: Literal["alive"] = "alive"
+
+
+class ServedAlias(BaseModel):
+    """An alias, and the version that it serves now."""
+
+    model: str
+    alias: str
+    version: int
+
+
+class ServingFailure(BaseModel):
+    """A version or an alias that cannot be served as the store has it, and why."""
+
+    model: str
+    ref: str
+    detail: str
+
+
+class Readiness(BaseModel):
+    """Whether requests should be sent here, and what is served and what is not."""
+
+    status: str = Field(examples=["ready", "not ready", "draining"])
+    models: list[ServedAlias]
+    failures: list[ServingFailure]
+    store_error: str | None
+
+
+def describe_version(manifest: Manifest) -> VersionSummary:
+    """Return what a manifest says of its version."""
+    return VersionSummary(
+        version=manifest.version,
+        created_at=manifest.created_at,
+        kind=manifest.kind,
+        trainer=TrainerSummary(name=manifest.trainer.name, parameters=dict(manifest.trainer.parameters)),
+        features=dict(manifest.features),
+        n_labels=manifest.n_labels,
+        n_features=manifest.n_features,
+        n_trees=manifest.n_trees,
+        model_bytes=manifest.model_bytes,
+        metrics=dict(manifest.metrics),
+    )
