@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Path, Response
 from pydantic import WithJsonSchema
 
 from service.serving.problems import PROBLEMS
@@ -14,30 +14,19 @@ Endpoint: TypeAlias = Callable[..., Awaitable[Response]]
 
 _NAME = "^[a-z0-9][a-z0-9._-]{0,62}$"
 
-ModelName: TypeAlias = Annotated[
-    str, Path(description="the model's name"), WithJsonSchema({"type": "string", "pattern": _NAME})
-]
-VersionPath: TypeAlias = Annotated[
-    str, Path(description="the version's number"), WithJsonSchema({"type": "integer", "minimum": 1})
-]
-AliasName: TypeAlias = Annotated[
-    str,
-    Path(description="the alias's name; without one, `latest` answers"),
-    WithJsonSchema({"type": "string", "pattern": _NAME}),
-]
-"""Parts of paths. What stands there is a string, whatever it is: the store says whether it has such a one."""
+_STRING = {"type": "string", "pattern": _NAME}
+
+ModelName: TypeAlias = Annotated[str, Path(description="the model's name"), WithJsonSchema(_STRING)]
+"""A part of a path: any string. The store says whether it has such a model."""
 
 
-async def _latest(model: ModelName) -> None:
-    """Declare the path of `latest`."""
+def _in_path(name: str, schema: dict[str, Any], says: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": schema, "description": says}
 
 
-async def _by_version(model: ModelName, version: VersionPath) -> None:
-    """Declare the path of a version."""
-
-
-async def _by_alias(model: ModelName, alias: AliasName) -> None:
-    """Declare the path of an alias."""
+_MODEL = _in_path("model", _STRING, "the model's name")
+_VERSION = _in_path("version", {"type": "integer", "minimum": 1}, "the version's number")
+_ALIAS = _in_path("alias", _STRING, "the alias's name; without one, `latest` answers")
 
 
 class _Way(NamedTuple):
@@ -46,13 +35,13 @@ class _Way(NamedTuple):
     path: str
     suffix: str
     says: str
-    declared: Callable[..., Awaitable[None]]
+    parameters: list[dict[str, Any]]
 
 
 _WAYS = (
-    _Way("", "", "the version `latest` names", _latest),
-    _Way("/versions/{version}", "Version", "a version", _by_version),
-    _Way("/aliases/{alias}", "Alias", "the version an alias names", _by_alias),
+    _Way("", "", "the version `latest` names", [_MODEL]),
+    _Way("/versions/{version}", "Version", "a version", [_MODEL, _VERSION]),
+    _Way("/aliases/{alias}", "Alias", "the version an alias names", [_MODEL, _ALIAS]),
 )
 
 
@@ -62,9 +51,17 @@ def paths_of(what: str) -> list[str]:
 
 
 def of_version(
-    router: APIRouter, method: str, what: str, summary: str, **options: Any
+    router: APIRouter,
+    method: str,
+    what: str,
+    summary: str,
+    openapi_extra: dict[str, Any],
+    **options: Any,
 ) -> Callable[[Endpoint], Endpoint]:
     """Return what adds an endpoint to a router under `paths_of(what)`.
+
+    The endpoint asks `find_served` for the version. The path's parts are no parameters of it: FastAPI would
+    check each, and any string may stand there.
 
     summary  ends with a preposition: what follows says which version
     options  as FastAPI's decorators take them
@@ -78,7 +75,10 @@ def of_version(
                 methods=[method],
                 operation_id=f"{what}{way.suffix and 'With'}{way.suffix}",
                 summary=f"{summary} {way.says}",
-                dependencies=[Depends(way.declared)],
+                openapi_extra={
+                    **openapi_extra,
+                    "parameters": [*way.parameters, *openapi_extra.get("parameters", ())],
+                },
                 **options,
             )
         return endpoint
