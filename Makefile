@@ -32,6 +32,11 @@ $(VENV)-clients/.done: requirements-clients.txt
 	$(VENV)-clients/bin/python -m pip --disable-pip-version-check --no-input -q install --require-hashes -r requirements-clients.txt
 	@touch $@
 
+# openapi-typescript, for a test that is skipped where there is no npm.
+$(VENV)-clients/.npm: tests/typescript/package-lock.json | $(VENV)-clients/.done
+	if command -v npm > /dev/null; then npm ci --prefix tests/typescript --no-audit --no-fund --loglevel error; fi
+	@touch $@
+
 venv: $(VENV)/.dev  ## set up .venv with everything for development
 
 demo: $(VENV)/.run  ## train, publish, serve and ask, on the data set in examples/
@@ -44,7 +49,7 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 
 # Kernels are compiled while what lint and the tests need is installed, and while it lints. Three processes for two
 # processors: a good part of the tests waits for others.
-test: $(VENV)/.run $(VENV)-clients/.done  ## the test suite (5 minutes on 2 cores, 7 to 12 the first time)
+test: $(VENV)/.run $(VENV)-clients/.done $(VENV)-clients/.npm  ## the test suite (5 minutes on 2 cores, 7 to 12 the first time)
 	@$(MAKE) --no-print-directory lint & linting=$$!; \
 	$(BIN)/python -m service.warm; warmed=$$?; wait $$linting && exit $$warmed
 	$(BIN)/python -m pytest -n 3 --dist worksteal
@@ -72,4 +77,4 @@ lock:               ## recompile the pinned requirements (needs uv on PATH)
 	uv pip compile pyproject.toml requirements.in --extra postgresql --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements.txt
 
 clean:              ## remove what make made
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-clients .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-clients tests/typescript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

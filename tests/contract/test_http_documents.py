@@ -142,11 +142,14 @@ def test_path_parameters_are_declared() -> None:
             assert declared == set(re.findall(r"{(\w+)}", path))
 
 
-def test_defaults_are_documented() -> None:
-    properties = openapi()["components"]["schemas"]["PredictRequest"]["properties"]
-    assert {name: said.get("default") for name, said in properties.items() if name != "instances"} == (
-        Options().model_dump()
-    )
+def test_defaults_are_told_and_make_no_field_look_required() -> None:
+    schema = openapi()["components"]["schemas"]["PredictRequest"]
+    assert schema["required"] == ["instances"]
+    for name, default in Options().model_dump().items():
+        assert "default" not in schema["properties"][name]
+        if default is not None:
+            said = f"({json.dumps(default)} if left out)"
+            assert schema["properties"][name]["description"].endswith(said)
 
 
 def test_a_batch_takes_the_options_that_the_document_gives_it_and_refuses_the_others() -> None:

@@ -6,6 +6,7 @@ that names a limit gets the limit's value.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from fastapi import FastAPI
@@ -77,6 +78,8 @@ def openapi_document(app: FastAPI, limits: Limits) -> dict[str, Any]:
     for path in document["paths"].values():
         for operation in path.values():
             _drop_frameworks(operation["responses"])
+    for schema in schemas.values():
+        _tell_defaults(schema)
     _fill_limits(document, limits)
     document["x-problems"] = {code: problem._asdict() for code, problem in PROBLEMS.items()}
     return document
@@ -86,6 +89,18 @@ def _drop_frameworks(responses: dict[str, Any]) -> None:
     """Leave out the answers of FastAPI's own validation."""
     for status in [status for status, said in responses.items() if _FRAMEWORKS[0] in str(said)]:
         del responses[status]
+
+
+def _tell_defaults(schema: dict[str, Any]) -> None:
+    """Put the defaults of a request's fields into their descriptions.
+
+    As `default` of a schema, openapi-typescript takes them for fields that are always there.
+    """
+    for said in schema.get("properties", {}).values():
+        default = said.pop("default", None)
+        if default is not None:
+            describes = said.get("description", "")
+            said["description"] = f"{describes} ({json.dumps(default)} if left out)".strip()
 
 
 def _fill_limits(value: Any, limits: Limits) -> None:
