@@ -69,16 +69,12 @@ class LiveStatus(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What one look at the store found; never changed, only replaced.
-
-    notes  what is remembered about it elsewhere, and forgotten with it
-    """
+    """What one look at the store found; never changed, only replaced."""
 
     generation: object
     models: Mapping[str, ModelInfo]
     pointers: Mapping[tuple[str, str], int]
     resident: Mapping[Key, object]
-    notes: dict[bytes, Any]
 
 
 class LiveModels(Generic[T]):
@@ -105,6 +101,9 @@ class LiveModels(Generic[T]):
         self._versions_max = versions_max
         self._seconds_max = seconds_max
         self._state: _State | None = None
+        self.notes: dict[bytes, Any] = {}
+        """For whoever looks up `resident` often: another dictionary whenever that may change. Take it first,
+        then look up what is noted in it."""
         self._asked: OrderedDict[Key, T] = OrderedDict()
         self._opening: dict[Key, asyncio.Future[T]] = {}
         self._failures: dict[tuple[str, str], Failure] = {}
@@ -172,12 +171,6 @@ class LiveModels(Generic[T]):
         if version is not None:
             return version
         raise AliasNotFound(f"model {model}: expected an alias or version, found no {ref[:80]!r}")
-
-    @property
-    def notes(self) -> dict[bytes, Any]:
-        """Return a dictionary for whoever looks up `resident` often: another one whenever that may change."""
-        state = self._state
-        return {} if state is None else state.notes
 
     def resident(self, model: str, ref: str) -> T | None:
         """Return what serves a version that an alias keeps open, named by number or alias; else None."""
@@ -251,6 +244,7 @@ class LiveModels(Generic[T]):
                 ):  # of a model that was deleted something stays
                     raise StoreUnreadable("expected models as before, found none: is the disk still there?")
                 self._state = self._next_state(generation, infos)
+                self.notes = {}  # after the state: so that nothing of the one before is noted in it
             self._store_error = None
         except Exception as error:
             if self._store_error is None:
@@ -278,7 +272,7 @@ class LiveModels(Generic[T]):
                     pointers[info.name, alias] = self._settle(info.name, alias, old, resident)
         if before is not None:
             self._count_swaps(before, pointers)
-        return _State(generation, {info.name: info for info in infos}, pointers, resident, {})
+        return _State(generation, {info.name: info for info in infos}, pointers, resident)
 
     def _settle(self, model: str, alias: str, wanted: int, resident: dict[Key, object]) -> int:
         """Return the version that the alias serves from now on, having made it resident if it can be."""

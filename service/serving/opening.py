@@ -16,7 +16,7 @@ from service.inference.sparse_request import sparse_answers
 from service.serving.answer import answer_query, sparse_forms
 from service.serving.label_weights import LabelWeights
 from service.serving.learning import OnlineLearning, live_thresholds
-from service.serving.prediction_ids import PredictionIds
+from service.serving.prediction_ids import NO_KEY, PredictionIds
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
@@ -42,7 +42,7 @@ def serve_model(
         features,
         LabelWeights(predictor, model.labels, model.arrays.get("labels/counts"), manifest.data.rows),
         thresholds,
-        PredictionIds(thresholds, lambda: learning.tokens if learning else None),
+        PredictionIds(thresholds, learning or NO_KEY),
         sparse_answers(model, predictor, featurizer, sparse_forms(limits or Limits())),
     )
     _warm_up(served)

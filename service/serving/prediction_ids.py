@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,17 +27,33 @@ class _Kept(NamedTuple):
     until: float
 
 
+class KeyHolder(Protocol):
+    """What knows the key that signs prediction ids, in time."""
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """Return what signs them; None: the key is not known yet."""
+
+
+class _NoKey(NamedTuple):
+    tokens: None = None
+
+
+NO_KEY: KeyHolder = _NoKey()
+"""The holder of a command that serves nobody."""
+
+
 class PredictionIds:
     """Makes the ids of one served version's predictions.
 
     A token tells which labels were predicted: of an answer at tuned thresholds all of them, of any other
     those whose score reaches the threshold that is in force, or would be at the first feedback.
-    Without a key (`tokens` returns None: the database has not answered yet) an id is unique, and forged.
+    While the holder has no key (the database has not answered yet) an id is unique, and forged.
     """
 
-    def __init__(self, live: ServedThresholds, tokens: Callable[[], Tokens | None]) -> None:
+    def __init__(self, live: ServedThresholds, holder: KeyHolder) -> None:
         self._live = live
-        self._tokens = tokens
+        self._holder = holder
         self._model = model_hash(live.model)
         self._kept: _Kept | None = None
 
@@ -52,7 +67,7 @@ class PredictionIds:
         The thresholds had this epoch before the predictions were made. Seals are kept for a second; threads
         may make one at once, and each is good.
         """
-        tokens = self._tokens() or _unknown()
+        tokens = self._holder.tokens or _unknown()
         kept = self._kept
         now = time.monotonic()
         if kept is None or kept.tokens is not tokens or kept.seal.epoch != epoch or kept.until < now:

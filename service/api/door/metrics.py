@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
@@ -23,25 +22,20 @@ from prometheus_client.utils import floatToGoString
 from service.serving.live import LiveStatus
 from service.thresholds.live.follower import Follower
 
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Timing:
     """The requests of one route that were answered by one status.
 
-    counts   of those that took at most so many _SECONDS and longer than the bound before; the last: of longer
+    counts   of those that took at most so many SECONDS and longer than the bound before; the last: of longer
     """
 
     __slots__ = ("counts", "seconds")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(_SECONDS) + 1)
+        self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count a request."""
-        self.counts[bisect_left(_SECONDS, seconds)] += 1
-        self.seconds += seconds
 
 
 class Metrics:
@@ -58,13 +52,10 @@ class Metrics:
         self.lines_bad = 0
         self.aborted = 0
         self.rows: Counter[str] = Counter()
+        """Predicted instances, by model."""
         self.errors: Counter[str] = Counter()
         self.events: Counter[tuple[str, str]] = Counter()
         self.timings: defaultdict[tuple[str, int], Timing] = defaultdict(Timing)
-
-    def record_rows(self, model: str, n_rows: int) -> None:
-        """Count predicted instances."""
-        self.rows[model] += n_rows
 
     def count_aborted(self) -> None:
         """Count a connection that was ended because its client did not read."""
@@ -110,7 +101,7 @@ class _RequestCollector(Collector):
             routes[route].append(timing)
         for route, timings in routes.items():
             counts = accumulate(map(sum, zip(*(timing.counts for timing in timings), strict=True)))
-            buckets = list(zip((*map(floatToGoString, _SECONDS), "+Inf"), counts, strict=True))
+            buckets = list(zip((*map(floatToGoString, SECONDS), "+Inf"), counts, strict=True))
             seconds.add_metric((route,), buckets, sum(timing.seconds for timing in timings))
         errors = CounterMetricFamily("xylem_errors", "Requests refused or failed, by code.", labels=("code",))
         for code, n in metrics.errors.items():

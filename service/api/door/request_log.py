@@ -1,12 +1,15 @@
-"""What is noted of each answered request: its log line and its figures."""
+"""What is noted of each answered request: its id, its log line and its figures."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
+from bisect import bisect_left
+from itertools import count
 from typing import NamedTuple
 
-from service.api.door.metrics import Metrics, Timing
+from service.api.door.metrics import SECONDS, Metrics, Timing
 from service.logs import Request, log_requests, said_of
 
 SETTLE_SECONDS = 0.002
@@ -15,6 +18,9 @@ costs a fraction of what it does for each, between answers that leave nothing of
 
 _FORGOTTEN_SECONDS = 1.0
 """When one waits for longer, the event loop that was to settle it has ended: the next asks its own."""
+
+_PROCESS = os.urandom(8).hex()
+_SERIAL = count(1)
 
 
 class RequestOutcome(NamedTuple):
@@ -50,7 +56,8 @@ class RequestLog:
         """Count and log what was noted."""
         ended, self._ended, self._settled_by = self._ended, [], 0.0
         for _, _, outcome, seconds in ended:
-            outcome.timing.add(seconds)
+            outcome.timing.counts[bisect_left(SECONDS, seconds)] += 1
+            outcome.timing.seconds += seconds
             if outcome.code is not None:
                 self._metrics.errors[outcome.code] += 1
         if self._access_log and ended:
@@ -60,3 +67,8 @@ class RequestLog:
         """Return what became of a request; `route` is its pattern, `code` that of a problem."""
         said = said_of(method=method, route=route, path=path[:256], status=status, code=code)
         return RequestOutcome(self._metrics.timings[route, status], said, code)
+
+
+def new_request_id() -> str:
+    """Return an id that no other request has."""
+    return f"{_PROCESS}{next(_SERIAL):08x}"

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 from collections.abc import Callable
-from itertools import count
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,7 +15,7 @@ from service.api.door.admission import Admission
 from service.api.door.body_guard import BodyGuard
 from service.api.door.metrics import Metrics
 from service.api.door.problems import error_response, problem_response
-from service.api.door.request_log import RequestLog
+from service.api.door.request_log import RequestLog, new_request_id
 from service.errors import XylemError
 from service.logs import log
 
@@ -25,8 +23,6 @@ CLIENT_GONE = 499
 """The status logged for a request whose client left before the answer."""
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-_PROCESS = os.urandom(8).hex()
-_SERIAL = count(1)
 
 
 class RequestScope:
@@ -103,8 +99,3 @@ def _request_id(scope: Scope) -> str:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
     return new_request_id()
-
-
-def new_request_id() -> str:
-    """Return an id that no other request has."""
-    return f"{_PROCESS}{next(_SERIAL):08x}"

@@ -22,8 +22,7 @@ from model_store.errors import StoreError
 from service.api.door.admission import JSON, Admission, check_media
 from service.api.door.metrics import Metrics
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
-from service.api.door.request_log import RequestLog, RequestOutcome
-from service.api.door.request_scope import new_request_id
+from service.api.door.request_log import RequestLog, RequestOutcome, new_request_id
 from service.errors import XylemError
 from service.logs import log
 from service.serving.answer import SHORT_ITEMS, answer_now
@@ -163,7 +162,7 @@ class WholeRequests:
             return None
         if isinstance(found, PredictRequest) or (found.is_tuned and served.thresholds.is_stale):
             return None  # it goes to a thread, or its answer has a header of its own
-        self._metrics.record_rows(served.name, found.n_rows)
+        self._metrics.rows[served.name] += found.n_rows
         request_id = new_request_id() if given is None else given[1].decode()
         self._requests.record(request_id, target.outcome, time.perf_counter() - began)
         length = b"%d" % sum(map(len, found.parts))

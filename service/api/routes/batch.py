@@ -67,7 +67,7 @@ async def batch(request: Request, services: Wired) -> Response:
         )
 
     def record(answered: Answered) -> None:
-        services.metrics.record_rows(served.name, answered.n_rows)
+        services.metrics.rows[served.name] += answered.n_rows
         services.metrics.lines_bad += answered.n_bad
 
     rows_max = max(1, min(limits.block_rows_max, limits.answer_labels_max // options.top_r))

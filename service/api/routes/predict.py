@@ -42,7 +42,7 @@ async def predict(request: Request, services: Wired) -> Response:
     if isinstance(found, PredictRequest):
         answer = await _answer_in_thread(found, served, services.work, began)
         found = Answer((answer,), len(found.instances), found.threshold == TUNED)
-    services.metrics.record_rows(served.name, found.n_rows)
+    services.metrics.rows[served.name] += found.n_rows
     response = JsonResponse(b"".join(found.parts))
     if found.is_tuned:
         response.headers.update(stale_headers(served))

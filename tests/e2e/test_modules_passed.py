@@ -1,0 +1,87 @@
+"""Through how many of our modules a predict request passes, from socket to kernel and back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import uvicorn
+
+from service.api.door.protocol import bounded_protocol
+from service.app import create_app
+from tests.conftest import settings_of
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES_MAX = 10
+"""Kernels not counted; docs/architecture.md lists them all."""
+
+ROW = {"indices": [1, 5], "values": [1.0, 0.5]}
+OPTIONS: dict[str, dict[str, Any]] = {"none": {}, "top_r and beam_width": {"top_r": 3, "beam_width": 4}}
+
+
+class Trace:
+    """Notes the files of our packages whose functions run in this thread."""
+
+    def __init__(self) -> None:
+        self.files: set[str] = set()
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        """Note a frame: what `sys.setprofile` calls."""
+        file = Path(frame.f_code.co_filename)
+        if event == "call" and file.is_relative_to(ROOT):
+            name = str(file.relative_to(ROOT))
+            if name.startswith(("service/", "model_store/")):
+                self.files.add(name)
+
+
+async def ask(port: int, model: str, body: dict[str, Any]) -> bytes:
+    """Send one request over a connection of its own, and return the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    content = json.dumps(body).encode()
+    head = f"POST /v1/models/{model}/predict HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    writer.write(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+    answer = await reader.readuntil(b"\r\n\r\n")
+    length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    answer += await reader.readexactly(int(length.split(b":")[1]))
+    writer.close()
+    return answer
+
+
+async def traced(store: Path, model: str, body: dict[str, Any]) -> set[str]:
+    """The files that a request passes through whose head has been seen before."""
+    settings = settings_of(store, access_log=False)
+    app = create_app(settings, opens_first=True)
+    protocol = bounded_protocol(settings.limits, app.state.whole_requests, app.state.metrics.count_aborted)
+    config = uvicorn.Config(app, port=0, http=protocol, ws="none", lifespan="on", log_config=None)
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    trace = Trace()
+    for _ in range(3):
+        assert (await ask(port, model, body)).startswith(b"HTTP/1.1 200")
+    sys.setprofile(trace)
+    try:
+        assert (await ask(port, model, body)).startswith(b"HTTP/1.1 200")
+    finally:
+        sys.setprofile(None)
+    server.should_exit = True
+    await serving
+    return trace.files
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_request_for_sparse_rows_passes_few_modules(shared_store: Path, options: str) -> None:
+    body = {"instances": [ROW], **OPTIONS[options]}
+    files = asyncio.run(traced(shared_store, "raw", body))
+    ours = {file for file in files if not file.startswith("service/kernels/")}
+    assert {"service/api/door/protocol.py", "service/serving/answer.py"} <= ours
+    assert len(ours) <= MODULES_MAX, sorted(ours)
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert not [file for file in files if f"`{file.removeprefix('service/')}`" not in page]
