@@ -12,6 +12,7 @@ RUN ["/opt/xylem/bin/python", "-m", "pip", "install", "--no-cache-dir", "--requi
 COPY pyproject.toml README.md LICENSE ./
 COPY model_store ./model_store
 COPY service ./service
+COPY xylem ./xylem
 RUN ["/opt/xylem/bin/python", "-m", "pip", "install", "--no-cache-dir", "--no-deps", "--no-build-isolation", "."]
 WORKDIR /
 RUN ["/opt/xylem/bin/python", "-m", "service.warm"]

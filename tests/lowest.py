@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-NEEDED = ("httpx", "hypothesis", "pytest", "pytest-timeout")
+NEEDED = ("hypothesis", "pytest", "pytest-timeout")
 """Of the development dependencies, what the short suite needs; any version will do."""
 
 

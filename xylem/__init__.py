@@ -1,0 +1,103 @@
+"""The public Python face of Xylem: `xylem.Client` and `xylem.AsyncClient`.
+
+    import xylem
+
+    with xylem.Client("http://127.0.0.1:8080") as client:
+        answer = client.predict("debtags", ["a text editor for the terminal"], top_r=3)
+
+Importing this costs next to nothing: what a name needs is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xylem.async_client import AsyncClient
+    from xylem.client import Client
+    from xylem.errors import BadAnswer, ClientError, ConnectionFailed, FieldError, ProblemError
+    from xylem.events import ServerEvent
+    from xylem.results import (
+        DataFile,
+        Feedback,
+        FeedbackVerdict,
+        Job,
+        Label,
+        LabelThreshold,
+        LineError,
+        Model,
+        ModelDetails,
+        Prediction,
+        Predictions,
+        Progress,
+        Promotion,
+        Thresholds,
+    )
+    from xylem.retries import Retries
+
+_PLACES = {
+    "AsyncClient": "async_client",
+    "BadAnswer": "errors",
+    "Client": "client",
+    "ClientError": "errors",
+    "ConnectionFailed": "errors",
+    "DataFile": "results",
+    "Feedback": "results",
+    "FeedbackVerdict": "results",
+    "FieldError": "errors",
+    "Job": "results",
+    "Label": "results",
+    "LabelThreshold": "results",
+    "LineError": "results",
+    "Model": "results",
+    "ModelDetails": "results",
+    "Prediction": "results",
+    "Predictions": "results",
+    "ProblemError": "errors",
+    "Progress": "results",
+    "Promotion": "results",
+    "Retries": "retries",
+    "ServerEvent": "events",
+    "Thresholds": "results",
+}
+
+__all__ = [
+    "AsyncClient",
+    "BadAnswer",
+    "Client",
+    "ClientError",
+    "ConnectionFailed",
+    "DataFile",
+    "Feedback",
+    "FeedbackVerdict",
+    "FieldError",
+    "Job",
+    "Label",
+    "LabelThreshold",
+    "LineError",
+    "Model",
+    "ModelDetails",
+    "Prediction",
+    "Predictions",
+    "ProblemError",
+    "Progress",
+    "Promotion",
+    "Retries",
+    "ServerEvent",
+    "Thresholds",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import what `name` is, at its first use."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'xylem' has no attribute {name!r}")
+    value = getattr(import_module(f"xylem.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

@@ -1,0 +1,116 @@
+"""The client for callers that block."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Generator, Iterable, Mapping
+from typing import Any, Unpack
+
+from xylem import background, calls
+from xylem.admin import Admin
+from xylem.batches import PathOf, batch, item_of, line_of
+from xylem.caller import TIMEOUT_SECONDS
+from xylem.calls import BatchOptions, Instance, PredictOptions
+from xylem.results import Feedback, LineError, Model, ModelDetails, Prediction, Predictions, Thresholds
+from xylem.retries import Retries
+
+
+class Client(Admin):
+    """A client of a server of Xylem. Threads may share it. Close it, or use it as a context manager.
+
+    Calls raise ProblemError (the server refused), ConnectionFailed (no answer) or BadAnswer (an answer that
+    cannot be used). Redirects are not followed; proxies of the environment are not used.
+
+    url      as http://HOST:PORT, or https://HOST/PREFIX
+    key      sent with each request, and shown nowhere
+    timeout  seconds for each wait (to connect, to send, for the next bytes), and for an answer after its head
+    retries  how calls that may safely be repeated are: a number, or `xylem.Retries`
+    tls      which certificates are trusted; by default those that the system trusts
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+        retries: int | Retries | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        super().__init__(url, key, timeout=timeout, retries=retries, tls=tls)
+
+    def predict(
+        self,
+        model: str,
+        instances: Iterable[Instance],
+        version: int | None = None,
+        alias: str | None = None,
+        **options: Unpack[PredictOptions],
+    ) -> Predictions:
+        """Predict the labels of instances, by what `latest` names unless a version or an alias is given."""
+        return self._call(calls.predict(model, instances, version, alias, **options))
+
+    def batch(
+        self,
+        model: str,
+        instances: Iterable[Instance],
+        version: int | None = None,
+        alias: str | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> Generator[Prediction | LineError, None, None]:
+        """Yield a prediction, or an error, for each instance, in their order, while later ones are sent.
+
+        Memory does not grow with their number. Another thread asks `instances`. See docs/batch.md.
+        """
+        answers = self._answers(calls.batch_paths(model, version, alias, **options))
+        return background.items(map(line_of, instances), answers, item_of)
+
+    def batch_lines(
+        self,
+        model: str,
+        lines: Iterable[bytes],
+        version: int | None = None,
+        alias: str | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> Generator[bytes, None, None]:
+        """Yield the answer to each line of JSON, as it came; lines have no line feed, neither in nor out."""
+        answers = self._answers(calls.batch_paths(model, version, alias, **options))
+        return background.items(lines, answers, bytes)
+
+    def _answers(self, path_of: PathOf) -> background.Run:
+        return lambda lines: batch(self._target, path_of, lines, self._retries, self._timeout)
+
+    def feedback(
+        self,
+        model: str,
+        events: Iterable[Mapping[str, Any]],
+        version: int | None = None,
+        alias: str | None = None,
+    ) -> Feedback:
+        """Send true labels: events with `labels` and an `instance` or a `prediction_id` (docs/feedback.md).
+
+        An event without an `event_id` is given one. Each counts once, so a call that failed may be made again
+        with events that have ids of their own.
+        """
+        return self._run(calls.feedback(model, events, version, alias, self._retries, self._timeout))
+
+    def models(self) -> list[Model]:
+        """List the models."""
+        return self._call(calls.models())
+
+    def model(self, name: str) -> ModelDetails:
+        """Describe a model and its versions."""
+        return self._call(calls.model(name))
+
+    def thresholds(
+        self,
+        model: str,
+        version: int | None = None,
+        alias: str | None = None,
+        *,
+        offset: int = 0,
+        limit: int = 100,
+        marks_below: int | None = None,
+    ) -> Thresholds:
+        """Return a page of the thresholds of a version; `next_offset` is where the next one begins."""
+        return self._call(calls.thresholds(model, version, alias, offset, limit, marks_below))

@@ -1,0 +1,111 @@
+"""Errors of the client. No message, and no field, has the key.
+
+ClientError
+├── ProblemError        the server refused: an RFC 9457 problem, with its stable `code`
+├── ConnectionFailed    no answer: nobody listens, the connection broke, it took too long
+└── BadAnswer           an answer that is none of this service: not JSON, cut off, too long, a redirect
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import orjson
+
+_DETAIL_MAX = 2000
+
+
+class ClientError(Exception):
+    """Anything a call of the client fails at."""
+
+
+class ConnectionFailed(ClientError):
+    """There is no answer: nobody listens, the connection broke, or it took too long."""
+
+
+class BadAnswer(ClientError):
+    """An answer that cannot be used: not JSON, not of the expected shape, cut off, too long, a redirect."""
+
+
+class FieldError(NamedTuple):
+    """A fault of a field of a request: where it is, and what was expected and found."""
+
+    path: str
+    detail: str
+
+
+class ProblemError(ClientError):
+    """The server refused a request.
+
+    status      of HTTP; 200 for a fault that ended a stream after its head was sent
+    code        stable, one of docs/errors.md; empty if the answer was no problem object (of a proxy, say)
+    detail      what was expected and what was found
+    errors      the fields at fault, where the server names them
+    request_id  by which the server's log knows the request; None if it was not told
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        errors: tuple[FieldError, ...] = (),
+        request_id: str | None = None,
+    ) -> None:
+        super().__init__(status, code, detail, errors, request_id)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.errors = errors
+        self.request_id = request_id
+
+    def __str__(self) -> str:
+        said = f"{self.status} {self.code}: {self.detail}" if self.code else f"{self.status}: {self.detail}"
+        return f"{said} (request {self.request_id})" if self.request_id else said
+
+
+def problem_of(status: int, body: bytes, request_id: str | None = None) -> ProblemError:
+    """Return the error that an answer of a status tells; a body that is no problem object is not shown."""
+    try:
+        fields = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        fields = None
+    if not isinstance(fields, dict) or not isinstance(fields.get("code"), str):
+        return ProblemError(status, "", "expected a problem object, found another answer", (), request_id)
+    return problem_from(status, fields, request_id)
+
+
+def problem_from(status: int, fields: dict[str, object], request_id: str | None = None) -> ProblemError:
+    """Return the error of a problem object, or of the error of a stream."""
+    told = fields.get("request_id")
+    return ProblemError(
+        status,
+        str(fields.get("code", "")),
+        str(fields.get("detail", ""))[:_DETAIL_MAX],
+        field_errors(fields.get("errors")),
+        told if isinstance(told, str) else request_id,
+    )
+
+
+def field_errors(value: object) -> tuple[FieldError, ...]:
+    """Return the faults of fields that an error object lists."""
+    if not isinstance(value, list):
+        return ()
+    return tuple(
+        FieldError(str(one.get("path", "")), str(one.get("detail", "")))
+        for one in value
+        if isinstance(one, dict)
+    )
+
+
+def fault_of_stream(line: bytes) -> ProblemError | None:
+    """Return the error that ended a stream of answers, if its last line tells one: it has no `line`."""
+    if not line.startswith(b'{"error"'):
+        return None
+    try:
+        error = orjson.loads(line)["error"]
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(error, dict) or "line" in error or "code" not in error:
+        return None
+    return problem_from(200, error)

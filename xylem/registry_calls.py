@@ -1,0 +1,104 @@
+"""The calls for admins: aliases, versions, archives, keys, the audit log.
+
+Their answers are objects as the server gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import orjson
+
+from xylem.calls import dumped, query
+from xylem.errors import BadAnswer
+from xylem.steps import JSON, Call, Request
+from xylem.target import segment
+
+JsonObject: TypeAlias = dict[str, Any]
+
+
+def _object(body: bytes) -> JsonObject:
+    """Return the object of an answer; an empty one for an answer without a body. Raises BadAnswer."""
+    try:
+        found = orjson.loads(body or b"{}")
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadAnswer("expected a JSON object, found another answer")
+    return found
+
+
+def _post(path: str, fields: Mapping[str, Any]) -> Call[JsonObject]:
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Call(Request("POST", path, dumped(given), JSON), _object)
+
+
+def _get(path: str) -> Call[JsonObject]:
+    return Call(Request("GET", path, repeatable=True), _object)
+
+
+def _model(name: str) -> str:
+    return f"/v1/admin/models/{segment(name, 'model')}"
+
+
+def promote(model: str, version: int, alias: str, reason: str | None) -> Call[JsonObject]:
+    """Make an alias name a version."""
+    return _post(f"{_model(model)}/promote", {"version": version, "alias": alias, "reason": reason})
+
+
+def rollback(model: str, alias: str, to: int | None, reason: str | None) -> Call[JsonObject]:
+    """Make an alias name the version that it named before, or a given one."""
+    return _post(f"{_model(model)}/rollback", {"alias": alias, "to": to, "reason": reason})
+
+
+def history(model: str) -> Call[JsonObject]:
+    """Return what the aliases of a model named, and who changed them."""
+    return _get(f"{_model(model)}/history")
+
+
+def delete_model(model: str, fields: Mapping[str, str]) -> Call[JsonObject]:
+    """Delete a model; `fields` of the query are what the server's guard asks for."""
+    return Call(Request("DELETE", f"{_model(model)}{query(**fields)}"), _object)
+
+
+def delete_version(model: str, version: int) -> Call[JsonObject]:
+    """Delete a version."""
+    return Call(Request("DELETE", f"{_model(model)}/versions/{int(version)}"), _object)
+
+
+def delete_alias(model: str, alias: str) -> Call[JsonObject]:
+    """Remove an alias."""
+    return Call(Request("DELETE", f"{_model(model)}/aliases/{segment(alias, 'alias')}"), _object)
+
+
+def archive_path(model: str, version: int | None) -> str:
+    """Return the path of a model's archive."""
+    return f"{_model(model)}/archive{query(version=version)}"
+
+
+def import_archive(model: str, file: Path) -> Call[JsonObject]:
+    """Publish an exported archive as a new version."""
+    headers = (("content-type", "application/x-tar"),)
+    return Call(Request("POST", f"{_model(model)}/archive", file, headers), _object)
+
+
+def audit(limit: int | None) -> Call[JsonObject]:
+    """Return the log of what admins did."""
+    return _get(f"/v1/admin/audit{query(limit=limit)}")
+
+
+def keys() -> Call[JsonObject]:
+    """List the keys, which are not shown."""
+    return _get("/v1/admin/keys")
+
+
+def create_key(fields: Mapping[str, Any]) -> Call[JsonObject]:
+    """Make a key, which the answer shows once."""
+    return _post("/v1/admin/keys", fields)
+
+
+def revoke_key(key_id: str) -> Call[JsonObject]:
+    """Revoke a key."""
+    return Call(Request("DELETE", f"/v1/admin/keys/{segment(key_id, 'key')}"), _object)

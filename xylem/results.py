@@ -1,0 +1,205 @@
+"""What calls return: plain data, read from the server's JSON. Unknown fields are passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from xylem.errors import BadAnswer, FieldError
+
+T = TypeVar("T")
+
+ENDED = frozenset({"succeeded", "failed", "cancelled"})
+"""The states of a job that nothing follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A predicted label; `explanation` only where it was asked for."""
+
+    label: str
+    id: int
+    score: float
+    explanation: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is predicted for one instance, best label first.
+
+    exact              no better label can have been missed
+    id                 of the line, in a batch, if it had one
+    no_known_features  the model knows nothing of the instance
+    """
+
+    labels: list[Label]
+    prediction_id: str
+    exact: bool
+    id: str | int | None = None
+    no_known_features: bool = False
+    statistics: dict[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """The answer of predict: a prediction an instance, in their order."""
+
+    model: str
+    version: int
+    threshold_epoch: int | None
+    predictions: list[Prediction]
+
+    def __iter__(self) -> Iterator[Prediction]:
+        """Iterate over the predictions."""
+        return iter(self.predictions)
+
+    def __len__(self) -> int:
+        """Return how many predictions there are."""
+        return len(self.predictions)
+
+    def __getitem__(self, place: int) -> Prediction:
+        """Return a prediction."""
+        return self.predictions[place]
+
+
+@dataclass(frozen=True, slots=True)
+class LineError:
+    """What stands in the place of a prediction for an instance of a batch that cannot be used.
+
+    line  of the whole input, from 1
+    id    of the instance, if it had one
+    """
+
+    line: int
+    code: str
+    detail: str
+    errors: tuple[FieldError, ...] = ()
+    id: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackVerdict:
+    """What became of an event: applied, duplicate, late or rejected; docs/feedback.md has the reasons."""
+
+    event_id: str | None
+    result: str
+    reason: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """The answer of feedback: what became of each event, in their order."""
+
+    model: str
+    version: int
+    threshold_epoch: int | None
+    results: list[FeedbackVerdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model, its versions, and which of them each alias names."""
+
+    name: str
+    versions: list[int]
+    aliases: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDetails(Model):
+    """A model; `version_details` describes its versions, newest first."""
+
+    version_details: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelThreshold:
+    """A label's threshold, and the events that it rests on."""
+
+    label: str
+    id: int
+    threshold: float
+    hits: int
+    marks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """A page of a version's thresholds; `details` is the whole answer as the server gave it."""
+
+    n_labels: int
+    labels: list[LabelThreshold]
+    next_offset: int | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is: `done` of `total` in a phase; what is not known is None."""
+
+    phase: str | None = None
+    done: float | None = None
+    total: float | None = None
+    rows_per_second: float | None = None
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """Whether a trained version was promoted, and why, or why not."""
+
+    promoted: bool | None = None
+    reasons: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job of training, tuning or prediction: queued, running, succeeded, failed or cancelled."""
+
+    id: str
+    kind: str
+    state: str
+    model: str | None = None
+    version: int | None = None
+    progress: Progress | None = None
+    error: Any = None
+    created: str | float | None = None
+    started: str | float | None = None
+    ended: str | float | None = None
+    promotion: Promotion | None = None
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing follows this state."""
+        return self.state in ENDED
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of the server's data directory."""
+
+    name: str
+    bytes: int | None = None
+
+
+def read_as(kind: type[T], body: bytes) -> T:
+    """Return a value of a type of this file from JSON. Raises BadAnswer."""
+    try:
+        value: T = _reader(kind)(body)
+        return value
+    except ValueError as error:  # pydantic's too
+        faults = getattr(error, "errors", None)
+        first = faults(include_input=False, include_url=False)[0] if faults else {}
+        place = ".".join(map(str, first.get("loc", ())))
+        found = first.get("msg", "another answer")
+    raise BadAnswer(f"expected the JSON of {kind.__name__}, found at {place or 'its top'}: {found}")
+
+
+@lru_cache(64)
+def _reader(kind: Hashable) -> Callable[[bytes], Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind).validate_json
