@@ -78,12 +78,23 @@ class AsyncClient(AsyncAdmin):
         **options: Unpack[BatchOptions],
     ) -> AsyncGenerator[bytes, None]:
         """Yield the answer to each line of JSON, as it came; lines have no line feed, neither in nor out."""
-        path_of = calls.batch_paths(model, version, alias, **options)
-        blocks = batch(self._target, path_of, lines, self._retries, self._timeout)
+        blocks = self.batch_blocks(model, lines, version, alias, **options)
         async with contextlib.aclosing(blocks):
             async for block in blocks:
                 for line in block:
                     yield line
+
+    def batch_blocks(
+        self,
+        model: str,
+        lines: AsyncIterable[bytes],
+        version: int | None = None,
+        alias: str | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> AsyncGenerator[list[bytes], None]:
+        """Yield what `batch_lines` does, in blocks: the answers that came together."""
+        path_of = calls.batch_paths(model, version, alias, **options)
+        return batch(self._target, path_of, lines, self._retries, self._timeout)
 
     async def feedback(
         self,

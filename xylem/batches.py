@@ -54,8 +54,8 @@ async def batch(
     """Yield the answers to lines, in their order, in blocks as they come.
 
     Lines without an answer are kept, a bounded number, and sent again when the connection breaks or the
-    server says: not now. Raises ProblemError, ConnectionFailed, BadAnswer, and, after the answers to the lines
-    before, what `lines` raises.
+    server says: not now. Raises ProblemError, ConnectionFailed, BadAnswer, and, after the answers to the
+    lines before, what `lines` raises.
     """
     window, attempts, version = Window(), Attempts(retries), None
     filling = asyncio.create_task(window.fill(lines))

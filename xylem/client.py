@@ -77,6 +77,18 @@ class Client(Admin):
         answers = self._answers(calls.batch_paths(model, version, alias, **options))
         return background.items(lines, answers, bytes)
 
+    def batch_blocks(
+        self,
+        model: str,
+        lines: Iterable[bytes],
+        version: int | None = None,
+        alias: str | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> Generator[list[bytes], None, None]:
+        """Yield what `batch_lines` does, in blocks: the answers that came together."""
+        answers = self._answers(calls.batch_paths(model, version, alias, **options))
+        return background.blocks(lines, answers)
+
     def _answers(self, path_of: PathOf) -> background.Run:
         return lambda lines: batch(self._target, path_of, lines, self._retries, self._timeout)
 

@@ -115,6 +115,7 @@ class _Wire:
         self._parts: Iterator[bytes] = iter(())
 
     def do(self, step: Step) -> Told:
+        """Do a step; return what became of it."""
         if isinstance(step, Sleep):
             time.sleep(step.seconds)
         elif isinstance(step, Close):
@@ -142,6 +143,7 @@ class _Wire:
         return _head(self._response)
 
     def close(self) -> None:
+        """Let go of the answer."""
         if self._response is not None:
             self._response.close()
             self._response = None
@@ -199,6 +201,7 @@ class _AsyncWire:
         self._parts: AsyncIterator[bytes] | None = None
 
     async def do(self, step: Step) -> Told:
+        """Do a step; return what became of it."""
         if isinstance(step, Sleep):
             await asyncio.sleep(step.seconds)
         elif isinstance(step, Close):
@@ -226,6 +229,7 @@ class _AsyncWire:
         return _head(self._response)
 
     async def close(self) -> None:
+        """Let go of the answer."""
         if self._response is not None:
             await self._response.aclose()
             self._response = None

@@ -97,7 +97,10 @@ class Duplex:
             "expect": "100-continue",
             "user-agent": "xylem-client",
         }
-        await self._put(h11.Request(method="POST", target=self._path, headers=list(headers.items())))
+        try:
+            await self._put(h11.Request(method="POST", target=self._path, headers=list(headers.items())))
+        except OSError as error:
+            raise Broken(Failure(f"expected an answer, found: {error}")) from None
 
     async def _head(self, seconds: float, *, may_lack: bool) -> h11.Response | None:
         """Return the head of the answer. Raises Broken.

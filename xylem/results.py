@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from xylem.errors import BadAnswer, FieldError
 
@@ -188,7 +188,7 @@ class DataFile:
 def read_as(kind: type[T], body: bytes) -> T:
     """Return a value of a type of this file from JSON. Raises BadAnswer."""
     try:
-        value: T = _reader(kind)(body)
+        value: T = _reader(cast(Hashable, kind))(body)
         return value
     except ValueError as error:  # pydantic's too
         faults = getattr(error, "errors", None)
@@ -199,7 +199,7 @@ def read_as(kind: type[T], body: bytes) -> T:
 
 
 @lru_cache(64)
-def _reader(kind: Hashable) -> Callable[[bytes], Any]:
+def _reader(kind: Any) -> Callable[[bytes], Any]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind).validate_json

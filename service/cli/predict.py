@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 from urllib.parse import urlencode
 
 import typer
 
 from service.cli.console import complain, progress
 from service.cli.database import opened_learning
-from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, Threads, parse_reference
-from service.errors import BadData
+from service.cli.options import DEFAULT_STORE, Json, Model, Reference, StoreDir, Threads, parse_reference
+from service.errors import BadData, BadParameter
 
 if TYPE_CHECKING:
     from service.serving.lines import Answered, LineBlock
@@ -46,6 +46,17 @@ Exact = Annotated[bool, typer.Option("--exact", help="Search until the answer is
 Explain = Annotated[
     bool, typer.Option("--explain", help="Tell each label's path in the trees, and what counted there.")
 ]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Ask a server, as https://HOST or http://127.0.0.1:8080; not the store."
+    ),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Has the key for the server; else XYLEM_KEY has, if one is needed."),
+]
+_LOCAL_ONLY = ("store", "threads", "explain")
 
 
 class Source(NamedTuple):
@@ -57,6 +68,7 @@ class Source(NamedTuple):
 
 
 def predict(
+    context: typer.Context,
     model: Model,
     data: Instances = STDIN,
     top_r: TopR = 5,
@@ -66,6 +78,8 @@ def predict(
     explain: Explain = False,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
+    url: Url = None,
+    key_file: KeyFile = None,
     json: Json = False,
 ) -> None:
     """Predict the labels of instances: one JSON object a line in, one prediction a line out.
@@ -74,41 +88,19 @@ def predict(
     ignored, so that a labelled file can be predicted. A line that cannot be used has an error in its place,
     and the exit status is 2 at the end.
     """
-    from model_store.store import Store
-    from service.serving.blocks import answer_block
-    from service.serving.opening import serve_model
-    from service.serving.parse import parse_options
-    from service.serving.rows import to_options
-    from service.serving.schemas.predict import TUNED
-    from service.settings import read_settings
-
-    limits = read_settings().limits
-    given = {"top_r": top_r, "beam_width": beam_width, "exact": str(exact).lower()}
+    given: dict[str, Any] = {"top_r": top_r, "beam_width": beam_width, "exact": exact}
     if threshold is not None:
         given["threshold"] = threshold
-    options = parse_options(urlencode(given).encode(), limits)
-    name, reference = parse_reference(model)
-    opened_model = Store(store).open(name, reference)
+    if url is not None:
+        for name in _LOCAL_ONLY:
+            if (told := context.get_parameter_source(name)) is not None and told.name == "COMMANDLINE":
+                raise BadParameter(f"--{name}: expected without --url, found with it")
+        answers = _by_server(url, key_file, parse_reference(model), given)
+    else:
+        answers = _by_store(store, model, given, threads or os.cpu_count() or 1, explain=explain)
     n_rows = n_bad = 0
-    with (
-        opened_learning(store, create=False) as learning,
-        opened(data) as source,
-        progress(json or data == STDIN) as show,
-    ):
-        served = serve_model(opened_model, learning)
-        if options.threshold == TUNED:
-            if learning is not None:
-                learning.catch_up(served.thresholds)
-            served.thresholds.is_known = True
-        elif learning is not None and learning.follower.fault:
-            complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
-        engine_options = to_options(options, served)
-
-        def answer(block: LineBlock) -> Answered:
-            return answer_block(block, served, engine_options, limits, explain=explain)
-
-        found = blocks(source, limits.line_bytes_max, limits.block_rows_max)
-        for answered in in_order(found, answer, threads or os.cpu_count() or 1, idle(source)):
+    with opened(data) as source, progress(json or data == STDIN) as show:
+        for answered in answers(source):
             sys.stdout.buffer.write(answered.lines)
             sys.stdout.buffer.flush()
             n_rows += answered.n_rows
@@ -118,6 +110,60 @@ def predict(
         raise BadData(
             f"{data}: expected an instance on each of {n_rows + n_bad} lines, found {n_bad} without"
         )
+
+
+Answers = Callable[[Source], Iterator["Answered"]]
+"""Answers the lines of a source, in blocks, in their order."""
+
+
+def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[str, Any]) -> Answers:
+    """Return what has a server answer. Raises BadParameter."""
+    from service.cli.predict_url import answer_by_server, read_key
+    from service.settings import read_settings
+
+    key, limits = read_key(key_file), read_settings().limits
+
+    def answers(source: Source) -> Iterator[Answered]:
+        todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
+        return answer_by_server(url, key, model, given, todo, limits)
+
+    return answers
+
+
+def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool) -> Answers:
+    """Return what answers by a version of the store."""
+    from model_store.store import Store
+    from service.serving.blocks import answer_block
+    from service.serving.opening import serve_model
+    from service.serving.parse import parse_options
+    from service.serving.rows import to_options
+    from service.serving.schemas.predict import TUNED
+    from service.settings import read_settings
+
+    limits = read_settings().limits
+    told = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
+    options = parse_options(urlencode(told).encode(), limits)
+    name, reference = parse_reference(model)
+    opened_model = Store(store).open(name, reference)
+
+    def answers(source: Source) -> Iterator[Answered]:
+        with opened_learning(store, create=False) as learning:
+            served = serve_model(opened_model, learning)
+            if options.threshold == TUNED:
+                if learning is not None:
+                    learning.catch_up(served.thresholds)
+                served.thresholds.is_known = True
+            elif learning is not None and learning.follower.fault:
+                complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
+            engine_options = to_options(options, served)
+
+            def answer(block: LineBlock) -> Answered:
+                return answer_block(block, served, engine_options, limits, explain=explain)
+
+            found = blocks(source, limits.line_bytes_max, limits.block_rows_max)
+            yield from in_order(found, answer, threads, idle(source))
+
+    return answers
 
 
 @contextmanager

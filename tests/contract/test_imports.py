@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("service", "model_store")
+PACKAGES = ("service", "model_store", "xylem")
 
 LEAVES = {"service", "service.rows", "service.errors", "service.settings", "service.logs"}
 """What every part of the service may import; they import nothing of ours but each other."""
@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.evaluation",
         "service.datasets",
         "service.serve",
+        "xylem",
     },
     "service.warm": {
         "service.serving",
@@ -94,6 +95,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.settings": set(),
     "service.logs": set(),
     "service.descriptors": set(),
+    "xylem": set(),
 }
 """A part and the parts it may import, besides itself and LEAVES."""
 
@@ -107,6 +109,7 @@ INNER_PARTS = {"numba.core", "numba.np", "numba.typed", "llvmlite"}
 THIRD_PARTY = {
     "service.kernels": {"numpy", "numba", "llvmlite"},
     "model_store": {"numpy", "numba", "llvmlite"},
+    "xylem": {"httpx", "h11", "orjson", "pydantic"},
 }
 """What these parts may import besides the standard library; other parts are free."""
 
@@ -158,7 +161,7 @@ def violations(name: str, names: set[str]) -> list[str]:
     found = []
     for other in sorted(names):
         ours = other.split(".")[0] in PACKAGES
-        leaf = other in LEAVES and part != "model_store"
+        leaf = other in LEAVES and part not in ("model_store", "xylem")
         if ours and not leaf and not within(other, allowed):
             found.append(f"{name} imports {other}")
     return found
@@ -175,6 +178,9 @@ def test_every_import_is_allowed_by_the_table() -> None:
         ("service.kernels.search.beam", "service.inference.engine"),
         ("service.kernels.search.beam", "model_store.store"),
         ("model_store.store", "service.errors"),
+        ("xylem.calls", "service.errors"),
+        ("xylem.client", "model_store.store"),
+        ("service.api.routes.predict", "xylem.client"),
         ("service.trainers.ovr", "service.api.routes.predict"),
         ("service.api.routes.predict", "service.trainers"),
         ("service.api.routes.health", "service.importers"),

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted(file for package in ("service", "model_store") for file in (ROOT / package).rglob("*.py"))
+SOURCES = sorted(
+    file for package in ("service", "model_store", "xylem") for file in (ROOT / package).rglob("*.py")
+)
 LINES_MAX = 70
 
 
