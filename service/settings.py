@@ -19,8 +19,8 @@ from service.errors import BadParameter
 
 PREFIX = "XYLEM_"
 
-ELSEWHERE = frozenset({"XYLEM_KERNEL_CACHE"})
-"""Variables of the project that are read outside of this file: the compiled kernels' directory (jit.py)."""
+ELSEWHERE = frozenset({"XYLEM_KERNEL_CACHE", "XYLEM_KEY"})
+"""Variables that are read outside of this file: where kernels are kept, the key of `xylem predict --url`."""
 
 _CONFIG = SettingsConfigDict(
     env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", allow_inf_nan=False

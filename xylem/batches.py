@@ -99,7 +99,7 @@ def _after(broken: Broken, attempts: Attempts) -> tuple[ClientError, float | Non
 
 def _renumbered(line: bytes, first: int) -> bytes:
     """Return an answer; the line that an error names is counted from the beginning of the input."""
-    if b'"error":{' not in line:
+    if b'"error"' not in line:
         return line
     try:
         fields = orjson.loads(line)

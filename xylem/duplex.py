@@ -57,7 +57,7 @@ class Duplex:
         try:
             await self._connect()
             await self._ask()
-            head = await self._head(_CONTINUE_SECONDS, may_lack=True)
+            head = await self._head(min(_CONTINUE_SECONDS, self._seconds_max), may_lack=True)
             sender = asyncio.create_task(self._send())
             await self._check(head or await self._head(self._seconds_max, may_lack=False))
             async for lines in self._lines():

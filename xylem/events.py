@@ -30,11 +30,12 @@ class EventParser:
 
     def __init__(self) -> None:
         self.last_id: str | None = None
-        """Of the last event that had one: what Last-Event-ID says to go on after it."""
+        """Of the last event that is whole: what Last-Event-ID says, to go on after it."""
         self.retry_ms: int | None = None
         """How long the server asks to wait before the stream is opened again."""
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
         self._rest = ""
+        self._id: str | None = None
         self._name = ""
         self._data: list[str] = []
         self._n_data = 0
@@ -54,7 +55,7 @@ class EventParser:
     def restart(self) -> None:
         """Forget a part of an event: another connection follows."""
         self._decoder.reset()
-        self._rest, self._name = "", ""
+        self._rest, self._name, self._id = "", "", self.last_id
         self._data.clear()
         self._n_data = 0
 
@@ -71,7 +72,7 @@ class EventParser:
         elif name == "event":
             self._name = value
         elif name == "id" and "\0" not in value:
-            self.last_id = value
+            self._id = value
         elif name == "retry" and value.isascii() and value.isdigit():
             self.retry_ms = int(value[:9])
         return None
@@ -79,6 +80,7 @@ class EventParser:
     def _end(self) -> ServerEvent | None:
         name, lines = self._name or "message", "\n".join(self._data)
         is_event = bool(self._data)
+        self.last_id = self._id
         self._name, self._n_data = "", 0
         self._data.clear()
         if not is_event:

@@ -195,7 +195,9 @@ def read_as(kind: type[T], body: bytes) -> T:
         first = faults(include_input=False, include_url=False)[0] if faults else {}
         place = ".".join(map(str, first.get("loc", ())))
         found = first.get("msg", "another answer")
-    raise BadAnswer(f"expected the JSON of {kind.__name__}, found at {place or 'its top'}: {found}")
+    raise BadAnswer(
+        f"expected the JSON of {kind.__name__.lstrip('_')}, found at {place or 'its top'}: {found}"
+    )
 
 
 @lru_cache(64)

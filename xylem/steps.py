@@ -99,19 +99,17 @@ class Reply(NamedTuple):
     body: bytes
 
 
-def exchange(
-    request: Request, seconds_max: float, bytes_max: int = ANSWER_BYTES_MAX
-) -> Steps[Reply | Failure]:
-    """Send a request and read its answer, which may take so long after its head, and be so long."""
+def exchange(request: Request, seconds_max: float) -> Steps[Reply | Failure]:
+    """Send a request and read its answer, which may take so long after its head."""
     head = yield Open(request)
     if isinstance(head, Failure):
         return head
     assert isinstance(head, Head)
-    rest = yield from rest_of(seconds_max, bytes_max)
+    rest = yield from rest_of(seconds_max)
     return rest if isinstance(rest, Failure) else Reply(head.status, head.headers, rest)
 
 
-def rest_of(seconds_max: float, bytes_max: int = ANSWER_BYTES_MAX) -> Steps[bytes | Failure]:
+def rest_of(seconds_max: float) -> Steps[bytes | Failure]:
     """Read the body of the answer that is open, and close it. Raises BadAnswer."""
     parts: list[bytes] = []
     n_bytes, deadline = 0, time.monotonic() + seconds_max
@@ -122,8 +120,8 @@ def rest_of(seconds_max: float, bytes_max: int = ANSWER_BYTES_MAX) -> Steps[byte
         assert isinstance(part, bytes)
         parts.append(part)
         n_bytes += len(part)
-        if n_bytes > bytes_max:
-            raise BadAnswer(f"expected an answer of at most {bytes_max} bytes, found more")
+        if n_bytes > ANSWER_BYTES_MAX:
+            raise BadAnswer(f"expected an answer of at most {ANSWER_BYTES_MAX} bytes, found more")
         if time.monotonic() > deadline:
             part = Failure(f"expected the whole answer within {seconds_max:g} seconds, found part of it")
             break

@@ -1,0 +1,188 @@
+"""Jobs, files, the registry and keys, against the promised routes; and that both clients are one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import xylem
+from tests.stub_service import CUT_AT, KEY, RESULT, StubService, running
+from xylem.async_client import AsyncClient
+from xylem.client import Client
+
+QUICK = xylem.Retries(times=3, first_seconds=0.01, seed=1)
+
+
+@pytest.fixture
+def service() -> StubService:
+    return StubService()
+
+
+@pytest.fixture
+def client(service: StubService) -> Iterator[xylem.Client]:
+    with running(service) as url, xylem.Client(url, KEY, retries=QUICK) as made:
+        yield made
+
+
+def test_a_training_from_its_submission_to_its_end(client: xylem.Client, service: StubService) -> None:
+    promotion = {"alias": "latest", "if": [{"metric": "P@5", "least_change": -0.2}]}
+    job = client.train(
+        "m", "label-tree", "train.jsonl.gz", parameters={"trees": 3}, seed=0, promotion=promotion
+    )
+    assert (job.id, job.kind, job.state, job.is_ended) == ("job-0", "training", "queued", False)
+    assert service.jobs["job-0"]["fields"] == {
+        "model": "m",
+        "trainer": "label-tree",
+        "data": "train.jsonl.gz",
+        "parameters": {"trees": 3},
+        "seed": 0,
+        "promotion": promotion,
+    }
+    looked = client.job("job-0")
+    assert looked.progress == xylem.Progress("train", 1, 3, 1.5, None)
+    done = client.wait("job-0", timeout=60)
+    assert (done.state, done.version, done.promotion) == ("succeeded", 4, xylem.Promotion(True, []))
+    assert client.retry("job-0").state == "queued"
+    assert client.cancel("job-0").state == "cancelled"
+    with pytest.raises(xylem.ProblemError, match="404 not-found"):
+        client.job("job-9")
+
+
+def test_a_submission_with_a_key_of_its_own_is_one_job(client: xylem.Client) -> None:
+    first, again = (client.tune("m", "valid.jsonl", method="ofo", idempotency_key="k") for _ in range(2))
+    other = client.batch_job("m", "in.jsonl", top_r=3)
+    assert first == again != other
+    assert [job.id for job in client.jobs()] == ["job-0", "job-1"]
+    assert [job.id for job in client.jobs(kind="batch", model="m")] == ["job-1"]
+    assert client.jobs(state="failed") == []
+
+
+def test_waiting_for_a_job_ends(client: xylem.Client, service: StubService) -> None:
+    job = client.train("m", "ovr", "train.jsonl")
+    service.jobs[job.id]["looks"] = 10
+    with pytest.raises(xylem.ConnectionFailed, match=r"to end in 0\.3 s, found it queued"):
+        client.wait(job.id, timeout=0.3)
+
+
+def test_the_log_and_the_events_of_a_job(client: xylem.Client) -> None:
+    assert client.log("job-0") == "one line\nanother: é\n"
+    assert list(client.events("job-0")) == [
+        xylem.ServerEvent("progress", {"done": i}, str(i)) for i in (1, 2, 3)
+    ]
+
+
+def test_a_download_goes_on_where_it_broke(
+    client: xylem.Client, service: StubService, tmp_path: Path
+) -> None:
+    to = tmp_path / "result.jsonl"
+    assert client.download_result("job-0", to) == len(RESULT)
+    assert to.read_bytes() == RESULT
+    assert service.ranges == [None, f"bytes={CUT_AT}-"]
+    (tmp_path / "again.part").write_bytes(RESULT[:7])  # of a call that failed
+    client.download_result("job-0", str(tmp_path / "again"))
+    (tmp_path / "whole.part").write_bytes(RESULT)
+    client.download_result("job-0", tmp_path / "whole")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "whole").read_bytes() == RESULT
+    assert service.ranges[2:] == ["bytes=7-", f"bytes={len(RESULT)}-"]
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_files_go_up_and_away(client: xylem.Client, service: StubService, tmp_path: Path) -> None:
+    file = tmp_path / "train.jsonl"
+    file.write_bytes(RESULT)
+    assert client.upload("train.jsonl", file) == xylem.DataFile("train.jsonl", len(RESULT))
+    client.upload("a b", b"bytes")
+    assert service.files == {"train.jsonl": RESULT, "a b": b"bytes"}
+    assert client.data_files() == [xylem.DataFile("train.jsonl", len(RESULT)), xylem.DataFile("a b", 5)]
+    client.delete_data("a b")
+    assert list(service.files) == ["train.jsonl"]
+    with pytest.raises(FileNotFoundError):
+        client.upload("x", tmp_path / "none")
+
+
+def test_archives_down_and_up(client: xylem.Client, service: StubService, tmp_path: Path) -> None:
+    (tmp_path / "m.tar.part").write_bytes(b"of another version")
+    assert client.export_archive("m", tmp_path / "m.tar", version=3) == 10_000
+    service.archive = b""
+    assert client.import_archive("m", tmp_path / "m.tar") == {"model": "m", "version": 9}
+    assert service.archive == b"an archive" * 1000
+
+
+def test_the_registry_and_the_keys(client: xylem.Client, service: StubService) -> None:
+    client.promote("m", 3, reason="better")
+    client.rollback("m", to=2)
+    client.history("m")
+    client.delete_version("m", 1)
+    client.delete_alias("m", "stable")
+    client.delete_model("m", confirm="m")
+    client.audit(limit=5)
+    client.keys()
+    client.create_key(["predict", "feedback"], name="shop")
+    client.revoke_key("k1")
+    model = "/v1/admin/models/m"
+    assert service.seen == [
+        ("POST", f"{model}/promote", {"version": 3, "alias": "latest", "reason": "better"}),
+        ("POST", f"{model}/rollback", {"alias": "latest", "to": 2}),
+        ("GET", f"{model}/history", None),
+        ("DELETE", f"{model}/versions/1", None),
+        ("DELETE", f"{model}/aliases/stable", None),
+        ("DELETE", f"{model}?confirm=m", None),
+        ("GET", "/v1/admin/audit?limit=5", None),
+        ("GET", "/v1/admin/keys", None),
+        ("POST", "/v1/admin/keys", {"scopes": ["predict", "feedback"], "name": "shop"}),
+        ("DELETE", "/v1/admin/keys/k1", None),
+    ]
+
+
+def test_without_the_key_nothing_is_told(service: StubService) -> None:
+    with running(service) as url, xylem.Client(url) as client:
+        with pytest.raises(xylem.ProblemError) as caught:
+            client.jobs()
+        assert (caught.value.status, caught.value.code) == (401, "unauthorized")
+
+
+def test_the_asynchronous_client_does_the_same(service: StubService, tmp_path: Path) -> None:
+    async def main(url: str) -> None:
+        async with xylem.AsyncClient(url, KEY, retries=QUICK) as client:
+            file = tmp_path / "train.jsonl"
+            file.write_bytes(RESULT)
+            await client.upload("train.jsonl", file)
+            job = await client.train("m", "ovr", "train.jsonl")
+            assert [event.id async for event in client.events(job.id)] == ["1", "2", "3"]
+            assert (await client.wait(job.id, 60)).state == "succeeded"
+            assert await client.download_result(job.id, tmp_path / "result") == len(RESULT)
+            assert (tmp_path / "result").read_bytes() == RESULT
+            assert await client.promote("m", 4) == {"done": True}
+
+    with running(service) as url:
+        asyncio.run(main(url))
+    assert service.files == {"train.jsonl": RESULT}
+
+
+def test_both_clients_have_the_same_calls() -> None:
+    def calls(kind: type) -> dict[str, list[tuple[str, object, object]]]:
+        return {
+            name: [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
+            for name, function in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    assert calls(Client) == calls(AsyncClient)
+    assert len(calls(Client)) > 30
+
+
+def test_every_public_name_can_be_had_and_importing_them_is_put_off() -> None:
+    assert all(getattr(xylem, name) is not None for name in xylem.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nope'"):
+        xylem.nope  # type: ignore[attr-defined]  # noqa: B018
+    code = "import sys, xylem; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"httpx", "h11", "orjson", "pydantic", "asyncio", "service", "numpy"} & set(
+        done.stdout.split()
+    )

@@ -1,0 +1,272 @@
+"""What is tried again, when, and how often: against a server that fails as its script says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from dataclasses import replace
+from email.utils import formatdate
+from typing import Any
+
+import pytest
+
+import xylem
+from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
+from xylem.retries import Attempts, retry_after
+
+QUICK = xylem.Retries(times=3, first_seconds=0.001, retry_after_seconds_max=0.01, seed=1)
+MODELS = answer(200, b'{"models":[{"name":"a","versions":[1],"aliases":{"latest":1}}]}')
+VERDICT = b'{"model":"m","version":1,"threshold_epoch":2,"results":[{"event_id":"e","result":"applied"}]}'
+EVENT = {"prediction_id": "p", "labels": []}
+
+
+@pytest.mark.parametrize("script", [reset, answer(502), answer(503), answer(504), answer(429)])
+def test_a_call_that_is_safe_is_sent_again(script: Script) -> None:
+    with (
+        ScriptedServer([script, script, MODELS]) as server,
+        xylem.Client(server.url, retries=QUICK) as client,
+    ):
+        assert client.models() == [xylem.Model("a", [1], {"latest": 1})]
+        assert len(server.requests) == 3
+
+
+def test_the_asynchronous_client_does_the_same() -> None:
+    async def main(url: str) -> list[xylem.Model]:
+        async with xylem.AsyncClient(url, retries=QUICK) as client:
+            return await client.models()
+
+    with ScriptedServer([reset, answer(503), MODELS]) as server:
+        assert asyncio.run(main(server.url)) == [xylem.Model("a", [1], {"latest": 1})]
+        assert len(server.requests) == 3
+
+
+def test_retries_end() -> None:
+    problem = json.dumps({"code": "overloaded", "detail": "too much", "request_id": "r1"}).encode()
+    with (
+        ScriptedServer([answer(503, problem)] * 9) as server,
+        xylem.Client(server.url, retries=QUICK) as client,
+    ):
+        with pytest.raises(xylem.ProblemError) as caught:
+            client.predict("m", ["x"])
+        assert (caught.value.status, caught.value.code, caught.value.request_id) == (503, "overloaded", "r1")
+        assert len(server.requests) == 1 + QUICK.times
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with (
+        xylem.Client(f"http://127.0.0.1:{port}", retries=QUICK) as client,
+        pytest.raises(xylem.ConnectionFailed),
+    ):
+        client.promote("m", 1)
+
+
+def test_what_is_not_safe_is_sent_once() -> None:
+    calls = [
+        lambda client: client.rollback("m"),
+        lambda client: client.promote("m", 2),
+        lambda client: client.retry("j"),
+        lambda client: client.delete_model("m"),
+        lambda client: client.create_key(["predict"]),
+    ]
+    for call in calls:
+        with (
+            ScriptedServer([reset, answer(200)]) as server,
+            xylem.Client(server.url, retries=QUICK) as client,
+        ):
+            with pytest.raises(xylem.ConnectionFailed):
+                call(client)
+            assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 409, 422, 500])
+def test_a_refusal_is_not_asked_again(status: int) -> None:
+    with (
+        ScriptedServer([answer(status), MODELS]) as server,
+        xylem.Client(server.url, retries=QUICK) as client,
+    ):
+        with pytest.raises(xylem.ProblemError) as caught:
+            client.models()
+        assert caught.value.status == status
+        assert len(server.requests) == 1
+
+
+def test_feedback_and_submissions_keep_their_ids_when_they_are_sent_again() -> None:
+    job = answer(202, b'{"id":"j","kind":"training","state":"queued"}')
+    scripts = [reset, answer(200, VERDICT), answer(503), reset, job]
+    with ScriptedServer(scripts) as server, xylem.Client(server.url, retries=QUICK) as client:
+        assert client.feedback("m", [EVENT]).results == [xylem.FeedbackVerdict("e", "applied")]
+        assert client.train("m", "ovr", "train.jsonl").state == "queued"
+        first, second, *submissions = server.requests
+    assert first.body == second.body
+    assert len(json.loads(first.body)["events"][0]["event_id"]) == 32
+    assert len({seen.headers["idempotency-key"] for seen in submissions}) == 1
+    assert len(submissions) == 3
+
+
+def test_retry_after_is_read_as_seconds_and_as_a_date() -> None:
+    assert retry_after({"retry-after": "7"}) == 7
+    assert retry_after({"retry-after": formatdate(1_000_010, usegmt=True)}, now=1_000_000) == 10
+    assert retry_after({"retry-after": formatdate(1_000_000, usegmt=True)}, now=1_000_010) == 0
+    for odd in ("", "-1", "soon", "1e9", "nan", "Mon, 99 Foo 2020"):
+        assert retry_after({"retry-after": odd}) is None
+
+
+def test_retry_after_is_waited_for_up_to_a_cap_with_jitter_of_a_seed() -> None:
+    most = xylem.Retries(times=4, retry_after_seconds_max=20, total_seconds_max=40)
+
+    def waits(seed: int) -> list[float | None]:
+        attempts = Attempts(replace(most, seed=seed))
+        return [attempts.next_wait(asked) for asked in (None, 5.0, 1000.0, 1000.0, None, None)]
+
+    first, second, third, fourth, fifth, last = waits(7)
+    assert waits(7) == [first, second, third, fourth, fifth, last] != waits(8)
+    assert first is not None and 0.1 <= first <= 0.2
+    assert second is not None and 5 <= second <= 5.2
+    assert third is not None and 20 <= third <= 20.2
+    assert fourth is None  # all together would be more than 40
+    assert fifth is not None and 0.8 <= fifth <= 1.6
+    assert last is None
+
+
+def test_the_client_waits_as_long_as_it_is_told() -> None:
+    with (
+        ScriptedServer([answer(503, retry_after="1"), MODELS]) as server,
+        xylem.Client(server.url, retries=1) as client,
+    ):
+        begun = time.monotonic()
+        client.models()
+        assert time.monotonic() - begun >= 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nff\r\n{",
+        b"nonsense\r\n\r\n",
+        b"",
+    ],
+)
+def test_an_answer_that_is_cut_off_is_no_answer(data: bytes) -> None:
+    with ScriptedServer([raw(data)] * 9) as server, xylem.Client(server.url, retries=QUICK) as client:
+        with pytest.raises(xylem.ConnectionFailed):
+            client.models()
+        assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[]", b'{"models":7}', b'{"models":[{"name":1}]}', b"\xff", b'{"models":[]']
+)
+def test_an_answer_of_another_shape_is_refused(body: bytes) -> None:
+    with ScriptedServer([answer(200, body)]) as server, xylem.Client(server.url, retries=QUICK) as client:
+        with pytest.raises(xylem.BadAnswer, match="expected"):
+            client.models()
+        assert len(server.requests) == 1
+
+
+def test_a_huge_answer_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("xylem.steps.ANSWER_BYTES_MAX", 1000)
+    with (
+        ScriptedServer([answer(200, b" " * 10_000)]) as server,
+        xylem.Client(server.url, retries=QUICK) as client,
+        pytest.raises(xylem.BadAnswer, match="at most 1000 bytes"),
+    ):
+        client.models()
+
+
+def test_an_answer_that_trickles_is_given_up() -> None:
+    def trickle(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        for _ in range(1000):
+            connection.sendall(b" ")
+            time.sleep(0.05)
+
+    with (
+        ScriptedServer([trickle]) as server,
+        xylem.Client(server.url, timeout=0.3, retries=0) as client,
+        pytest.raises(xylem.ConnectionFailed),
+    ):
+        client.models()
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with ScriptedServer([MODELS]) as other:
+        away = answer(307, location=f"{other.url}/v1/models")
+        with (
+            ScriptedServer([away]) as server,
+            xylem.Client(server.url, "secret-key", retries=QUICK) as client,
+        ):
+            with pytest.raises(xylem.BadAnswer, match="redirect"):
+                client.models()
+            assert server.requests[0].headers["authorization"] == "Bearer secret-key"
+        assert not other.requests
+
+
+def test_no_error_and_no_representation_shows_the_key(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(0)
+    key = "secret-key-of-mine"
+    found: list[Any] = []
+    with ScriptedServer([answer(401), reset, answer(200, b"x")]) as server:
+        with xylem.Client(server.url, key, retries=0) as client:
+            found += [client, client.__dict__["_target"]]
+            for _ in range(3):
+                with pytest.raises(xylem.ClientError) as caught:
+                    client.models()
+                error: BaseException | None = caught.value
+                while error is not None:
+                    found += [error, error.args]
+                    error = error.__cause__ or error.__context__
+            with pytest.raises(xylem.ClientError) as refused:
+                list(client.batch("m", ["x"]))
+            found.append(refused.value)
+        for wrong in (f"{key}\n", f"{key}é", f"{key} x"):
+            with pytest.raises(ValueError, match="key: expected") as broken:
+                xylem.Client(server.url, wrong)
+            found.append(broken.value)
+        assert len(server.requests) == 4
+    assert all(key not in f"{one!r} {one}" for one in found)
+    assert key not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:80",
+        "ftp://x",
+        "http://",
+        "http://me:pass@x",
+        "http://x?a=1",
+        "http://x:99999",
+        "http://x/é",
+    ],
+)
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="url: expected") as caught:
+        xylem.Client(url)
+    assert "pass" not in str(caught.value)
+
+
+def test_names_do_not_leave_their_place_in_a_path() -> None:
+    with ScriptedServer([answer(404)] * 9) as server, xylem.Client(server.url, retries=0) as client:
+        for name in ("../admin", "a/b", "a?b", "a#b", "%2e%2e"):
+            with pytest.raises(xylem.ProblemError):
+                client.model(name)
+        for wrong in ("", ".", ".."):
+            with pytest.raises(ValueError, match="model: expected a name"):
+                client.model(wrong)
+        with pytest.raises(ValueError, match="found both"):
+            client.predict("m", ["x"], version=1, alias="latest")
+        paths = [seen.line.split()[1] for seen in server.requests]
+    assert paths == [f"/v1/models/{one}" for one in ("..%2Fadmin", "a%2Fb", "a%3Fb", "a%23b", "%252e%252e")]
+
+
+def test_one_instance_without_a_list_is_refused() -> None:
+    with xylem.Client("http://127.0.0.1:1") as client:
+        for one in ("a text", {"text": "a text"}):
+            with pytest.raises(TypeError, match="put it into a list"):
+                client.predict("m", one)  # type: ignore[arg-type]
