@@ -1,0 +1,227 @@
+"""The Python client, `xylem predict --url` and the pages about them, against a real server."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import xylem
+from model_store.store import Store
+from tests.conftest import Run
+from tests.served_models import publish_all, publish_model
+from tests.servers import ServerProcess
+from tests.stub_service import KEY, StubService, running
+
+ROOT = Path(__file__).resolve().parents[2]
+RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    root = tmp_path_factory.mktemp("store")
+    publish_model(publish_all(root), "debtags", "tfidf")
+    with ServerProcess(root, body_seconds_max=5) as process:
+        yield process
+
+
+@pytest.fixture
+def url(server: ServerProcess) -> str:
+    return f"http://127.0.0.1:{server.port}"
+
+
+def test_predict_feedback_and_what_there_is(url: str) -> None:
+    with xylem.Client(url) as client:
+        answer = client.predict("raw", [RAW, RAW], alias="stable", top_r=3, explain=True)
+        assert (answer.model, answer.version, len(answer)) == ("raw", 1, 2)
+        first = answer[0].labels[0]
+        assert first.score >= answer[0].labels[1].score and first.explanation is not None
+        events = [{"prediction_id": one.prediction_id, "labels": [first.label]} for one in answer]
+        told = client.feedback("raw", [*events, {"prediction_id": "forged", "labels": []}])
+        assert [verdict.result for verdict in told.results] == ["applied", "applied", "rejected"]
+        again = [{**events[0], "event_id": told.results[0].event_id}] * 300
+        assert {verdict.result for verdict in client.feedback("raw", again).results} == {"duplicate"}
+        page = client.thresholds("raw", version=1, limit=3)
+        assert (page.n_labels, len(page.labels), page.next_offset) == (11, 3, 3)
+        assert page.details["n_events"] == 2
+        assert client.model("raw").version_details[0]["n_labels"] == 11
+        assert [model.name for model in client.models()] == ["debtags", "hashed", "named", "raw", "text"]
+        with pytest.raises(xylem.ProblemError) as caught:
+            client.predict("raw", [RAW, {"indices": [1], "values": ["x"]}])
+        assert caught.value.errors[0].path == "instances[1].values[0]"
+        assert caught.value.request_id
+
+
+def test_a_batch_streams_both_ways_in_bounded_memory(url: str) -> None:
+    n_rows, asked, most_ahead = 40_000, 0, 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal asked
+        for i in range(n_rows):
+            asked += 1
+            yield {"id": i, **RAW} if i % 1000 else {"id": i, "indices": [-1], "values": [1.0]}
+
+    with xylem.Client(url) as client:
+        list(client.batch("raw", [RAW] * 2000))
+        tracemalloc.start()
+        try:
+            for i, item in enumerate(client.batch("raw", rows(), top_r=5)):
+                most_ahead = max(most_ahead, asked - i)
+                assert item.id == i
+                if i % 1000:
+                    assert isinstance(item, xylem.Prediction) and len(item.labels) == 5
+                else:
+                    assert isinstance(item, xylem.LineError) and item.line == i + 1
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert i + 1 == n_rows
+    assert most_ahead < n_rows / 2
+    assert peak < 16 << 20
+
+
+def test_httpx_cannot_do_it(url: str) -> None:
+    """Why batches are not sent by httpx; when this fails, they might be."""
+    sent = 0
+
+    def lines() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(2000):
+            sent += 100
+            yield (json.dumps(RAW).encode() + b"\n") * 100
+
+    with (
+        pytest.raises(httpx.HTTPError),
+        httpx.stream(
+            "POST",
+            f"{url}/v1/models/raw/batch?top_r=11",
+            content=lines(),
+            headers={"content-type": "application/x-ndjson"},
+            timeout=60,
+        ) as answer,
+    ):
+        answer.read()
+    assert sent < 200_000
+
+
+def test_predict_with_a_url_prints_what_predict_does(
+    server: ServerProcess, run_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    publish_all(store)
+    texts = [
+        {"text": "a small editor"},
+        {"id": "x", "text": "game of chess"},
+        {"text": 7},
+        {"text": "x" * 3000},
+    ]
+    data = tmp_path / "in.jsonl"
+    data.write_text("\ufeff" + "\n".join([*map(json.dumps, texts), "", "nonsense", '{"text": "last"}']))
+    url = f"http://127.0.0.1:{server.port}"
+    key = tmp_path / "key"
+    key.write_text("the-key\n")
+    monkeypatch.setenv("XYLEM_LINE_BYTES_MAX", "2000")
+    options = ("text", "--data", data, "--top-r", "2", "--beam-width", "4")
+    local = run_here("predict", *options, store=store)
+    remote = run_here("predict", *options, "--url", url, "--key-file", key, store=store)
+    assert (local.returncode, remote.returncode, remote.stderr) == (2, 2, local.stderr)
+
+    def without_ids(lines: str) -> str:
+        return re.sub(r'"prediction_id":"[^"]*"', "", lines)
+
+    assert without_ids(remote.stdout) == without_ids(local.stdout)
+    assert remote.stdout.count('"error"') == 4 and "limit-exceeded" in remote.stdout
+    monkeypatch.setenv("XYLEM_KEY", "another key")
+    for more, status, said in (
+        (("text", "--store", store), 2, "--store: expected without --url"),
+        (("text", "--explain"), 2, "--explain: expected without --url"),
+        (("none", "--key-file", key), 2, "404 model-not-found"),
+        (("text@9", "--key-file", key), 2, "404 version-not-found"),
+        (("text", "--threshold", "x", "--key-file", key), 2, "422 bad-request"),
+        (("text", "--key-file", data), 2, "expected a key and nothing else"),
+        (("text",), 2, "--key: expected visible characters"),
+    ):
+        refused = run_here("predict", *more, "--url", url, store=store, input='{"text": "x"}\n')
+        assert refused.returncode == status, refused.stderr
+        assert (
+            said in refused.stderr and "the-key" not in refused.stderr and "another key" not in refused.stderr
+        )
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The examples of a page in a language."""
+    text = (ROOT / "docs" / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_every_example_of_the_client_runs(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.jsonl").write_text('{"text": "x", "labels": []}\n')
+    examples = blocks("client.md", "python")
+    assert len(examples) == 10
+    names: dict[str, Any] = {}
+    with running(StubService()) as stub:
+        for example in examples:
+            is_admin = "admin" in example
+            there = example.replace("http://127.0.0.1:8080", stub if is_admin else url)
+            exec(compile(there.replace("the-admin-key", KEY), "client.md", "exec"), names)
+    shown = capsys.readouterr().out
+    assert "404 model-not-found" in shown
+    assert "applied" in shown or "duplicate" in shown
+    assert "succeeded 4 Promotion(promoted=True" in shown
+    assert (tmp_path / "predictions.jsonl").stat().st_size > 100_000
+
+
+def test_every_recipe_for_batches_runs(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XYLEM_KEY", raising=False)
+    n_rows = 5000
+    rows = "".join(json.dumps({"id": i, "text": f"chess for terminal {i}"}) + "\n" for i in range(n_rows))
+    (tmp_path / "instances.jsonl").write_text(rows)
+    ran = []
+    for language in ("python", "sh"):
+        for example in blocks("batch.md", language):
+            kind = next(
+                k for k in ("aiohttp", "httpx", "curl", "xylem predict", "import xylem") if k in example
+            )
+            if kind == "aiohttp" and not has("aiohttp"):
+                continue
+            if kind == "curl" and shutil.which("curl") is None:
+                continue
+            there = example.replace("http://127.0.0.1:8080", url)
+            there = there.replace("xylem predict", f"{sys.executable} -m service.entry predict")
+            command = ["sh", "-c", there] if language == "sh" else [sys.executable, "-c", there]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+            assert done.returncode == 0, done.stderr
+            if kind == "import xylem":
+                assert done.stdout.count("label::") == 3 * n_rows
+            else:
+                found = (tmp_path / "predictions.jsonl").read_text().splitlines()
+                assert [json.loads(line)["id"] for line in found] == list(range(n_rows))
+                (tmp_path / "predictions.jsonl").unlink()
+            ran.append(kind)
+    assert {"httpx", "xylem predict", "import xylem"} <= set(ran)
+
+
+def has(module: str) -> bool:
+    """Whether a module can be imported by a process of its own."""
+    code = f"import {module}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_a_store_of_the_same_name_is_not_opened(run_here: Run, url: str, tmp_path: Path) -> None:
+    done = run_here("predict", "raw", "--url", url, store=tmp_path / "none", input=json.dumps(RAW) + "\n")
+    assert done.returncode == 0 and json.loads(done.stdout)["labels"]
+    assert not (tmp_path / "none").exists()
+    assert Store(tmp_path / "none").root == tmp_path / "none"
