@@ -32,12 +32,16 @@ class Admin(Caller):
         thresholds: Mapping[str, Any] | None = None,
         promotion: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
+        **fields: Any,
     ) -> Job:
         """Submit a training of a new version; `data` and `valid` name files of the server's data directory.
 
+        `fields`: `split`, the share of the rows to measure on instead of `valid`, and `label_names`.
+
         A key for idempotency is made if none is given: a submission that is sent again is the same job.
         """
-        fields = {
+        given = {
+            **fields,
             "model": model,
             "trainer": trainer,
             "data": data,
@@ -48,7 +52,7 @@ class Admin(Caller):
             "thresholds": thresholds,
             "promotion": promotion,
         }
-        return self._call(job_calls.submit("training", fields, idempotency_key))
+        return self._call(job_calls.submit("training", given, idempotency_key))
 
     def tune(self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
         """Submit a tuning of thresholds on a file of the data directory; `fields`: `method`, `version`."""
@@ -65,10 +69,14 @@ class Admin(Caller):
         return self._call(job_calls.job(job_id))
 
     def jobs(
-        self, state: State | None = None, model: str | None = None, kind: str | None = None
+        self,
+        state: State | None = None,
+        model: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
     ) -> list[Job]:
-        """List jobs, of a state, a model or a kind."""
-        return self._call(job_calls.jobs(state, model, kind))
+        """List jobs, the newest first; of a state, a model or a kind."""
+        return self._call(job_calls.jobs(state, model, kind, limit))
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """Look at a job until it has ended, however that is. Raises ConnectionFailed after `timeout` s."""
@@ -119,17 +127,19 @@ class Admin(Caller):
         """Make an alias name the version that it named before, or the version `to`."""
         return self._call(registry_calls.rollback(model, alias, to, reason))
 
-    def history(self, model: str) -> JsonObject:
-        """Return what the aliases of a model named, when, and who changed them."""
-        return self._call(registry_calls.history(model))
+    def history(
+        self, model: str, alias: str | None = None, before: int | None = None, limit: int | None = None
+    ) -> JsonObject:
+        """Return what the aliases of a model named, when, and who changed them; pages end `before` an id."""
+        return self._call(registry_calls.history(model, alias, before, limit))
 
-    def delete_model(self, model: str, **guard: str) -> JsonObject:
-        """Delete a model with all its versions; `guard` is what the server asks for, in the query."""
-        return self._call(registry_calls.delete_model(model, guard))
+    def delete_model(self, model: str, *, confirm: str) -> JsonObject:
+        """Delete a model with all its versions and aliases; `confirm` must be its name once more."""
+        return self._call(registry_calls.delete_model(model, confirm))
 
-    def delete_version(self, model: str, version: int) -> JsonObject:
-        """Delete a version that no alias names."""
-        return self._call(registry_calls.delete_version(model, version))
+    def delete_version(self, model: str, version: int, *, with_aliases: bool = False) -> JsonObject:
+        """Delete a version that no alias names, or, if asked to, with the aliases that name it."""
+        return self._call(registry_calls.delete_version(model, version, with_aliases=with_aliases))
 
     def delete_alias(self, model: str, alias: str) -> JsonObject:
         """Remove an alias; its version stays."""
@@ -144,17 +154,18 @@ class Admin(Caller):
         """Publish an exported archive as a new version of a model."""
         return self._call(registry_calls.import_archive(model, Path(file)))
 
-    def audit(self, limit: int | None = None) -> JsonObject:
-        """Return the log of what admins did."""
-        return self._call(registry_calls.audit(limit))
+    def audit(self, before: int | None = None, limit: int | None = None) -> JsonObject:
+        """Return the log of what admins did; pages end `before` an id."""
+        return self._call(registry_calls.audit(before, limit))
 
     def keys(self) -> JsonObject:
         """List the keys, which are not shown themselves."""
         return self._call(registry_calls.keys())
 
-    def create_key(self, scopes: Sequence[str], **fields: Any) -> JsonObject:
+    def create_key(self, name: str, scopes: Sequence[str], **fields: Any) -> JsonObject:
         """Make a key of some scopes; the answer is the only one that shows it."""
-        return self._call(registry_calls.create_key({"scopes": list(scopes), **fields}))
+        given = {"name": name, "scopes": list(scopes), **fields}
+        return self._call(registry_calls.create_key(given))
 
     def revoke_key(self, key_id: str) -> JsonObject:
         """Revoke a key."""

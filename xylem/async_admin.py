@@ -32,12 +32,16 @@ class AsyncAdmin(AsyncCaller):
         thresholds: Mapping[str, Any] | None = None,
         promotion: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
+        **fields: Any,
     ) -> Job:
         """Submit a training of a new version; `data` and `valid` name files of the server's data directory.
 
+        `fields`: `split`, the share of the rows to measure on instead of `valid`, and `label_names`.
+
         A key for idempotency is made if none is given: a submission that is sent again is the same job.
         """
-        fields = {
+        given = {
+            **fields,
             "model": model,
             "trainer": trainer,
             "data": data,
@@ -48,7 +52,7 @@ class AsyncAdmin(AsyncCaller):
             "thresholds": thresholds,
             "promotion": promotion,
         }
-        return await self._call(job_calls.submit("training", fields, idempotency_key))
+        return await self._call(job_calls.submit("training", given, idempotency_key))
 
     async def tune(self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
         """Submit a tuning of thresholds on a file of the data directory; `fields`: `method`, `version`."""
@@ -67,10 +71,14 @@ class AsyncAdmin(AsyncCaller):
         return await self._call(job_calls.job(job_id))
 
     async def jobs(
-        self, state: State | None = None, model: str | None = None, kind: str | None = None
+        self,
+        state: State | None = None,
+        model: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
     ) -> list[Job]:
-        """List jobs, of a state, a model or a kind."""
-        return await self._call(job_calls.jobs(state, model, kind))
+        """List jobs, the newest first; of a state, a model or a kind."""
+        return await self._call(job_calls.jobs(state, model, kind, limit))
 
     async def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """Look at a job until it has ended, however that is. Raises ConnectionFailed after `timeout` s."""
@@ -121,17 +129,19 @@ class AsyncAdmin(AsyncCaller):
         """Make an alias name the version that it named before, or the version `to`."""
         return await self._call(registry_calls.rollback(model, alias, to, reason))
 
-    async def history(self, model: str) -> JsonObject:
-        """Return what the aliases of a model named, when, and who changed them."""
-        return await self._call(registry_calls.history(model))
+    async def history(
+        self, model: str, alias: str | None = None, before: int | None = None, limit: int | None = None
+    ) -> JsonObject:
+        """Return what the aliases of a model named, when, and who changed them; pages end `before` an id."""
+        return await self._call(registry_calls.history(model, alias, before, limit))
 
-    async def delete_model(self, model: str, **guard: str) -> JsonObject:
-        """Delete a model with all its versions; `guard` is what the server asks for, in the query."""
-        return await self._call(registry_calls.delete_model(model, guard))
+    async def delete_model(self, model: str, *, confirm: str) -> JsonObject:
+        """Delete a model with all its versions and aliases; `confirm` must be its name once more."""
+        return await self._call(registry_calls.delete_model(model, confirm))
 
-    async def delete_version(self, model: str, version: int) -> JsonObject:
-        """Delete a version that no alias names."""
-        return await self._call(registry_calls.delete_version(model, version))
+    async def delete_version(self, model: str, version: int, *, with_aliases: bool = False) -> JsonObject:
+        """Delete a version that no alias names, or, if asked to, with the aliases that name it."""
+        return await self._call(registry_calls.delete_version(model, version, with_aliases=with_aliases))
 
     async def delete_alias(self, model: str, alias: str) -> JsonObject:
         """Remove an alias; its version stays."""
@@ -146,17 +156,18 @@ class AsyncAdmin(AsyncCaller):
         """Publish an exported archive as a new version of a model."""
         return await self._call(registry_calls.import_archive(model, Path(file)))
 
-    async def audit(self, limit: int | None = None) -> JsonObject:
-        """Return the log of what admins did."""
-        return await self._call(registry_calls.audit(limit))
+    async def audit(self, before: int | None = None, limit: int | None = None) -> JsonObject:
+        """Return the log of what admins did; pages end `before` an id."""
+        return await self._call(registry_calls.audit(before, limit))
 
     async def keys(self) -> JsonObject:
         """List the keys, which are not shown themselves."""
         return await self._call(registry_calls.keys())
 
-    async def create_key(self, scopes: Sequence[str], **fields: Any) -> JsonObject:
+    async def create_key(self, name: str, scopes: Sequence[str], **fields: Any) -> JsonObject:
         """Make a key of some scopes; the answer is the only one that shows it."""
-        return await self._call(registry_calls.create_key({"scopes": list(scopes), **fields}))
+        given = {"name": name, "scopes": list(scopes), **fields}
+        return await self._call(registry_calls.create_key(given))
 
     async def revoke_key(self, key_id: str) -> JsonObject:
         """Revoke a key."""

@@ -54,15 +54,16 @@ def job(job_id: str) -> Call[Job]:
     return Call(Request("GET", f"{_JOBS}/{segment(job_id, 'job')}", repeatable=True), _job)
 
 
-def jobs(state: State | None, model: str | None, kind: str | None) -> Call[list[Job]]:
+def jobs(state: State | None, model: str | None, kind: str | None, limit: int | None) -> Call[list[Job]]:
     """List jobs."""
-    request = Request("GET", f"{_JOBS}{query(state=state, model=model, kind=kind)}", repeatable=True)
+    asked = query(state=state, model=model, kind=kind, limit=limit)
+    request = Request("GET", f"{_JOBS}{asked}", repeatable=True)
     return Call(request, lambda found: read_as(_JobList, found).jobs)
 
 
 def cancel(job_id: str) -> Call[Job]:
-    """Cancel a job."""
-    return Call(Request("DELETE", f"{_JOBS}/{segment(job_id, 'job')}"), _job)
+    """Cancel a job; twice is as once."""
+    return Call(Request("DELETE", f"{_JOBS}/{segment(job_id, 'job')}", repeatable=True), _job)
 
 
 def retry(job_id: str) -> Call[Job]:

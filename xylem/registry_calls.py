@@ -53,19 +53,20 @@ def rollback(model: str, alias: str, to: int | None, reason: str | None) -> Call
     return _post(f"{_model(model)}/rollback", {"alias": alias, "to": to, "reason": reason})
 
 
-def history(model: str) -> Call[JsonObject]:
+def history(model: str, alias: str | None, before: int | None, limit: int | None) -> Call[JsonObject]:
     """Return what the aliases of a model named, and who changed them."""
-    return _get(f"{_model(model)}/history")
+    return _get(f"{_model(model)}/history{query(alias=alias, before=before, limit=limit)}")
 
 
-def delete_model(model: str, fields: Mapping[str, str]) -> Call[JsonObject]:
-    """Delete a model; `fields` of the query are what the server's guard asks for."""
-    return Call(Request("DELETE", f"{_model(model)}{query(**fields)}"), _object)
+def delete_model(model: str, confirm: str) -> Call[JsonObject]:
+    """Delete a model; `confirm` is its name once more."""
+    return Call(Request("DELETE", f"{_model(model)}{query(confirm=confirm)}"), _object)
 
 
-def delete_version(model: str, version: int) -> Call[JsonObject]:
-    """Delete a version."""
-    return Call(Request("DELETE", f"{_model(model)}/versions/{int(version)}"), _object)
+def delete_version(model: str, version: int, *, with_aliases: bool) -> Call[JsonObject]:
+    """Delete a version, and with it, if asked to, the aliases that name it."""
+    asked = query(with_aliases=True if with_aliases else None)
+    return Call(Request("DELETE", f"{_model(model)}/versions/{int(version)}{asked}"), _object)
 
 
 def delete_alias(model: str, alias: str) -> Call[JsonObject]:
@@ -84,9 +85,9 @@ def import_archive(model: str, file: Path) -> Call[JsonObject]:
     return Call(Request("POST", f"{_model(model)}/archive", file, headers), _object)
 
 
-def audit(limit: int | None) -> Call[JsonObject]:
+def audit(before: int | None, limit: int | None) -> Call[JsonObject]:
     """Return the log of what admins did."""
-    return _get(f"/v1/admin/audit{query(limit=limit)}")
+    return _get(f"/v1/admin/audit{query(before=before, limit=limit)}")
 
 
 def keys() -> Call[JsonObject]:

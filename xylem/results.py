@@ -157,7 +157,13 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job of training, tuning or prediction: queued, running, succeeded, failed or cancelled."""
+    """A job of training, threshold-tuning or batch: queued, running, succeeded, failed or cancelled.
+
+    error      why it failed; `error_code` is stable
+    promotion  of a training with a rule, once that was judged
+    result     what it found: figures of a training or tuning, counts of a batch
+    request    what was asked for
+    """
 
     id: str
     kind: str
@@ -165,11 +171,14 @@ class Job:
     model: str | None = None
     version: int | None = None
     progress: Progress | None = None
-    error: Any = None
+    error: str | None = None
+    error_code: str | None = None
     created: str | float | None = None
     started: str | float | None = None
     ended: str | float | None = None
     promotion: Promotion | None = None
+    result: dict[str, Any] | None = None
+    request: dict[str, Any] | None = None
 
     @property
     def is_ended(self) -> bool:

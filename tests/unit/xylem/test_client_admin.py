@@ -119,11 +119,12 @@ def test_the_registry_and_the_keys(client: xylem.Client, service: StubService) -
     client.rollback("m", to=2)
     client.history("m")
     client.delete_version("m", 1)
+    client.delete_version("m", 2, with_aliases=True)
     client.delete_alias("m", "stable")
     client.delete_model("m", confirm="m")
     client.audit(limit=5)
     client.keys()
-    client.create_key(["predict", "feedback"], name="shop")
+    client.create_key("shop", ["predict", "feedback"])
     client.revoke_key("k1")
     model = "/v1/admin/models/m"
     assert service.seen == [
@@ -131,11 +132,12 @@ def test_the_registry_and_the_keys(client: xylem.Client, service: StubService) -
         ("POST", f"{model}/rollback", {"alias": "latest", "to": 2}),
         ("GET", f"{model}/history", None),
         ("DELETE", f"{model}/versions/1", None),
+        ("DELETE", f"{model}/versions/2?with_aliases=true", None),
         ("DELETE", f"{model}/aliases/stable", None),
         ("DELETE", f"{model}?confirm=m", None),
         ("GET", "/v1/admin/audit?limit=5", None),
         ("GET", "/v1/admin/keys", None),
-        ("POST", "/v1/admin/keys", {"scopes": ["predict", "feedback"], "name": "shop"}),
+        ("POST", "/v1/admin/keys", {"name": "shop", "scopes": ["predict", "feedback"]}),
         ("DELETE", "/v1/admin/keys/k1", None),
     ]
 

@@ -69,8 +69,8 @@ def test_what_is_not_safe_is_sent_once() -> None:
         lambda client: client.rollback("m"),
         lambda client: client.promote("m", 2),
         lambda client: client.retry("j"),
-        lambda client: client.delete_model("m"),
-        lambda client: client.create_key(["predict"]),
+        lambda client: client.delete_model("m", confirm="m"),
+        lambda client: client.create_key("shop", ["predict"]),
     ]
     for call in calls:
         with (
