@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import tracemalloc
@@ -21,6 +22,7 @@ from tests.conftest import Run
 from tests.served_models import publish_all, publish_model
 from tests.servers import ServerProcess
 from tests.stub_service import KEY, StubService, running
+from tests.tls_relay import make_certificate, relay
 
 ROOT = Path(__file__).resolve().parents[2]
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
@@ -87,6 +89,22 @@ def test_a_batch_streams_both_ways_in_bounded_memory(url: str) -> None:
     assert i + 1 == n_rows
     assert most_ahead < n_rows / 2
     assert peak < 16 << 20
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_it_all_goes_over_tls(server: ServerProcess, tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+    n_rows = 20_000
+    with relay(server.port, certificate, key) as port:
+        with xylem.Client(f"https://localhost:{port}", "the-key", tls=trusting) as client:
+            assert client.predict("raw", [RAW], version=1).version == 1
+            found = client.batch("raw", ({"id": i, **RAW} for i in range(n_rows)), top_r=5)
+            assert [item.id for item in found] == list(range(n_rows))
+        with xylem.Client(f"https://localhost:{port}", "the-key", retries=0) as stranger:
+            for call in (stranger.models, lambda: list(stranger.batch("raw", [RAW]))):
+                with pytest.raises(xylem.ConnectionFailed, match="certificate verify failed"):
+                    call()
 
 
 def test_httpx_cannot_do_it(url: str) -> None:
