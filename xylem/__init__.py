@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from xylem.async_client import AsyncClient
     from xylem.client import Client
-    from xylem.errors import BadAnswer, ClientError, ConnectionFailed, FieldError, ProblemError
+    from xylem.errors import BadAnswer, ClientError, ConnectionFailed, FieldError, ProblemError, WaitTimeout
     from xylem.events import ServerEvent
     from xylem.results import (
         DataFile,
@@ -60,6 +60,7 @@ _PLACES = {
     "Retries": "retries",
     "ServerEvent": "events",
     "Thresholds": "results",
+    "WaitTimeout": "errors",
 }
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "Retries",
     "ServerEvent",
     "Thresholds",
+    "WaitTimeout",
 ]
 
 

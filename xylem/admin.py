@@ -79,7 +79,7 @@ class Admin(Caller):
         return self._call(job_calls.jobs(state, model, kind, limit))
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """Look at a job until it has ended, however that is. Raises ConnectionFailed after `timeout` s."""
+        """Look at a job until it has ended, however that is. Raises WaitTimeout after `timeout` seconds."""
         return self._run(job_calls.wait(job_id, timeout, self._retries, self._timeout))
 
     def cancel(self, job_id: str) -> Job:

@@ -81,7 +81,7 @@ class AsyncAdmin(AsyncCaller):
         return await self._call(job_calls.jobs(state, model, kind, limit))
 
     async def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """Look at a job until it has ended, however that is. Raises ConnectionFailed after `timeout` s."""
+        """Look at a job until it has ended, however that is. Raises WaitTimeout after `timeout` seconds."""
         return await self._run(job_calls.wait(job_id, timeout, self._retries, self._timeout))
 
     async def cancel(self, job_id: str) -> Job:

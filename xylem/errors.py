@@ -3,6 +3,7 @@
 ClientError
 ├── ProblemError        the server refused: an RFC 9457 problem, with its stable `code`
 ├── ConnectionFailed    no answer: nobody listens, the connection broke, it took too long
+├── WaitTimeout         a job that was waited for has not ended in time
 └── BadAnswer           an answer that is none of this service: not JSON, cut off, too long, a redirect
 """
 
@@ -21,6 +22,10 @@ class ClientError(Exception):
 
 class ConnectionFailed(ClientError):
     """There is no answer: nobody listens, the connection broke, or it took too long."""
+
+
+class WaitTimeout(ClientError):
+    """A job that was waited for has not ended in time; it goes on."""
 
 
 class BadAnswer(ClientError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from xylem.calls import dumped, query
-from xylem.errors import ConnectionFailed
+from xylem.errors import WaitTimeout
 from xylem.results import DataFile, Job, read_as
 from xylem.retries import Retries
 from xylem.steps import JSON, Call, Request, Sleep, Steps, result_of
@@ -88,7 +88,7 @@ def result_path(job_id: str) -> str:
 
 
 def wait(job_id: str, seconds: float | None, retries: Retries, seconds_max: float) -> Steps[Job]:
-    """Look at a job until it has ended, for so many seconds at most. Raises ConnectionFailed after them."""
+    """Look at a job until it has ended, for so many seconds at most. Raises WaitTimeout after them."""
     deadline = None if seconds is None else time.monotonic() + seconds
     pause = _POLL_SECONDS
     while True:
@@ -97,7 +97,7 @@ def wait(job_id: str, seconds: float | None, retries: Retries, seconds_max: floa
             return found
         left = pause if deadline is None else deadline - time.monotonic()
         if left <= 0:
-            raise ConnectionFailed(f"expected job {found.id} to end in {seconds:g} s, found it {found.state}")
+            raise WaitTimeout(f"expected job {found.id} to end in {seconds:g} s, found it {found.state}")
         yield Sleep(min(pause, left))
         pause = min(pause * 1.5, _POLL_SECONDS_MAX)
 

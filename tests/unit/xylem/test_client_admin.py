@@ -66,7 +66,7 @@ def test_a_submission_with_a_key_of_its_own_is_one_job(client: xylem.Client) -> 
 def test_waiting_for_a_job_ends(client: xylem.Client, service: StubService) -> None:
     job = client.train("m", "ovr", "train.jsonl")
     service.jobs[job.id]["looks"] = 10
-    with pytest.raises(xylem.ConnectionFailed, match=r"to end in 0\.3 s, found it queued"):
+    with pytest.raises(xylem.WaitTimeout, match=r"to end in 0\.3 s, found it queued"):
         client.wait(job.id, timeout=0.3)
 
 
