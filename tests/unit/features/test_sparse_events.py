@@ -16,7 +16,7 @@ from service.serving.events import (
     VersionEvents,
     check_event,
     limits_of,
-    read_plainly,
+    read_sparse,
     to_events,
 )
 from service.serving.parse import parse_feedback, parse_json
@@ -66,7 +66,7 @@ def generally(body: bytes, served: ServedVersion, are_lines: bool) -> list[tuple
 
 
 def plainly(body: bytes, norm: str = "l2", are_lines: bool = False) -> VersionEvents | None:
-    return read_plainly(body, SERVED[norm], TOKENS, limits_of(LIMITS), are_lines=are_lines)
+    return read_sparse(body, SERVED[norm], TOKENS, limits_of(LIMITS), are_lines=are_lines)
 
 
 def assert_the_same(body: bytes, norm: str = "l2", are_lines: bool = False) -> bool:
