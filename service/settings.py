@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.errors import BadParameter
 
@@ -27,6 +27,7 @@ _CONFIG = SettingsConfigDict(
 )
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
+Bytes = Annotated[int, Field(ge=1, le=1 << 44)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Pause = Annotated[float, Field(ge=0, le=86_400)]
 
@@ -68,6 +69,38 @@ def _check_admin_key(key: SecretStr) -> SecretStr:
         raise PydanticCustomError(_SECRET, f"expected sha256: and 64 hexadecimal digits, {found}")
     return key
 
+
+OPENABLE = ("predict", "feedback", "metrics")
+"""The scopes that may need no key; `admin` always does."""
+
+_NONE = "none"
+
+_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
+
+
+def _parts(given: object) -> object:
+    """Return the parts of a text that commas divide; anything else as it is."""
+    return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+
+
+def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
+    if scopes == (_NONE,):
+        return ()
+    if not set(scopes) <= set(OPENABLE):
+        raise ValueError(f"expected {_NONE}, or some of {', '.join(OPENABLE)}, a comma between two")
+    return tuple(name for name in OPENABLE if name in scopes)
+
+
+def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    if origins == ("*",):
+        return origins
+    if not all(map(_ORIGIN.fullmatch, origins)):
+        raise ValueError("expected * alone, or origins as https://host or http://host:port, in lower case")
+    return tuple(dict.fromkeys(origins))
+
+
+OpenScopes = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts), AfterValidator(_check_scopes)]
+Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts), AfterValidator(_check_origins)]
 
 SigningKeys = Annotated[SecretStr, AfterValidator(_check_signing_keys)]
 AdminSecret = Annotated[SecretStr, AfterValidator(_check_admin_key)]
@@ -119,6 +152,7 @@ class Limits(BaseSettings):
     events_max: Count = _count(1024, "events of a feedback request (a stream has no such limit)")
     event_id_bytes_max: Count = _count(256, "bytes of an event's id, as UTF-8")
     event_queue_max: Count = _count(4096, "events that wait to be written; one more is answered 503")
+    archive_bytes_max: Bytes = _count(64 << 30, "bytes of a model's archive that is brought in over HTTP")
     models_max: Count = _count(1000, "model versions that aliases keep open")
     versions_max: Count = _count(16, "further model versions kept open because requests named them")
 
@@ -158,7 +192,15 @@ class Settings(BaseSettings):
         None, description="the key that signs prediction ids, or several, separated by commas"
     )
     admin_key: AdminSecret | None = Field(
-        None, description="the key of `/v1/admin`, or sha256: and its SHA-256 in hex; none: nobody may"
+        None, description="an admin key, or sha256: and its SHA-256 in hex; none: those of the database"
+    )
+    open_scopes: OpenScopes | None = Field(
+        None,
+        description="what needs no key, of predict, feedback and metrics, or none; not set: all three when "
+        "`XYLEM_HOST` is a loopback address, else none",
+    )
+    cors_origins: Origins | None = Field(
+        None, description="origins whose pages may call the service, or * for any; not set: no CORS"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="the least severe events that are logged"
