@@ -30,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.trainers",
         "service.evaluation",
         "service.datasets",
+        "service.jobs",
         "service.serve",
     },
     "service.warm": {
@@ -39,11 +40,19 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.thresholds",
         "model_store",
     },
-    "service.api.routes": {*_COMMON, "service.api.door", "service.serving"},
+    "service.api.routes": {*_COMMON, "service.api.door", "service.serving", "service.jobs"},
     "service.api.door": {"service.serving", "service.thresholds.live", "model_store"},
     "service.serving": {*_COMMON, "service.evaluation.propensity"},
     "service.workflows": {
         *_COMMON,
+        "service.trainers",
+        "service.evaluation",
+        "service.datasets",
+    },
+    "service.jobs": {
+        *_COMMON,
+        "service.serving",
+        "service.workflows",
         "service.trainers",
         "service.evaluation",
         "service.datasets",
@@ -183,6 +192,8 @@ def test_every_import_is_allowed_by_the_table() -> None:
         ("service.warm", "service.api.door.protocol"),
         ("service.kernels.text.digits", "service.kernels.search.beam"),
         ("service.workflows.train", "service.serving.answer"),
+        ("service.jobs.training", "service.api.routes.predict"),
+        ("service.serving.answer", "service.jobs.queue"),
         ("service.inference.engine", "service.app"),
     ],
 )

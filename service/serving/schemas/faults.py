@@ -34,6 +34,11 @@ def faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> BadI
     return _fault(error.errors(include_url=False)[0], models)
 
 
+def all_faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> list[BadInput]:
+    """Return everything that is wrong with a request, each with its place; `models` as in `faults_of`."""
+    return [_fault(found, models) for found in error.errors(include_url=False)]
+
+
 def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
     kind, value, place = found["type"], found["input"], found["loc"]
     path = path_of(place)
@@ -47,6 +52,16 @@ def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
         return _unknown(place, path, models)
     if kind == "greater_than_equal":
         return BadRequest(f"expected at least {found['ctx']['ge']}, found {what_is(value)}").at(path)
+    if kind == "less_than_equal":
+        return BadRequest(f"expected at most {found['ctx']['le']}, found {what_is(value)}").at(path)
+    if kind in ("too_short", "too_long"):
+        context = found["ctx"]
+        most = (
+            f"at least {context['min_length']}" if kind == "too_short" else f"at most {context['max_length']}"
+        )
+        return BadRequest(f"expected {most} of them, found {what_is(value)}").at(path)
+    if kind == "literal_error":
+        return BadRequest(f"expected {found['ctx']['expected']}, found {what_is(value)}").at(path)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _no_instance(value, path)
     return BadRequest(f"expected {_EXPECTED.get(kind, found['msg'])}, found {what_is(value)}").at(path)
