@@ -20,15 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.json_arrays import json_array, read_json_array
+from model_store.made_for import MADE_FOR
 from model_store.manifest import Manifest
 
 ORIGIN = "origin/json"
 """The array's name, among `Draft.extra`."""
 
+_LEFT_OUT = (ORIGIN, MADE_FOR)
+"""What differs between two versions that are the same otherwise."""
+
 
 def content_digest(manifest: Manifest) -> str:
     """Return 64 hexadecimal digits: the same for two versions of the same arrays, whatever their names."""
-    lines = [f"{info.sha256}  {name}\n" for name, info in sorted(manifest.arrays.items()) if name != ORIGIN]
+    lines = [f"{info.sha256}  {name}\n" for name, info in sorted(manifest.arrays.items()) if name not in _LEFT_OUT]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 

@@ -41,6 +41,7 @@ from model_store.identifiers import (
     is_version,
     parse_ref,
 )
+from model_store.made_for import is_made_for, made_for_of
 from model_store.manifest import Manifest
 from model_store.verified import Verified
 from model_store.version import (
@@ -217,7 +218,10 @@ class Store:
     def publish(self, name: str, draft: Draft, *, latest: bool = True) -> Manifest:
         """Write a draft as the model's next version, move `latest` to it, and return its manifest.
 
-        Without `latest` that alias stays, but for a model's first version, which it always names.
+        Without `latest` that alias stays, but for a model's first version, which it always names. A draft that
+        says what it was made for (`model_store.made_for`) is published once: where such a version is there
+        already, it stays the only one, and its manifest is returned.
+
         When this returns, the version survives a loss of power. When it raises, `latest` is where it was:
         Corrupt for a draft that breaks the format, StoreUnwritable when the disk refuses. Should the disk
         fail at the very last step, the complete version is there without its alias: promote it.
@@ -229,7 +233,21 @@ class Store:
             self._require_space(needed)
             self._fs.mkdir(stage / "version")
             infos = write_arrays(self._fs, stage / "version", draft.arrays())
-            return self._commit(name, stage, dataclasses.replace(manifest, arrays=infos), latest=latest)
+            manifest = dataclasses.replace(manifest, arrays=infos)
+            made_for = made_for_of(draft.extra)
+            return self._commit(name, stage, manifest, made_for=made_for, latest=latest)
+
+    def published(self, name: str, made_for: str) -> Manifest | None:
+        """Return the manifest of the version that was made for `made_for`, None when there is none.
+
+        Cost: the manifests of all versions, the newest first. Raises StoreUnreadable.
+        """
+        for version in reversed(self.versions(name)):
+            with contextlib.suppress(NotFound, Corrupt):
+                manifest = self.manifest(name, version)
+                if is_made_for(manifest, made_for):
+                    return manifest
+        return None
 
     def import_(self, file: Readable, name: str, *, latest: bool = True) -> Manifest:
         """Publish a version that `export` wrote, as the next version of model `name`; see `publish`.
@@ -412,12 +430,23 @@ class Store:
 
     # --- parts of writing
 
-    def _commit(self, name: str, stage: Path, manifest: Manifest, *, latest: bool) -> Manifest:
+    def _commit(
+        self,
+        name: str,
+        stage: Path,
+        manifest: Manifest,
+        *,
+        made_for: str | None = None,
+        latest: bool,
+    ) -> Manifest:
         """Give the staged arrays a number and a manifest, and make them the latest version, or a further one.
 
-        Everything that takes space is written before the first rename.
+        Everything that takes space is written before the first rename. `latest` is written before it too
+        where it stays and has no file, which would have it name the highest version.
         """
         with self._locked(name):
+            if made_for is not None and (there := self.published(name, made_for)):
+                return there
             version = self._next_version(name)
             manifest = dataclasses.replace(manifest, model=name, version=version)
             write_manifest(self._fs, stage / "version", manifest)

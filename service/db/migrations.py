@@ -55,11 +55,17 @@ def _access_and_history(connection: Connection) -> None:
     tables.METADATA.create_all(connection, tables=names)
 
 
+def _jobs(connection: Connection) -> None:
+    """Make the table of jobs."""
+    tables.METADATA.create_all(connection, tables=(tables.JOBS,), checkfirst=False)
+
+
 STEPS: tuple[Callable[[Connection], None], ...] = (
     _feedback,
     _shadows,
     _no_index_of_days,
     _access_and_history,
+    _jobs,
 )
 """Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
 

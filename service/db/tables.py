@@ -14,12 +14,15 @@ access_keys            a row for each key of the service (`service.access.keys`)
 audit_log              a row for each action of an admin (`service.access.audit`)
 alias_history          a row for each move of an alias (`service.registry.history`); `state` is `intended`
                        before the store is changed, and `done` once it was
+jobs                   a row for each job, those that have ended too: see service/jobs. Times are seconds
+                       since 1970; `claim` is a secret of the worker that has the job until `lease_until`
 """
 
 from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Float,
     Index,
@@ -142,4 +145,33 @@ ALIAS_HISTORY = Table(
     Column("verdict", Text),
     Index("ix_alias_history_model", "model", "id"),
     sqlite_autoincrement=True,
+)
+
+JOBS = Table(
+    "jobs",
+    METADATA,
+    Column("number", Integer, primary_key=True),
+    Column("id", String(32), nullable=False, unique=True),
+    Column("kind", String(32), nullable=False),
+    Column("model", String(64), nullable=False),
+    Column("version", Integer),
+    Column("state", String(16), nullable=False),
+    Column("request", Text, nullable=False),
+    Column("request_sha256", String(64), nullable=False),
+    Column("idempotency_key", String(255), unique=True),
+    Column("progress", Text),
+    Column("result", Text),
+    Column("promotion", Text),
+    Column("error", Text),
+    Column("error_code", String(64)),
+    Column("created", Float, nullable=False),
+    Column("started", Float),
+    Column("ended", Float),
+    Column("attempts", Integer, nullable=False),
+    Column("worker", String(128)),
+    Column("claim", String(32)),
+    Column("lease_until", Float),
+    Column("cancel_asked", Boolean, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Index("ix_jobs_state", "state", "number"),
 )

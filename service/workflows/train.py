@@ -16,6 +16,7 @@ from model_store.ensemble import Weights
 from model_store.errors import StoreError
 from model_store.identifiers import check_model
 from model_store.manifest import DataInfo, TrainerInfo
+from model_store.made_for import MADE_FOR, made_for_array
 from model_store.names import NameTable, build_names
 from model_store.origin import ORIGIN, origin_array, parent_of
 from model_store.report import REPORT, report_array
@@ -69,6 +70,7 @@ class TrainRequest:
     origin      fields of the version's origin (`model_store.origin`), as its job; its parent is what `latest`
                 names before, unless it is given here
     latest      whether `latest` moves to what is published; it always does to a first version
+    made_for    an id for which a version is published once: if there is one already, it stays the only one
     """
 
     trainer: str
@@ -82,6 +84,7 @@ class TrainRequest:
     stream: bool = False
     origin: Mapping[str, Any] = field(default_factory=dict)
     latest: bool = True
+    made_for: str | None = None
 
 
 class TrainReport(NamedTuple):
@@ -168,6 +171,8 @@ def train_and_publish(
     extra = {REPORT: report_array(report)}
     if any(value is not None for value in origin.values()):
         extra[ORIGIN] = origin_array(origin)
+    if request.made_for is not None:
+        extra[MADE_FOR] = made_for_array(request.made_for)
     draft = replace(draft, extra={**draft.extra, **extra})
     draft = _round_weights(draft, request, valid, outcome.sample, on_progress)
     on_progress("publish", 0, 1)

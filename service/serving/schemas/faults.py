@@ -36,6 +36,11 @@ def faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> BadI
     return _fault(error.errors(include_url=False)[0], models)
 
 
+def all_faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> list[BadInput]:
+    """Return everything that is wrong with a request, each with its place; `models` as in `faults_of`."""
+    return [_fault(found, models) for found in error.errors(include_url=False)]
+
+
 def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
     kind, value, place = found["type"], found["input"], found["loc"]
     path = path_of(place)
