@@ -32,7 +32,9 @@ _LEFT_OUT = (ORIGIN, MADE_FOR)
 
 def content_digest(manifest: Manifest) -> str:
     """Return 64 hexadecimal digits: the same for two versions of the same arrays, whatever their names."""
-    lines = [f"{info.sha256}  {name}\n" for name, info in sorted(manifest.arrays.items()) if name not in _LEFT_OUT]
+    lines = [
+        f"{info.sha256}  {name}\n" for name, info in sorted(manifest.arrays.items()) if name not in _LEFT_OUT
+    ]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 

@@ -218,9 +218,9 @@ class Store:
     def publish(self, name: str, draft: Draft, *, latest: bool = True) -> Manifest:
         """Write a draft as the model's next version, move `latest` to it, and return its manifest.
 
-        Without `latest` that alias stays, but for a model's first version, which it always names. A draft that
-        says what it was made for (`model_store.made_for`) is published once: where such a version is there
-        already, it stays the only one, and its manifest is returned.
+        Without `latest` that alias stays, but for a model's first version, which it always names. A draft
+        that says what it was made for (`model_store.made_for`) is published once: where such a version is
+        there already, it stays the only one, and its manifest is returned.
 
         When this returns, the version survives a loss of power. When it raises, `latest` is where it was:
         Corrupt for a draft that breaks the format, StoreUnwritable when the disk refuses. Should the disk

@@ -17,22 +17,40 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from model_store.store import Store
+from service.access.audit import AuditLog
+from service.access.cors import cors_options
+from service.access.ring import KeyRing
 from service.api.door import handlers
 from service.api.door.admission import Admission
-from service.api.door.auth import AdminKey
 from service.api.door.metrics import Metrics
 from service.api.door.request_log import RequestLog
 from service.api.door.request_scope import RequestScope
 from service.api.door.streams import Streams
 from service.api.door.whole_request import WholeRequests
 from service.api.door.work import WorkPool
-from service.api.routes import batch, docs, feedback, health, models, predict, thresholds
+from service.api.routes import (
+    archives,
+    batch,
+    data,
+    docs,
+    feedback,
+    health,
+    jobs,
+    keys,
+    models,
+    predict,
+    registry,
+    thresholds,
+)
 from service.api.routes.openapi import openapi_document
 from service.api.routes.services import Services
 from service.errors import TimedOut
+from service.jobs.jobs import Jobs
 from service.logs import log
+from service.registry.registry import Registry
 from service.serving.feedback import FeedbackDesk
 from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
@@ -44,8 +62,23 @@ from service.settings import Settings, read_settings
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
 """Paths whose bodies, if they are lines, are never held whole, and so have no limit of bytes."""
 
+UPLOADS = re.compile(r"/v1/admin/(data/.+|models/[^/]+/archive)")
+"""Paths whose bodies go to the disk as they come: they have limits of their own."""
+
 THRESHOLD_THREADS = 2
 """Threads that wait for the database to show or change thresholds."""
+
+ADMIN_THREADS = 4
+"""Threads that wait for the database or the store for admins."""
+
+ARCHIVE_THREADS = 2
+"""Archives that are written or read at a time."""
+
+ROUTERS = (
+    *(part.router for part in (predict, batch, feedback, thresholds, models, health, docs)),
+    *(part.router for part in (jobs, data, registry, archives, keys)),
+    thresholds.admin_router,
+)
 
 
 def create_app(settings: Settings | None = None, *, opens_first: bool = False) -> FastAPI:
@@ -61,6 +94,7 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         parts.learning.start()
+        parts.ring.start()
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
         with _on_hangup(parts.live.wake):
             if opens_first:
@@ -69,17 +103,21 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
         stopping.set()
         following.cancel()
         parts.close()
+        await asyncio.to_thread(parts.ring.close)
         await asyncio.to_thread(parts.learning.close)
         parts.metrics.settle()
 
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.openapi = functools.lru_cache(1)(functools.partial(openapi_document, app, settings.limits))  # type: ignore[method-assign]
     app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
-    for resource in (predict, batch, feedback, thresholds, models, health, docs):
-        app.include_router(resource.router)
-    app.include_router(thresholds.admin_router)
+    for router in ROUTERS:
+        app.include_router(router)
     handlers.install(app)
-    admission, requests = Admission(settings.limits, STREAMS), RequestLog(parts.metrics, settings.access_log)
+    admission = Admission(settings.limits, STREAMS, UPLOADS)
+    requests = RequestLog(parts.metrics, settings.access_log)
+    cors = cors_options(settings)
+    if cors is not None:
+        app.add_middleware(CORSMiddleware, **cors)
     app.add_middleware(
         RequestScope,
         admission=admission,
@@ -87,9 +125,15 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
         requests=requests,
         draining=draining.is_set,
     )
-    routes = predict.router.routes
     app.state.whole_requests = WholeRequests(
-        routes, parts.live, admission, parts.metrics, requests, settings.limits, draining.is_set
+        predict.router.routes,
+        parts.live,
+        parts.ring,
+        admission,
+        parts.metrics,
+        requests,
+        settings.limits,
+        draining.is_set,
     )
     return app
 
@@ -98,6 +142,7 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
     """Return the parts of an app."""
     limits = settings.limits
     store, learning, metrics = Store(settings.store), OnlineLearning(settings), Metrics()
+    database = learning.database
     live = LiveModels(
         store,
         functools.partial(serve_model, learning=learning, limits=limits),
@@ -112,12 +157,18 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
         live,
         learning,
         metrics,
-        AdminKey(settings.admin_key),
+        KeyRing(database, settings),
+        AuditLog(database),
+        Registry(store, database),
+        Jobs(database, settings),
         FeedbackDesk(live, learning, limits, metrics.record_events),
         pool(limits.threads_max),
         pool(THRESHOLD_THREADS, calls="calls about thresholds"),
         WorkPool(1, 0, limits.tune_seconds_max, "calls of tune"),
+        pool(ADMIN_THREADS, calls="calls of admins"),
         ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch"),
+        ThreadPoolExecutor(ARCHIVE_THREADS, thread_name_prefix="xylem-archives"),
+        asyncio.Semaphore(limits.event_streams_max),
         Streams(limits),
         Streams(limits),
         _tuner(store, learning, limits.tune_seconds_max, stopping),

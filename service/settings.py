@@ -28,7 +28,6 @@ _CONFIG = SettingsConfigDict(
 )
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
-Bytes = Annotated[int, Field(ge=1, le=1 << 44)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Pause = Annotated[float, Field(ge=0, le=86_400)]
 
@@ -149,6 +148,7 @@ class Limits(BaseSettings):
     block_rows_max: Count = _count(2048, "lines of a batch that are predicted together")
     block_bytes_max: Count = _count(1 << 20, "bytes of a batch's lines that are predicted together")
     batches_max: Count = _count(8, "batches answered at a time; one more is answered 503")
+    event_streams_max: Count = _count(64, "streams of a job's events at a time; one more is answered 503")
     batch_bytes_min: Count = _count(
         1024,
         "bytes that a batch brings, or a client reads of an answer, at least, in each "
@@ -197,7 +197,7 @@ class Settings(BaseSettings):
     jobs: Jobs = Field(
         1, description="jobs that `xylem serve` runs at a time, in processes of their own; 0: none"
     )
-    store_poll_seconds: Seconds = _seconds(2.0, "seconds between two looks at the store for new versions")
+    store_poll_seconds: Seconds = _seconds(0.5, "seconds between two looks at the store for new versions")
     drain_seconds: Pause = _seconds(
         1.0, "seconds after SIGTERM in which `/readyz` says no while requests are still accepted"
     )

@@ -1,7 +1,7 @@
 """A training job: train, publish once, tune, judge, promote.
 
-Killed at any moment and begun again it ends as if it had not been: the version carries the job's id as its
-`made_for`, of which the store takes one; thresholds are tuned only if the version has none yet; a verdict is kept
+Killed at any moment and begun again it ends as if it had not been: the version says that it was made for the
+job, and the store takes one such; thresholds are tuned only if the version has none yet; a verdict is kept
 before the alias moves, and later acted on once.
 """
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from model_store.ensemble import Weights
 from model_store.errors import StoreError
 from model_store.identifiers import check_model
-from model_store.manifest import DataInfo, TrainerInfo
 from model_store.made_for import MADE_FOR, made_for_array
+from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import NameTable, build_names
 from model_store.origin import ORIGIN, origin_array, parent_of
 from model_store.report import REPORT, report_array

@@ -26,17 +26,20 @@ class Admission:
     """Counts the requests in flight, and says when one is too many. Event loop only.
 
     streams   matches the paths whose bodies have no limit of bytes, because they are never held whole
+    uploads   matches those of which that is so even where they are JSON
     """
 
-    def __init__(self, limits: Limits, streams: re.Pattern[str]) -> None:
+    def __init__(self, limits: Limits, streams: re.Pattern[str], uploads: re.Pattern[str]) -> None:
         self._limits = limits
         self._streams = streams
+        self._uploads = uploads
         self._in_flight = 0
 
     def bytes_max(self, scope: Scope) -> int | None:
         """Return the most bytes that the body may have; None: it is a stream."""
-        is_stream = self._streams.fullmatch(scope["path"]) and not is_json(scope)
-        return None if is_stream else self._limits.body_bytes_max
+        path = scope["path"]
+        is_stream = self._streams.fullmatch(path) and not is_json(scope)
+        return None if is_stream or self._uploads.fullmatch(path) else self._limits.body_bytes_max
 
     @property
     def is_full(self) -> bool:

@@ -9,7 +9,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Scope
 
-from service.errors import BadInput
+from service.errors import AccessRefused, BadInput
 from service.serving.problems import PROBLEMS, code_of, describe_error, log_untold
 
 RETRY_AFTER_SECONDS = 1
@@ -45,14 +45,13 @@ class BadHead(BadInput):
     code = "http-error"
 
 
-class Unauthorized(BadInput):
-    """A request to an admin route without the admin key."""
+def problem_response(
+    scope: Scope, code: str, detail: str, challenge: str | None = None, **more: Any
+) -> Response:
+    """Return the answer for a fault: its row of the table, `detail`, and members of its own.
 
-    code = "unauthorized"
-
-
-def problem_response(scope: Scope, code: str, detail: str, **more: Any) -> Response:
-    """Return the answer for a fault: its row of the table, `detail`, and members of its own."""
+    challenge  what the header WWW-Authenticate says
+    """
     status, title = PROBLEMS[code]
     body = {
         "type": f"/docs#{code}",
@@ -64,7 +63,9 @@ def problem_response(scope: Scope, code: str, detail: str, **more: Any) -> Respo
         "request_id": scope.get("request_id"),
         **more,
     }
-    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+    headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
+    if challenge is not None:
+        headers["www-authenticate"] = challenge
     return Response(orjson.dumps(body), status, headers, media_type="application/problem+json")
 
 
@@ -72,4 +73,5 @@ def error_response(scope: Scope, error: Exception) -> Response:
     """Return the answer for an error of ours."""
     scope["error_code"] = code_of(error)
     log_untold(error, request_id=scope.get("request_id"))
-    return problem_response(scope, **describe_error(error))
+    challenge = error.challenge if isinstance(error, AccessRefused) else None
+    return problem_response(scope, challenge=challenge, **describe_error(error))

@@ -19,6 +19,8 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from model_store.errors import StoreError
+from service.access.ring import KeyRing
+from service.access.scopes import AccessScope
 from service.api.door.admission import JSON, Admission, check_media
 from service.api.door.metrics import Metrics
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
@@ -43,7 +45,7 @@ _HEAD_END = b"\r\n\r\n"
 _STATUS, _LENGTH = b"HTTP/1.1 200 OK\r\n", b"content-length: "
 _ID_LINE = b"x-request-id: "
 _TYPE = b"\r\ncontent-type: application/json\r\n" + _ID_LINE
-_ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade"})
+_ELSEWHERE = frozenset({b"expect", b"origin", b"transfer-encoding", b"upgrade"})
 """Headers that ask for more than an answer."""
 
 _ID = re.compile(rb"\r\n[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*([A-Za-z0-9._:/+=@-]{1,128})[ \t]*(?=\r\n|\Z)")
@@ -51,13 +53,14 @@ _ID = re.compile(rb"\r\n[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*([A-Za-z0-9._:/+=@-]{1,12
 
 
 class _Head(NamedTuple):
-    """What a head says: the model, the version's number or alias, the body's bytes, route and path."""
+    """What a head says: the model, the version's number or alias, the body's bytes, route, path, and key."""
 
     model: str
     ref: str
     n_bytes: int
     route: str
     path: str
+    authorization: bytes | None
 
 
 class _Target(NamedTuple):
@@ -80,6 +83,7 @@ class WholeRequests:
         self,
         routes: Sequence[BaseRoute],
         live: LiveServed,
+        ring: KeyRing,
         admission: Admission,
         metrics: Metrics,
         requests: RequestLog,
@@ -88,6 +92,8 @@ class WholeRequests:
     ) -> None:
         self._routes = routes
         self._live = live
+        self._ring = ring
+        self._is_open = AccessScope.PREDICT in ring.open
         self._admission = admission
         self._metrics = metrics
         self._requests = requests
@@ -127,7 +133,8 @@ class WholeRequests:
         if len(self._heads) >= HEADS_KEPT:
             self._heads.clear()
             self._live.notes.clear()
-        self._heads[head] = _Head(parts["model"], ref, len(body), route, scope["path"])
+        key = headers.get(b"authorization")
+        self._heads[head] = _Head(parts["model"], ref, len(body), route, scope["path"], key)
 
     def _match(self, scope: Scope) -> tuple[str, dict[str, str]] | None:
         """Return the route's pattern and the parts of the path of a request to predict; None: of another."""
@@ -154,6 +161,8 @@ class WholeRequests:
         began = time.perf_counter()
         served = target.served
         try:
+            if not self._is_open:
+                self._ring.check(target.known.authorization, AccessScope.PREDICT)
             found = answer_now(message, start, served, self._limits)
         except (XylemError, StoreError) as error:
             return self._refuse(target, error, given, headers, began)

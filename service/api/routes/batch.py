@@ -7,6 +7,7 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import NDJSON, check_media
+from service.api.routes.admins import needs
 from service.api.routes.operations import (
     answers,
     content,
@@ -23,7 +24,7 @@ from service.serving.parse import PREDICT_ONLY, parse_options
 from service.serving.rows import to_options
 from service.serving.schemas.predict import TUNED, Options
 
-router = APIRouter(tags=["predict"])
+router = APIRouter(tags=["predict"], dependencies=[needs("predict")])
 
 _MEDIA = "application/x-ndjson"
 _LINES = '{"text": "a text editor"}\n{"text": "a game of chess"}\n'
@@ -41,7 +42,7 @@ _ANSWER[200]["headers"] = _HEADERS
     "batch",
     "Predict lines with",
     response_class=Response,
-    responses={**_ANSWER, **problems(404, 409, 415, 422, 503)},
+    responses={**_ANSWER, **problems(401, 403, 404, 409, 415, 422, 503)},
     openapi_extra={
         **takes(content(_MEDIA, "BatchLine", _LINES)),
         **query_parameters(Options, *PREDICT_ONLY),

@@ -7,7 +7,8 @@ from typing import Any
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from service.api.routes.operations import answers, content
+from service.api.routes.admins import needs
+from service.api.routes.operations import answers, content, problems
 from service.api.routes.services import Wired
 from service.serving.schemas.models import Alive, Readiness, ServedAlias, ServingFailure
 
@@ -52,7 +53,8 @@ async def readyz(services: Wired, response: Response) -> Readiness:
     operation_id="metrics",
     summary="Figures in Prometheus's text format",
     response_class=Response,
-    responses=_FIGURES,
+    responses={**_FIGURES, **problems(401, 403, 503)},
+    dependencies=[needs("metrics")],
 )
 async def metrics(services: Wired) -> Response:
     """Answer with the figures, in Prometheus's text format."""

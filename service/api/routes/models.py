@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from model_store.errors import ModelNotFound, StoreError
 from model_store.manifest import Manifest
 from model_store.store import ModelInfo, Store
+from service.api.routes.admins import needs
 from service.api.routes.operations import ModelName, problems
 from service.api.routes.services import Wired
 from service.errors import Unavailable
@@ -26,13 +27,13 @@ from service.serving.schemas.models import (
 )
 from service.serving.served import LiveServed
 
-router = APIRouter(tags=["models"])
+router = APIRouter(tags=["models"], dependencies=[needs("predict")])
 
 MANIFESTS_MAX = 1024
 """Manifests kept in memory: a published version's never changes."""
 
 
-@router.get("/v1/models", operation_id="listModels", summary="The models", responses=problems(503))
+@router.get("/v1/models", operation_id="listModels", summary="The models", responses=problems(401, 403, 503))
 async def list_models(services: Wired) -> ModelList:
     """Every model of the store, with its versions and aliases."""
     _refuse_before_first_look(services.live)
@@ -40,7 +41,9 @@ async def list_models(services: Wired) -> ModelList:
     return ModelList(models=[summarize(info, pointers) for info in services.live.models.values()])
 
 
-@router.get("/v1/models/{model}", operation_id="showModel", summary="A model", responses=problems(404, 503))
+@router.get(
+    "/v1/models/{model}", operation_id="showModel", summary="A model", responses=problems(401, 403, 404, 503)
+)
 async def show_model(model: ModelName, services: Wired) -> ModelDetails:
     """One model and its versions, newest first."""
     _refuse_before_first_look(services.live)

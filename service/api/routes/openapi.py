@@ -21,6 +21,12 @@ from service.serving.schemas.models import Readiness
 from service.serving.schemas.predict import BatchLine, PredictRequest
 from service.serving.schemas.predictions import BatchAnswerLine
 from service.serving.schemas.problems import ProblemDetails
+from service.serving.schemas.registry import (
+    CreateKeyRequest,
+    PromoteRequest,
+    RollbackRequest,
+    RotateKeyRequest,
+)
 from service.serving.schemas.thresholds import CandidateRequest, RestoreRequest, TuneThresholdsRequest
 from service.settings import Limits
 
@@ -28,8 +34,10 @@ TAGS = {
     "predict": "Labels of instances: a request, or lines streamed both ways",
     "feedback": "True labels, from which thresholds learn",
     "thresholds": "Thresholds in force, and what they rest on",
-    "admin": "For those with the admin key",
     "models": "What is in the store",
+    "jobs": "Work that takes long: training, tuning, batches; and the files for it",
+    "registry": "Aliases moved and removed, versions deleted, brought in and out, and their history",
+    "keys": "Who may, and what admins did",
     "service": "State, figures and this document",
 }
 
@@ -40,6 +48,10 @@ MODELS: dict[str, Any] = {
     "FeedbackRequest": FeedbackRequest,
     "FeedbackEvent": FeedbackEvent,
     "FeedbackLine": FeedbackLine,
+    "PromoteRequest": PromoteRequest,
+    "RollbackRequest": RollbackRequest,
+    "CreateKeyRequest": CreateKeyRequest,
+    "RotateKeyRequest": RotateKeyRequest,
     "CandidateRequest": CandidateRequest,
     "RestoreRequest": RestoreRequest,
     "TuneThresholdsRequest": TuneThresholdsRequest,
@@ -69,7 +81,7 @@ def openapi_document(app: FastAPI, limits: Limits) -> dict[str, Any]:
         routes=app.routes,
     )
     schemas = document["components"]["schemas"]
-    for name, model in MODELS.items():
+    for name, model in {**MODELS, **_job_models()}.items():
         schema = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schema.pop("$defs", {})
         schemas[name] = {**schema, "title": name}
@@ -83,6 +95,13 @@ def openapi_document(app: FastAPI, limits: Limits) -> dict[str, Any]:
     _fill_limits(document, limits)
     document["x-problems"] = {code: problem._asdict() for code, problem in PROBLEMS.items()}
     return document
+
+
+def _job_models() -> dict[str, Any]:
+    """Return the models of requests for jobs; trainers come with them, so not before they are needed."""
+    from service.jobs.requests import BatchJob, TrainingJob, TuningJob
+
+    return {"TrainingJob": TrainingJob, "TuningJob": TuningJob, "BatchJob": BatchJob}
 
 
 def _drop_frameworks(responses: dict[str, Any]) -> None:

@@ -19,6 +19,11 @@ _STRING = {"type": "string", "pattern": _NAME}
 ModelName: TypeAlias = Annotated[str, Path(description="the model's name"), WithJsonSchema(_STRING)]
 """A part of a path: any string. The store says whether it has such a model."""
 
+VersionPath: TypeAlias = Annotated[
+    str, Path(description="the version's number"), WithJsonSchema({"type": "integer", "minimum": 1})
+]
+"""A part of a path: any string."""
+
 
 def _in_path(name: str, schema: dict[str, Any], says: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": schema, "description": says}

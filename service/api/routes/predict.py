@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from service.api.door.admission import read_body
 from service.api.door.responses import JsonResponse
 from service.api.door.work import WorkPool
+from service.api.routes.admins import needs
 from service.api.routes.operations import content, of_version, problems, takes
 from service.api.routes.services import Wired
 from service.api.routes.versions import find_served, stale_headers
@@ -18,7 +19,7 @@ from service.serving.schemas.predict import TUNED, PredictRequest
 from service.serving.schemas.predictions import PredictAnswer
 from service.serving.served import ServedVersion
 
-router = APIRouter(tags=["predict"])
+router = APIRouter(tags=["predict"], dependencies=[needs("predict")])
 
 _BODY = content("application/json", "PredictRequest", {"instances": [{"text": "a text editor"}]})
 
@@ -30,7 +31,7 @@ _BODY = content("application/json", "PredictRequest", {"instances": [{"text": "a
     "Predict with",
     response_model=PredictAnswer,
     response_description="A prediction for each instance, in their order",
-    responses=problems(400, 404, 408, 409, 413, 415, 422, 503),
+    responses=problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503),
     openapi_extra=takes(_BODY),
 )
 async def predict(request: Request, services: Wired) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, NamedTuple, TypeAlias
@@ -9,10 +10,13 @@ from typing import Annotated, NamedTuple, TypeAlias
 from fastapi import Depends, Request
 
 from model_store.store import Store
-from service.api.door.auth import AdminKey
+from service.access.audit import AuditLog
+from service.access.ring import KeyRing
 from service.api.door.metrics import Metrics
 from service.api.door.streams import Streams
 from service.api.door.work import WorkPool
+from service.jobs.jobs import Jobs
+from service.registry.registry import Registry
 from service.serving.feedback import FeedbackDesk
 from service.serving.learning import OnlineLearning
 from service.serving.served import LiveServed
@@ -26,7 +30,10 @@ class Services(NamedTuple):
     work               threads for predictions that are too long for the event loop
     threshold_work     threads that wait for the database: nothing else waits for them
     tune_work          a thread that tunes
+    admin_work         threads for what admins ask, most of which waits for the database
     batch_threads      threads for blocks of batches
+    archive_threads    threads that read and write archives
+    followers          free places for streams of events
     batches, feeds     the streams of batches, and of feedback
     tune               tunes a version; returns what `xylem thresholds --json` says. Blocking
     draining           whether the server is about to stop
@@ -37,12 +44,18 @@ class Services(NamedTuple):
     live: LiveServed
     learning: OnlineLearning
     metrics: Metrics
-    admin: AdminKey
+    ring: KeyRing
+    audit: AuditLog
+    registry: Registry
+    jobs: Jobs
     desk: FeedbackDesk
     work: WorkPool
     threshold_work: WorkPool
     tune_work: WorkPool
+    admin_work: WorkPool
     batch_threads: ThreadPoolExecutor
+    archive_threads: ThreadPoolExecutor
+    followers: asyncio.Semaphore
     batches: Streams
     feeds: Streams
     tune: Tune
@@ -60,9 +73,17 @@ class Services(NamedTuple):
 
     def close(self) -> None:
         """Let the threads end."""
-        for pool in (self.live, self.work, self.threshold_work, self.tune_work, self.desk):
+        for pool in (
+            self.live,
+            self.work,
+            self.threshold_work,
+            self.tune_work,
+            self.admin_work,
+            self.desk,
+        ):
             pool.close()
-        self.batch_threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.batch_threads, self.archive_threads):
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 async def _services(request: Request) -> Services:

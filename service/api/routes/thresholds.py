@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.responses import json_response
-from service.api.routes.admins import ADMINS_ONLY
+from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.bodies import json_body
 from service.api.routes.operations import (
     ModelName,
@@ -36,12 +36,15 @@ from service.serving.tuning import tune_here
 from service.thresholds.live.shadow import ShadowDatabase
 from service.thresholds.store.state import ThresholdDatabase
 
-router = APIRouter(tags=["thresholds"])
+router = APIRouter(tags=["thresholds"], dependencies=[needs("predict")])
 admin_router = APIRouter(
-    prefix="/v1/admin/models/{model}/thresholds", tags=["admin"], dependencies=[ADMINS_ONLY]
+    prefix="/v1/admin/models/{model}/thresholds",
+    tags=["thresholds"],
+    dependencies=[needs("admin")],
+    route_class=AuditedRoute,
 )
 
-_REFUSALS = problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
+_REFUSALS = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
 
 
 def _json(model: type[object], example: object) -> dict[str, object]:
@@ -54,7 +57,7 @@ def _json(model: type[object], example: object) -> dict[str, object]:
     "thresholds",
     "Thresholds, and what they rest on, of",
     response_model=Thresholds,
-    responses=problems(404, 409, 422, 503),
+    responses=problems(401, 403, 404, 409, 422, 503),
     openapi_extra=query_parameters(ThresholdQuery),
 )
 async def thresholds(request: Request, services: Wired) -> Response:

@@ -1,0 +1,260 @@
+"""/v1/admin/jobs, and /v1/admin/training-jobs and the like: work that takes long, done by workers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import FileResponse, StreamingResponse
+
+from service.api.door.admission import read_body
+from service.api.door.responses import json_response
+from service.api.routes.admins import AuditedRoute, needs
+from service.api.routes.operations import answers, content, problems, query_parameters, takes
+from service.api.routes.services import Services, Wired
+from service.errors import Overloaded
+from service.jobs.job import Job
+from service.jobs.jobs import FOLLOW_SECONDS, submitted_json
+from service.serving.parse import parse_json, parse_query
+from service.serving.schemas.jobs import JobAnswer, JobList, JobQuery, KindQuery, SubmittedJob
+from service.serving.wire import dump
+
+router = APIRouter(prefix="/v1/admin", tags=["jobs"], dependencies=[needs("admin")], route_class=AuditedRoute)
+
+HEARTBEAT_SECONDS = 15.0
+"""A stream of events says something at least so often: so that a client that is gone is noticed."""
+
+KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "training": (
+        "TrainingJob",
+        "Train a version, and promote it if a rule says so",
+        {
+            "model": "debtags",
+            "trainer": "label-tree",
+            "data": "train.jsonl.gz",
+            "valid": "valid.jsonl.gz",
+            "parameters": {"trees": 3, "features.ngram_max": 2},
+            "promotion": {"alias": "stable", "if": [{"metric": "P@5", "least_change": -0.2}]},
+        },
+    ),
+    "threshold-tuning": (
+        "TuningJob",
+        "Tune the thresholds of a version",
+        {"model": "debtags", "data": "valid.jsonl.gz", "method": "ofo"},
+    ),
+    "batch": (
+        "BatchJob",
+        "Predict the lines of a file",
+        {"model": "debtags", "data": "rows.jsonl", "top_r": 5},
+    ),
+}
+"""Each kind of jobs: the model of its requests, what it does, an example."""
+
+_NOT_FOUND = problems(401, 403, 404, 503)
+_CONFLICT = problems(401, 403, 404, 409, 503)
+_KEY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "schema": {"type": "string", "maxLength": 255},
+    "description": "the same key and request give the same job again, however often it is sent",
+}
+
+
+def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None:
+    """Add the routes of a kind of jobs: to submit, to list, to look at one."""
+    name = "".join(part.capitalize() for part in kind.split("-"))
+
+    async def submit(request: Request, services: Wired) -> Response:
+        return await _submit(kind, request, services)
+
+    async def list_kind(request: Request, services: Wired) -> Response:
+        query = parse_query(request.scope["query_string"], KindQuery, services.limits)
+        return await _list(services, query.state, query.model, kind, query.limit)
+
+    router.add_api_route(
+        f"/{kind}-jobs",
+        submit,
+        methods=["POST"],
+        status_code=202,
+        operation_id=f"submit{name}Job",
+        summary=says,
+        description="The answer comes at once; workers do it. All faults of a request are told at once.",
+        response_model=SubmittedJob,
+        responses=problems(400, 401, 403, 408, 409, 413, 415, 422, 503),
+        openapi_extra={**takes(content("application/json", model, example)), "parameters": [_KEY]},
+    )
+    router.add_api_route(
+        f"/{kind}-jobs",
+        list_kind,
+        methods=["GET"],
+        operation_id=f"list{name}Jobs",
+        summary=f"Jobs of the kind {kind}, the newest first",
+        description="Jobs that have ended are remembered up to the limit jobs_kept_max.",
+        response_model=JobList,
+        responses=problems(401, 403, 422, 503),
+        openapi_extra=query_parameters(KindQuery),
+    )
+    router.add_api_route(
+        f"/{kind}-jobs/{{job}}",
+        show_job,
+        methods=["GET"],
+        operation_id=f"show{name}Job",
+        summary="A job",
+        response_model=JobAnswer,
+        responses=_NOT_FOUND,
+    )
+
+
+async def _submit(kind: str, request: Request, services: Services) -> Response:
+    body = parse_json(await read_body(request, services.limits))
+    key = request.headers.get("idempotency-key")
+    submitted = await services.admin_work.run(services.jobs.submit, kind, body, key)
+    headers = {"location": f"/v1/admin/jobs/{submitted.job.id}"}
+    return Response(dump(submitted_json(submitted)), 202, headers, media_type="application/json")
+
+
+async def _list(
+    services: Services, state: str | None, model: str | None, kind: str | None, limit: int
+) -> Response:
+    found = await services.admin_work.run(services.jobs.list, state, model, kind, limit)
+    return json_response({"jobs": [job.as_json() for job in found]})
+
+
+@router.get(
+    "/jobs",
+    operation_id="listJobs",
+    summary="Jobs, the newest first",
+    response_model=JobList,
+    responses=problems(401, 403, 422, 503),
+    openapi_extra=query_parameters(JobQuery),
+)
+async def list_jobs(request: Request, services: Wired) -> Response:
+    """Jobs that have ended are remembered up to the limit `jobs_kept_max`."""
+    query = parse_query(request.scope["query_string"], JobQuery, services.limits)
+    return await _list(services, query.state, query.model, query.kind, query.limit)
+
+
+@router.get(
+    "/jobs/{job}",
+    operation_id="showJob",
+    summary="A job",
+    response_model=JobAnswer,
+    responses=_NOT_FOUND,
+)
+async def show_job(job: str, services: Wired) -> Response:
+    """What was asked for, how far it is, and what came of it."""
+    return await _job(services.jobs.get, job, services)
+
+
+@router.delete(
+    "/jobs/{job}",
+    operation_id="cancelJob",
+    summary="Cancel a job",
+    response_model=JobAnswer,
+    responses=_CONFLICT,
+)
+async def cancel_job(job: str, services: Wired) -> Response:
+    """One that waits ends at once, one that runs within seconds. To cancel it twice is as once."""
+    return await _job(services.jobs.cancel, job, services)
+
+
+@router.post(
+    "/jobs/{job}/retry",
+    operation_id="retryJob",
+    summary="Let a job that failed or was cancelled wait again",
+    response_model=JobAnswer,
+    responses=_CONFLICT,
+)
+async def retry_job(job: str, services: Wired) -> Response:
+    """A version that it had published stays, and is not published again."""
+    return await _job(services.jobs.retry, job, services)
+
+
+async def _job(call: Any, job: str, services: Services) -> Response:
+    found: Job = await services.admin_work.run(call, job)
+    return json_response(found.as_json())
+
+
+@router.get(
+    "/jobs/{job}/log",
+    operation_id="showJobLog",
+    summary="The log of a job",
+    response_class=Response,
+    responses={
+        **answers(200, "The log so far", {"text/plain": {"schema": {"type": "string"}}}),
+        **_NOT_FOUND,
+    },
+)
+async def show_log(job: str, services: Wired) -> Response:
+    """What the job has written so far: at most the limit `job_log_bytes_max` of it, the newest."""
+    text = await services.admin_work.run(services.jobs.log_text, job)
+    return Response(text, media_type="text/plain; charset=utf-8")
+
+
+@router.get(
+    "/jobs/{job}/events",
+    operation_id="followJob",
+    summary="A job as it changes, as server-sent events",
+    response_class=Response,
+    responses={
+        **answers(200, "An event `job` a change", {"text/event-stream": {"schema": {"type": "string"}}}),
+        **_NOT_FOUND,
+    },
+)
+async def follow_job(job: str, request: Request, services: Wired) -> Response:
+    """Each event has the job as `GET` answers it, and its revision as id: `Last-Event-ID` goes on after it.
+
+    The stream ends with the job.
+    """
+    if services.followers.locked():
+        raise Overloaded("expected fewer streams of events at a time (limit event_streams_max)")
+    after = request.headers.get("last-event-id", "0")
+    first = await services.admin_work.run(services.jobs.get, job)
+    revision = int(after) if after.isascii() and after.isdigit() and len(after) < 12 else 0
+    return StreamingResponse(
+        _events(first, revision, services),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store"},
+    )
+
+
+async def _events(job: Job, after: int, services: Services) -> AsyncIterator[bytes]:
+    """Yield an event whenever a job has changed since revision `after`, until it or the server ends."""
+    async with services.followers:
+        spoke = time.monotonic()
+        while True:
+            now = time.monotonic()
+            if job.revision > after:
+                after, spoke = job.revision, now
+                yield b"event: job\nid: %d\ndata: %b\n\n" % (after, dump(job.as_json()))
+            elif now - spoke >= HEARTBEAT_SECONDS:
+                spoke = now
+                yield b": \n\n"
+            if job.has_ended or services.draining():
+                return
+            await asyncio.sleep(FOLLOW_SECONDS)
+            job = await services.admin_work.run(services.jobs.get, job.id)
+
+
+@router.get(
+    "/jobs/{job}/result",
+    operation_id="downloadJobResult",
+    summary="The predictions of a batch job",
+    response_class=Response,
+    responses={
+        **answers(200, "The lines", content("application/x-ndjson", "BatchAnswerLine")),
+        **answers(206, "A part of them", content("application/x-ndjson", "BatchAnswerLine")),
+        **_CONFLICT,
+    },
+)
+async def download_result(job: str, services: Wired) -> Response:
+    """A line for each line of the file. `Range` gets a part, so a download that broke off goes on."""
+    path = await services.admin_work.run(services.jobs.result_file, job)
+    return FileResponse(path, media_type="application/x-ndjson", filename=f"{job}.jsonl")
+
+
+for _kind, (_model, _says, _example) in KINDS.items():
+    _add_kind(_kind, _model, _says, _example)

@@ -1,0 +1,225 @@
+"""What admins ask of the registry, of keys and of the audit log, and what they are told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from service.serving.schemas.instances import RequestModel
+from service.serving.schemas.thresholds import INTEGER_MAX, VersionNumber
+
+PAGE_MAX = 1000
+"""Rows of one answer, at most."""
+
+_Reason = Annotated[str, Field(max_length=1024)]
+_YEARS_100 = 100 * 366 * 86_400
+
+
+class PromoteRequest(RequestModel):
+    """Which version an alias is to name."""
+
+    version: VersionNumber
+    alias: str = Field(default="latest", description="it is made where there is none")
+    reason: _Reason = Field(default="", description="kept in the history")
+
+
+class RollbackRequest(RequestModel):
+    """Which alias is to go back, and where to."""
+
+    alias: str = "latest"
+    to: VersionNumber | None = Field(
+        default=None, description="a version that it named before; null: the one that it named last"
+    )
+    reason: _Reason = Field(default="", description="kept in the history")
+
+
+class AliasMoved(BaseModel):
+    """What an alias names now, and named before; null: it is, or was, not there."""
+
+    model: str
+    alias: str
+    version: int | None
+    previous_version: int | None
+    recorded: bool = Field(description="whether the history has it already")
+
+
+class Removed(BaseModel):
+    """What was removed of a model."""
+
+    model: str
+    versions: list[int]
+    aliases: list[str]
+    thresholds: bool = Field(description="whether there were thresholds, which are gone too")
+
+
+class HistoryQuery(RequestModel):
+    """Which rows of the history to show."""
+
+    alias: str | None = Field(default=None, description="only those of an alias")
+    before: int | None = Field(
+        default=None, ge=0, le=INTEGER_MAX, description="only rows with a lower id: the next page"
+    )
+    limit: int = Field(default=100, ge=1, le=PAGE_MAX, description="at most so many")
+
+
+class AliasChanged(BaseModel):
+    """A move of an alias, or one that a promotion rule refused."""
+
+    id: int
+    model: str
+    alias: str
+    action: str = Field(examples=["promoted", "rolled-back", "published", "removed", "refused", "found"])
+    from_version: int | None
+    to_version: int | None
+    at: str
+    who: str
+    why: str
+    job: str | None
+    verdict: dict[str, Any] | None
+
+
+class History(BaseModel):
+    """Moves of the aliases of a model, the newest first."""
+
+    model: str
+    changes: list[AliasChanged]
+
+
+class DataOrigin(BaseModel):
+    """The data that a version was trained on."""
+
+    source: str
+    rows: int
+    sha256: str
+
+
+class TrainerOrigin(BaseModel):
+    """The trainer that made a version, with its parameters."""
+
+    name: str
+    parameters: dict[str, Any]
+
+
+class Provenance(BaseModel):
+    """Where a version came from, and what became of it."""
+
+    model: str
+    version: int
+    created: str
+    content: str = Field(description="a digest of the arrays: the same under any name")
+    code_version: str
+    trainer: TrainerOrigin
+    features: dict[str, Any]
+    seed: int
+    data: DataOrigin
+    metrics: dict[str, float]
+    parent: dict[str, Any] | None
+    job: str | None
+    rule: dict[str, Any] | None
+    promotions: list[AliasChanged]
+
+
+class Published(BaseModel):
+    """A version that was brought in."""
+
+    model: str
+    version: int
+
+
+class DeleteModelQuery(RequestModel):
+    """The guard of a deletion."""
+
+    confirm: str = Field(description="the name of the model, once more")
+
+
+class DeleteVersionQuery(RequestModel):
+    """What a deletion takes with it."""
+
+    with_aliases: bool = Field(
+        default=False, description="the aliases that name the version, but never latest"
+    )
+
+
+class ArchiveQuery(RequestModel):
+    """Which version to bring out."""
+
+    version: int | str = Field(default="latest", description="a number or an alias")
+
+
+class ImportQuery(RequestModel):
+    """Whether `latest` moves to what is brought in."""
+
+    latest: bool = Field(default=True, description="whether latest is to name it")
+
+
+class CreateKeyRequest(RequestModel):
+    """A key to make."""
+
+    name: str
+    scopes: list[str] = Field(description="some of predict, feedback, admin, metrics")
+    lifetime_seconds: float | None = Field(default=None, gt=0, le=_YEARS_100, description="null: for ever")
+
+
+class RotateKeyRequest(RequestModel):
+    """How a key gives way to the next one."""
+
+    overlap_seconds: float = Field(
+        default=0.0, ge=0, le=_YEARS_100, description="for so long both are in force"
+    )
+    lifetime_seconds: float | None = Field(
+        default=None, gt=0, le=_YEARS_100, description="null: that of the old one"
+    )
+
+
+class KeyFacts(BaseModel):
+    """A key, without its secret; times as RFC 3339, null for never."""
+
+    id: str
+    name: str
+    scopes: list[str]
+    state: str = Field(examples=["active", "revoked", "expired"])
+    created: str
+    expires: str | None
+    revoked: str | None
+    last_used: str | None
+
+
+class NewKey(KeyFacts):
+    """A new key. `key` is what requests bring; it is shown this once."""
+
+    key: str
+
+
+class KeyList(BaseModel):
+    """All keys, the newest first."""
+
+    keys: list[KeyFacts]
+
+
+class AuditQuery(RequestModel):
+    """Which entries of the audit log to show."""
+
+    before: int | None = Field(
+        default=None, ge=0, le=INTEGER_MAX, description="only entries with a lower id: the next page"
+    )
+    limit: int = Field(default=100, ge=1, le=PAGE_MAX, description="at most so many")
+
+
+class AuditFacts(BaseModel):
+    """What an admin did."""
+
+    id: int
+    at: str
+    key_id: str
+    who: str
+    action: str
+    target: str
+    outcome: str = Field(description="done, or the code of the problem that was answered")
+    request_id: str
+
+
+class AuditPage(BaseModel):
+    """Entries of the audit log, the newest first."""
+
+    entries: list[AuditFacts]
