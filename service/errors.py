@@ -17,11 +17,11 @@ XylemError
 │   ├── JobNotFound          job-not-found
 │   ├── JobConflict          job-conflict: the state of a job forbids what was asked
 │   ├── IdempotencyConflict  idempotency-conflict: a key that came with another request before
-│   └── DataNotFound         data-not-found: no such file below the data directory
-├── AccessRefused            unauthorized: no key of the service, or an unknown one
-│   ├── KeyRevoked           key-revoked
-│   ├── KeyExpired           key-expired
-│   └── ScopeMissing         scope-missing: a key in force that does not have the scope
+│   ├── DataNotFound         data-not-found: no such file below the data directory
+│   └── AccessRefused        unauthorized: no key of the service, or an unknown one
+│       ├── KeyRevoked       key-revoked
+│       ├── KeyExpired       key-expired
+│       └── ScopeMissing     scope-missing: a key in force that does not have the scope
 └── Unavailable              unavailable: try again later
     ├── Overloaded           overloaded: too much at once
     ├── TimedOut             timed-out: not answered in the time a limit gives
@@ -135,7 +135,7 @@ class KeyNotFound(BadInput):
     code = "key-not-found"
 
 
-class AccessRefused(XylemError):
+class AccessRefused(BadInput):
     """A request without a key where one is needed, or with one that is unknown.
 
     challenge  what the header WWW-Authenticate of the answer says (RFC 6750)
