@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 from model_store.documents import Fields, parse, render, seal
@@ -25,6 +26,15 @@ class Alias(NamedTuple):
         if version == self.version:
             return self
         return Alias(version, (*self.history, self.version)[-HISTORY_MAX:])
+
+    def back(self, versions: Container[int], to: int | None = None) -> Alias | None:
+        """Return the alias a step back, or where it last named `to`; None where there is no such step.
+
+        Only `versions`, those that are there, are gone back to, and never the one that it names now.
+        """
+        there = [version for version in self.history if version in versions and version != self.version]
+        places = [i for i, version in enumerate(there) if to in (None, version)]
+        return Alias(there[places[-1]], tuple(there[: places[-1]])) if places else None
 
 
 def render_alias(alias: Alias) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol
 
 from model_store.arrays import file_name
 from model_store.errors import Corrupt, StoreUnreadable
@@ -28,6 +28,20 @@ _BLOCK = 512
 _PIECE_BYTES = 1 << 20
 
 
+class Readable(Protocol):
+    """A file, a pipe or the body of a request: it need not be able to seek."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes, none at the end."""
+
+
+class Writable(Protocol):
+    """What takes bytes."""
+
+    def write(self, data: Buffer, /) -> object:
+        """Take bytes."""
+
+
 def archive_pieces(fs: FileSystem, directory: Path, manifest: Manifest) -> Iterator[Buffer]:
     """Yield the bytes of the tar of a version; the same for the same version. Raises OSError."""
     for name, bytes_max in ((MANIFEST, MANIFEST_BYTES_MAX), (SEAL, SEAL_BYTES_MAX)):
@@ -39,7 +53,7 @@ def archive_pieces(fs: FileSystem, directory: Path, manifest: Manifest) -> Itera
 
 
 def read_archive(
-    fs: FileSystem, file: BinaryIO, directory: Path, require_space: Callable[[int], None]
+    fs: FileSystem, file: Readable, directory: Path, require_space: Callable[[int], None]
 ) -> Manifest:
     """Write the arrays of the version in the tar `file` into `directory` and return its manifest.
 
@@ -77,7 +91,7 @@ def _member(name: str, data: bytes | memoryview) -> Iterator[Buffer]:
     yield bytes(-len(data) % _BLOCK)
 
 
-def _read_header(file: BinaryIO, expected: str) -> int:
+def _read_header(file: Readable, expected: str) -> int:
     """Return the size of the next member, which must be the regular file `expected`."""
     block = _read(file, _BLOCK)
     try:
@@ -89,7 +103,7 @@ def _read_header(file: BinaryIO, expected: str) -> int:
     return info.size
 
 
-def _read_content(file: BinaryIO, name: str, size: int) -> Iterator[bytes]:
+def _read_content(file: Readable, name: str, size: int) -> Iterator[bytes]:
     for start in range(0, size, _PIECE_BYTES):
         length = min(_PIECE_BYTES, size - start)
         piece = _read(file, length)
@@ -99,7 +113,7 @@ def _read_content(file: BinaryIO, name: str, size: int) -> Iterator[bytes]:
     _read(file, -size % _BLOCK)
 
 
-def _read(file: BinaryIO, size: int) -> bytes:
+def _read(file: Readable, size: int) -> bytes:
     """Return the next `size` bytes, fewer only at the end."""
     found = b""
     try:

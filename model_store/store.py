@@ -13,11 +13,11 @@ import errno
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from model_store import staging
 from model_store.aliases import ALIAS_BYTES_MAX, Alias, parse_alias, render_alias
-from model_store.archive import archive_pieces, read_archive
+from model_store.archive import Readable, Writable, archive_pieces, read_archive
 from model_store.errors import (
     AliasNotFound,
     Conflict,
@@ -93,6 +93,14 @@ class Store:
         """Return the numbers of a model's versions, ascending; none when there is no such model."""
         found = self._entries(self._home(name) / VERSIONS)
         return tuple(sorted(int(e.name) for e in found if e.is_dir and is_version(e.name)))
+
+    def last_version(self, name: str) -> int:
+        """Return the highest number that a version of a model has or had, 0 if none; raise Corrupt."""
+        numbers = [0, *self.versions(name)]
+        path = self._home(name) / LAST
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
+            numbers.append(parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: {LAST}").version)
+        return max(numbers)
 
     def alias(self, name: str, alias: str = LATEST) -> Alias:
         """Return what an alias names now, and before; raise NotFound or Corrupt.
@@ -175,8 +183,11 @@ class Store:
                     found.append((entry.name, self._fs.read(path, ALIAS_BYTES_MAX)))
         return tuple(found)
 
-    def export(self, name: str, version: int, file: BinaryIO) -> None:
-        """Write a version, verified first, to `file` as a tar. Raises NotFound, Corrupt, StoreUnreadable."""
+    def export(self, name: str, version: int, file: Writable) -> None:
+        """Write a version, verified first, to `file` as a tar, which is only written to.
+
+        Raises NotFound, Corrupt and StoreUnreadable, and what `file` raises.
+        """
         self.verify(name, version)
         for piece in self._archive(name, version):
             file.write(piece)
@@ -192,9 +203,10 @@ class Store:
         with self._writing(0), self._stage():
             pass
 
-    def publish(self, name: str, draft: Draft) -> Manifest:
+    def publish(self, name: str, draft: Draft, *, latest: bool = True) -> Manifest:
         """Write a draft as the model's next version, move `latest` to it, and return its manifest.
 
+        Without `latest` that alias stays, but for a model's first version, which it always names.
         When this returns, the version survives a loss of power. When it raises, `latest` is where it was:
         Corrupt for a draft that breaks the format, StoreUnwritable when the disk refuses. Should the disk
         fail at the very last step, the complete version is there without its alias: promote it.
@@ -206,19 +218,20 @@ class Store:
             self._require_space(needed)
             self._fs.mkdir(stage / "version")
             infos = write_arrays(self._fs, stage / "version", draft.arrays())
-            return self._commit(name, stage, dataclasses.replace(manifest, arrays=infos))
+            return self._commit(name, stage, dataclasses.replace(manifest, arrays=infos), latest=latest)
 
-    def import_(self, file: BinaryIO, name: str) -> Manifest:
+    def import_(self, file: Readable, name: str, *, latest: bool = True) -> Manifest:
         """Publish a version that `export` wrote, as the next version of model `name`; see `publish`.
 
-        It is verified wholly before it is published. Raises Corrupt for an archive that is not a version.
+        `file` is read once from its present place on, and need not be able to seek. The version is verified
+        wholly before it is published. Raises Corrupt for an archive that is not a version.
         """
         check_model(name)
         with self._writing(0), self._stage() as stage:
             self._fs.mkdir(stage / "version")
             manifest = read_archive(self._fs, file, stage / "version", self._require_space)
             verify_version(*map_version(self._fs, stage / "version", manifest))
-            return self._commit(name, stage, manifest)
+            return self._commit(name, stage, manifest, latest=latest)
 
     def promote(self, name: str, version: int, alias: str = LATEST) -> None:
         """Make an alias name a version, verified first. Raises NotFound, Corrupt, StoreUnwritable.
@@ -233,22 +246,26 @@ class Store:
             self._write_alias(stage, self._moved(name, alias, version))
             self._put_alias(name, stage, alias)
 
-    def rollback(self, name: str, alias: str = LATEST) -> int:
-        """Make an alias name the version it named before, verified first, and return that version.
+    def rollback(self, name: str, alias: str = LATEST, to: int | None = None) -> int:
+        """Make an alias name the version it named before, or with `to` one further back, verified first.
 
-        Versions deleted since are passed over. Raises NothingToRollBack when none is left, NotFound, Corrupt
-        or StoreUnwritable.
+        Returns that version. What the alias named after it is forgotten: the next step back leads further
+        back. Versions deleted since are passed over; `to` the version that it names already does nothing.
+        Raises NothingToRollBack when none is left, NotFound, Corrupt or StoreUnwritable.
         """
         self.alias(name, alias)
         with self._writing(0), self._stage() as stage, self._locked(name):
-            now, versions = self.alias(name, alias), self.versions(name)
-            there = [v for v in now.history if v in versions and v != now.version]
-            if not there:
-                raise NothingToRollBack(f"{name}: expected an earlier version of {alias}, found none")
-            self._open(name, there[-1], verify=True)
-            self._write_alias(stage, Alias(there[-1], tuple(there[:-1])))
+            now = self.alias(name, alias)
+            if to == now.version:
+                return to
+            back = now.back(self.versions(name), to)
+            if back is None:
+                which = "an earlier version" if to is None else f"version {to} among the earlier ones"
+                raise NothingToRollBack(f"{name}: expected {which} of {alias}, found none")
+            self._open(name, back.version, verify=True)
+            self._write_alias(stage, back)
             self._put_alias(name, stage, alias)
-        return there[-1]
+        return back.version
 
     def delete(self, name: str, version: int) -> None:
         """Remove a version that no alias names; who has it open keeps it. Its number is not used again.
@@ -394,8 +411,8 @@ class Store:
 
     # --- parts of writing
 
-    def _commit(self, name: str, stage: Path, manifest: Manifest) -> Manifest:
-        """Give the staged arrays a number and a manifest, and make them the latest version.
+    def _commit(self, name: str, stage: Path, manifest: Manifest, *, latest: bool) -> Manifest:
+        """Give the staged arrays a number and a manifest, and make them the latest version, or a further one.
 
         Everything that takes space is written before the first rename.
         """
@@ -403,32 +420,30 @@ class Store:
             version = self._next_version(name)
             manifest = dataclasses.replace(manifest, model=name, version=version)
             write_manifest(self._fs, stage / "version", manifest)
-            self._write_alias(stage, self._moved(name, LATEST, version))
+            moves = latest or not self.versions(name)
+            if moves:
+                self._write_alias(stage, self._moved(name, LATEST, version))
+            elif LATEST not in [entry.name for entry in self._entries(self._home(name) / ALIASES)]:
+                self._write_alias(stage, self.alias(name, LATEST))  # which without a file names the highest
+                self._put_alias(name, stage, LATEST)
             self._fs.rename(stage / "version", self._version_path(name, version))
             self._fs.fsync_dir(self._home(name) / VERSIONS)
-            self._put_alias(name, stage, LATEST)
+            if moves:
+                self._put_alias(name, stage, LATEST)
         return manifest
 
     def _keep_last(self, name: str, stage: Path) -> None:
         """Keep the highest number that a version has or had; under the lock."""
-        write_file(self._fs, stage / LAST, [render_alias(Alias(self._last_version(name), ()))])
+        write_file(self._fs, stage / LAST, [render_alias(Alias(self.last_version(name), ()))])
         self._fs.rename(stage / LAST, self._home(name) / LAST)
         self._fs.fsync_dir(self._home(name))
 
     def _next_version(self, name: str) -> int:
         """Return a number that no version has or had; under the lock."""
-        version = self._last_version(name) + 1
+        version = self.last_version(name) + 1
         if version > VERSION_MAX:
             raise StoreUnwritable(f"{name}: expected at most {VERSION_MAX} versions, found all numbers used")
         return version
-
-    def _last_version(self, name: str) -> int:
-        """Return the highest number that a version has or had, 0 if none; under the lock."""
-        numbers = [0, *self.versions(name)]
-        path = self._home(name) / LAST
-        with contextlib.suppress(FileNotFoundError):
-            numbers.append(parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: {LAST}").version)
-        return max(numbers)
 
     def _moved(self, name: str, alias: str, version: int) -> Alias:
         """Return an alias as it will be once it names `version`; a missing or damaged one begins anew."""

@@ -11,7 +11,12 @@ XylemError
 │   ├── UnsupportedOption    unsupported-option: an option that the route or the model does not have
 │   ├── NotTuned             thresholds-not-tuned: tuned thresholds asked of a model without any
 │   ├── UnknownLabel         unknown-label
+│   ├── KeyNotFound          key-not-found: no such key of the service, or none that is in force
 │   └── LimitExceeded        limit-exceeded: names the limit, its value and what was found
+├── AccessRefused            unauthorized: no key of the service, or an unknown one
+│   ├── KeyRevoked           key-revoked
+│   ├── KeyExpired           key-expired
+│   └── ScopeMissing         scope-missing: a key in force that does not have the scope
 └── Unavailable              unavailable: try again later
     ├── Overloaded           overloaded: too much at once
     ├── TimedOut             timed-out: not answered in the time a limit gives
@@ -108,6 +113,43 @@ class LimitExceeded(BadInput):
     """More than a limit allows; the message names the limit."""
 
     code = "limit-exceeded"
+
+
+class KeyNotFound(BadInput):
+    """A key of the service that is not there, or is not in force where it must be."""
+
+    code = "key-not-found"
+
+
+class AccessRefused(XylemError):
+    """A request without a key where one is needed, or with one that is unknown.
+
+    challenge  what the header WWW-Authenticate of the answer says (RFC 6750)
+    """
+
+    code = "unauthorized"
+    challenge = 'Bearer realm="xylem"'
+
+
+class KeyRevoked(AccessRefused):
+    """A key that was revoked."""
+
+    code = "key-revoked"
+    challenge = 'Bearer realm="xylem", error="invalid_token"'
+
+
+class KeyExpired(AccessRefused):
+    """A key whose time is over."""
+
+    code = "key-expired"
+    challenge = 'Bearer realm="xylem", error="invalid_token"'
+
+
+class ScopeMissing(AccessRefused):
+    """A key in force that does not have the scope that the route asks for."""
+
+    code = "scope-missing"
+    challenge = 'Bearer realm="xylem", error="insufficient_scope"'
 
 
 class Unavailable(XylemError):

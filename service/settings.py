@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.errors import BadParameter
 
@@ -68,6 +68,38 @@ def _check_admin_key(key: SecretStr) -> SecretStr:
         raise PydanticCustomError(_SECRET, f"expected sha256: and 64 hexadecimal digits, {found}")
     return key
 
+
+OPENABLE = ("predict", "feedback", "metrics")
+"""The scopes that may need no key; `admin` always does."""
+
+_NONE = "none"
+
+_ORIGIN = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?")
+
+
+def _parts(given: object) -> object:
+    """Return the parts of a text that commas divide; anything else as it is."""
+    return [part.strip() for part in given.split(",")] if isinstance(given, str) else given
+
+
+def _check_scopes(scopes: tuple[str, ...]) -> tuple[str, ...]:
+    if scopes == (_NONE,):
+        return ()
+    if not set(scopes) <= set(OPENABLE):
+        raise ValueError(f"expected {_NONE}, or some of {', '.join(OPENABLE)}, a comma between two")
+    return tuple(name for name in OPENABLE if name in scopes)
+
+
+def _check_origins(origins: tuple[str, ...]) -> tuple[str, ...]:
+    if origins == ("*",):
+        return origins
+    if not all(map(_ORIGIN.fullmatch, origins)):
+        raise ValueError("expected * alone, or origins as https://host or http://host:port, in lower case")
+    return tuple(dict.fromkeys(origins))
+
+
+OpenScopes = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts), AfterValidator(_check_scopes)]
+Origins = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_parts), AfterValidator(_check_origins)]
 
 SigningKeys = Annotated[SecretStr, AfterValidator(_check_signing_keys)]
 AdminSecret = Annotated[SecretStr, AfterValidator(_check_admin_key)]
@@ -158,7 +190,15 @@ class Settings(BaseSettings):
         None, description="the key that signs prediction ids, or several, separated by commas"
     )
     admin_key: AdminSecret | None = Field(
-        None, description="the key of `/v1/admin`, or sha256: and its SHA-256 in hex; none: nobody may"
+        None, description="an admin key, or sha256: and its SHA-256 in hex; none: those of the database"
+    )
+    open_scopes: OpenScopes | None = Field(
+        None,
+        description="what needs no key, of predict, feedback and metrics, or none; not set: all three when "
+        "`XYLEM_HOST` is a loopback address, else none",
+    )
+    cors_origins: Origins | None = Field(
+        None, description="origins whose pages may call the service, or * for any; not set: no CORS"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="the least severe events that are logged"

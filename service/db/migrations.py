@@ -49,7 +49,18 @@ def _no_index_of_days(connection: Connection) -> None:
     connection.execute(text("DROP INDEX IF EXISTS ix_feedback_events_day"))
 
 
-STEPS: tuple[Callable[[Connection], None], ...] = (_feedback, _shadows, _no_index_of_days)
+def _access_and_history(connection: Connection) -> None:
+    """Make the tables of keys, of what admins did, and of the moves of aliases."""
+    names = (tables.ACCESS_KEYS, tables.AUDIT_LOG, tables.ALIAS_HISTORY)
+    tables.METADATA.create_all(connection, tables=names)
+
+
+STEPS: tuple[Callable[[Connection], None], ...] = (
+    _feedback,
+    _shadows,
+    _no_index_of_days,
+    _access_and_history,
+)
 """Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
 
 

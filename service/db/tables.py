@@ -10,6 +10,10 @@ threshold_shadows      at most one row for each version: the candidate that is s
                        force since epoch `since`. State and scores are those of `epoch`; the log has the rest
 feedback_events        a row for each event that was counted, by a hash of its model and event_id
 secrets                keys that replicas share
+access_keys            a row for each key of the service (`service.access.keys`): never the key, but its hash
+audit_log              a row for each action of an admin (`service.access.audit`)
+alias_history          a row for each move of an alias (`service.registry.history`); `state` is `intended`
+                       before the store is changed, and `done` once it was
 """
 
 from __future__ import annotations
@@ -18,12 +22,14 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Float,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     String,
     Table,
+    Text,
     UniqueConstraint,
 )
 
@@ -90,4 +96,50 @@ SECRETS = Table(
     METADATA,
     Column("name", String(32), primary_key=True),
     Column("value", LargeBinary, nullable=False),
+)
+
+ACCESS_KEYS = Table(
+    "access_keys",
+    METADATA,
+    Column("id", String(16), primary_key=True),
+    Column("name", String(64), nullable=False),
+    Column("scopes", String(128), nullable=False),
+    Column("hash", LargeBinary(32), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),
+    Column("revoked_at", Float),
+    Column("last_used_at", Float),
+)
+
+AUDIT_LOG = Table(
+    "audit_log",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("key_id", String(16), nullable=False),
+    Column("who", String(128), nullable=False),
+    Column("action", String(64), nullable=False),
+    Column("target", String(256), nullable=False),
+    Column("outcome", String(64), nullable=False),
+    Column("request_id", String(128), nullable=False),
+    sqlite_autoincrement=True,
+)
+
+ALIAS_HISTORY = Table(
+    "alias_history",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("model", String(64), nullable=False),
+    Column("alias", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("action", String(16), nullable=False),
+    Column("from_version", Integer),
+    Column("to_version", Integer),
+    Column("at", Float, nullable=False),
+    Column("who", String(128), nullable=False),
+    Column("why", String(1024), nullable=False),
+    Column("job", String(64)),
+    Column("verdict", Text),
+    Index("ix_alias_history_model", "model", "id"),
+    sqlite_autoincrement=True,
 )

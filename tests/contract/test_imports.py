@@ -24,6 +24,8 @@ _COMMON = {"service.features", "service.inference", "service.thresholds", "servi
 MAY_IMPORT: dict[str, set[str]] = {
     "service.cli": {
         *_COMMON,
+        "service.access",
+        "service.registry",
         "service.serving",
         "service.workflows",
         "service.importers",
@@ -40,8 +42,14 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.thresholds",
         "model_store",
     },
-    "service.api.routes": {*_COMMON, "service.api.door", "service.serving"},
-    "service.api.door": {"service.serving", "service.thresholds.live", "model_store"},
+    "service.api.routes": {
+        *_COMMON,
+        "service.api.door",
+        "service.serving",
+        "service.access",
+        "service.registry",
+    },
+    "service.api.door": {"service.serving", "service.thresholds.live", "service.access", "model_store"},
     "service.serving": {*_COMMON, "service.evaluation.propensity"},
     "service.workflows": {
         *_COMMON,
@@ -49,6 +57,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.evaluation",
         "service.datasets",
     },
+    "service.access": {"service.db"},
+    "service.registry": {"service.db", "service.thresholds.store", "model_store"},
     "service.importers": {
         "service.features",
         "service.datasets",

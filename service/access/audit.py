@@ -1,0 +1,90 @@
+"""The audit log: what admins did, kept in the database. It holds no secrets and no bodies.
+
+The newest ROWS_MAX entries are kept, whatever their age; that is 10,000 a day for ten days, or ten a day for
+27 years. Keep a copy elsewhere if you need more: `page` reads from the newest to the oldest.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any, NamedTuple
+
+from sqlalchemy import delete, insert, select
+
+from service.access.key_text import without_secrets
+from service.access.keys import moment
+from service.access.ring import Principal
+from service.db.engine import Database
+from service.db.tables import AUDIT_LOG
+
+ROWS_MAX = 100_000
+PAGE_MAX = 1000
+"""The most entries of a page."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class AuditEntry(NamedTuple):
+    """An action of an admin.
+
+    id          ascends with time
+    at          seconds since 1970
+    key_id      the key's, `environment` for that of the settings, `` for a command's user
+    who         the key's name, or the user's
+    action      what was asked for, as `promote`
+    target      what it was done to, as `debtags@3 stable`
+    outcome     `done`, or the code of the problem that was answered
+    request_id  as in the log, `` for a command
+    """
+
+    id: int
+    at: float
+    key_id: str
+    who: str
+    action: str
+    target: str
+    outcome: str
+    request_id: str
+
+    def facts(self) -> dict[str, Any]:
+        """Return what JSON says of it; the time as RFC 3339."""
+        return {**self._asdict(), "at": moment(self.at)}
+
+
+class AuditLog:
+    """The log of a database. Thread-safe; calls raise DatabaseUnavailable."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def append(
+        self, who: Principal, action: str, target: str, outcome: str = "done", request_id: str = ""
+    ) -> None:
+        """Add an entry; the oldest beyond ROWS_MAX goes.
+
+        Control characters become blanks, what looks like a key its id alone, and what is too long is cut.
+        """
+        given = {"who": who.name, "action": action, "target": target}
+        given |= {"outcome": outcome, "request_id": request_id}
+        values = {name: _clean(text, _length_of(name)) for name, text in given.items()}
+        with self._database.write() as connection:
+            made = connection.execute(insert(AUDIT_LOG).values(at=time.time(), key_id=who.key_id, **values))
+            number = made.inserted_primary_key[0]  # type: ignore[index]
+            connection.execute(delete(AUDIT_LOG).where(AUDIT_LOG.c.id <= number - ROWS_MAX))
+
+    def page(self, before: int | None = None, limit: int = 100) -> list[AuditEntry]:
+        """Return up to `limit` entries (1 to PAGE_MAX), the newest first: those with an id below `before`."""
+        query = select(AUDIT_LOG).order_by(AUDIT_LOG.c.id.desc()).limit(min(max(limit, 1), PAGE_MAX))
+        if before is not None:
+            query = query.where(AUDIT_LOG.c.id < before)
+        with self._database.read() as connection:
+            return [AuditEntry(*row) for row in connection.execute(query)]
+
+
+def _clean(text: str, length: int) -> str:
+    return _CONTROL.sub(" ", without_secrets(text))[:length]
+
+
+def _length_of(column: str) -> int:
+    return int(AUDIT_LOG.c[column].type.length)  # type: ignore[attr-defined]

@@ -1,0 +1,59 @@
+"""The text of a key: `xk_ID_SECRET`, ID 12 of a-z and 2-7, SECRET 43 characters of URL-safe base64.
+
+What is kept is the SHA-256 of the whole text. No slow hash (argon2, scrypt): those make up for secrets that
+people choose, of which an attacker can try all likely ones. A secret of 256 random bits has no likely ones: a
+fast hash gives nothing away, and is checked on every request.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import secrets
+from typing import NamedTuple
+
+PREFIX = "xk_"
+SECRET_BYTES = 32
+_ID_BYTES = 8
+_ID_LENGTH = 12
+ID_PLACE = slice(len(PREFIX), len(PREFIX) + _ID_LENGTH)
+"""Where in the text of a key its id stands."""
+
+_TEXT = re.compile(rf"{PREFIX}([a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]{{43}}", re.ASCII)
+_SECRET = re.compile(rf"({PREFIX}[a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]*", re.ASCII)
+
+
+class NewSecret(NamedTuple):
+    """A key that was just made; `text` is shown once, and kept nowhere."""
+
+    id: str
+    text: str
+    hash: bytes
+
+    def __repr__(self) -> str:
+        """Say which key it is, without its secret."""
+        return f"NewSecret({self.id})"
+
+
+def make_secret() -> NewSecret:
+    """Return a new key: 60 random bits of id, 256 of secret."""
+    key_id = base64.b32encode(secrets.token_bytes(_ID_BYTES)).decode().lower()[:_ID_LENGTH]
+    text = f"{PREFIX}{key_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
+    return NewSecret(key_id, text, hash_of(text))
+
+
+def hash_of(text: str) -> bytes:
+    """Return what is kept of a key: 32 bytes."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def id_of(text: str) -> str | None:
+    """Return the id within the text of a key, None for any other text."""
+    found = _TEXT.fullmatch(text)
+    return found[1] if found else None
+
+
+def without_secrets(text: str) -> str:
+    """Return a text, of the keys in it the ids alone."""
+    return _SECRET.sub(r"\1", text)

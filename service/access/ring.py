@@ -1,0 +1,201 @@
+"""KeyRing: what the service asks on each request. All keys are in memory, read again each second.
+
+A request costs a hash and a look-up, no database. A key that is revoked or made, here or by another process,
+is known within REFRESH_SECONDS and the time of one read. While the database cannot be read, keys that are
+known go on being honoured for HONOUR_SECONDS after the last read, so that a database that restarts stops
+nobody; a key that is not known is then refused with 503 and not 401, because it may have been made meanwhile.
+After that time every key is, but that of `XYLEM_ADMIN_KEY`, which needs no database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pydantic import SecretStr
+
+from service.access.first_key import ensure_admin_key, show_admin_key
+from service.access.key_text import ID_PLACE
+from service.access.keys import AccessKey, all_keys, note_uses
+from service.access.scopes import ALL_SCOPES, AccessScope, open_scopes
+from service.db.engine import Database
+from service.errors import AccessRefused, DatabaseUnavailable, KeyExpired, KeyRevoked, ScopeMissing
+from service.logs import log
+from service.settings import Settings
+
+REFRESH_SECONDS = 1.0
+"""Between two reads of the keys."""
+
+STALE_SECONDS = 5.0
+"""An unknown key is refused with 503 when the keys were last read longer ago than this."""
+
+HONOUR_SECONDS = 300.0
+"""Known keys are honoured for so long after the keys were last read."""
+
+USE_SECONDS = 60.0
+"""Between two writes of when keys were used."""
+
+KEY_BYTES_MAX = 4096
+"""A longer Authorization header is refused unread."""
+
+_HASHED = "sha256:"
+
+
+class Principal(NamedTuple):
+    """Who asks: a key, by its id and name, and what it opens; `ANYBODY` where the scope is open."""
+
+    key_id: str
+    name: str
+    scopes: frozenset[AccessScope]
+
+
+ANYBODY = Principal("", "anybody", frozenset())
+"""Who asks for an open scope."""
+
+ENVIRONMENT = Principal("environment", "XYLEM_ADMIN_KEY", ALL_SCOPES)
+"""Who brings the key of the settings."""
+
+
+class KeyRing:
+    """Says who may. `check` is for any thread and never blocks; `start` begins to follow the database."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        on_first_key: Callable[[str], None] = show_admin_key,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Take the database of the keys; nothing is opened yet: until `start` every key is refused with 503.
+
+        on_first_key  is given the text of the admin key that is made where there is none
+        clock         seconds since 1970, for what expires
+        ticks         seconds, for how long ago the keys were read
+        """
+        self.open = open_scopes(settings)
+        self._database = database
+        self._admin_digest = _digest_of(settings.admin_key)
+        self._on_first_key = on_first_key
+        self._clock = clock
+        self._ticks = ticks
+        self._keys: dict[bytes, AccessKey] = {}
+        self._read_at = float("-inf")
+        self._used: set[str] = set()
+        self._wrote_uses_at = ticks()
+        self._is_first = settings.admin_key is None
+        self._refreshing = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="access-keys", daemon=True)
+        self._fault: str | None = None
+
+    def check(self, authorization: bytes | None, scope: AccessScope) -> Principal:
+        """Return who asks, from the header Authorization (`Bearer KEY`), None where there is none.
+
+        A key with the scope `admin` opens every scope: it could make a key for it. Where `scope` is open the
+        header is not looked at. Raises AccessRefused (no key, or an unknown one), KeyRevoked, KeyExpired,
+        ScopeMissing, and DatabaseUnavailable where that cannot be said now.
+        """
+        if scope in self.open:
+            return ANYBODY
+        text = _bearer(authorization)
+        digest = hashlib.sha256(text).digest()
+        if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
+            return ENVIRONMENT
+        age = self._ticks() - self._read_at
+        key = self._keys.get(text[ID_PLACE])
+        if key is None or not hmac.compare_digest(digest, key.hash):
+            if age > STALE_SECONDS:
+                raise DatabaseUnavailable("expected to read which keys there are, found no database for it")
+            raise AccessRefused("expected a key of this service, found one that is unknown")
+        if age > HONOUR_SECONDS:
+            raise DatabaseUnavailable(
+                "expected to read whether the key is in force, found no database for it"
+            )
+        if key.revoked_at is not None:
+            raise KeyRevoked(f"key {key.id}: expected one in force, found that it was revoked")
+        if key.expires_at is not None and key.expires_at <= self._clock():
+            raise KeyExpired(f"key {key.id}: expected one in force, found that it has expired")
+        if scope not in key.scopes and AccessScope.ADMIN not in key.scopes:
+            raise ScopeMissing(f"key {key.id}: expected one with the scope {scope}, found one without")
+        self._used.add(key.id)
+        return Principal(key.id, key.name, key.scopes)
+
+    def start(self) -> None:
+        """Begin to follow the database; the first admin key is made where there is none."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following, and write which keys were used last. Blocking, as long as the database takes."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def refresh(self) -> None:
+        """Read the keys now: after one was made or revoked in this process. Raises DatabaseUnavailable."""
+        with self._refreshing:
+            if self._is_first:
+                text = ensure_admin_key(self._database)
+                self._is_first = False
+                if text is not None:
+                    self._on_first_key(text)
+            began = self._ticks()
+            with self._database.read() as connection:
+                keys = all_keys(connection)
+            self._keys = {key.id.encode(): key for key in keys}
+            self._read_at = began
+
+    def _follow(self) -> None:
+        """Read the keys each second until the end."""
+        while not self._stopping.is_set():
+            self._try(self.refresh)
+            if self._ticks() - self._wrote_uses_at >= USE_SECONDS:
+                self._try(self._write_uses)
+            self._stopping.wait(REFRESH_SECONDS)
+        self._try(self._write_uses)
+
+    def _write_uses(self) -> None:
+        used, self._used = self._used, set()
+        self._wrote_uses_at = self._ticks()
+        if used:
+            with self._database.write() as connection:
+                note_uses(connection, used, self._clock())
+
+    def _try(self, action: Callable[[], None]) -> None:
+        """Do what needs the database; log that it fails, and that it works again, once each."""
+        try:
+            action()
+        except DatabaseUnavailable as error:
+            if self._fault is None:
+                log(logging.ERROR, "access_keys_unread", detail=str(error), honoured_seconds=HONOUR_SECONDS)
+            self._fault = str(error)
+            return
+        if self._fault is not None:
+            log(logging.INFO, "access_keys_read_again")
+        self._fault = None
+
+
+def _bearer(authorization: bytes | None) -> bytes:
+    """Return the key that a header brings. Raises AccessRefused where it brings none."""
+    if authorization is None:
+        raise AccessRefused("expected Authorization: Bearer and a key, found no such header")
+    scheme, _, key = authorization.partition(b" ")
+    key = key.strip()
+    if scheme.lower() != b"bearer" or not key or len(key) > KEY_BYTES_MAX:
+        raise AccessRefused("expected Authorization: Bearer and a key, found a header of another form")
+    return key
+
+
+def _digest_of(key: SecretStr | None) -> bytes | None:
+    """Return the SHA-256 of the key of the settings, which may be given as that; None for none."""
+    text = "" if key is None else key.get_secret_value()
+    if not text:
+        return None
+    if text.startswith(_HASHED):
+        return bytes.fromhex(text.removeprefix(_HASHED))
+    return hashlib.sha256(text.encode()).digest()
