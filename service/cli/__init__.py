@@ -34,7 +34,7 @@ Version = Annotated[
 
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
-    from service.cli import models
+    from service.cli import aliases, keys, models
     from service.cli.estimate import estimate
     from service.cli.evaluate import evaluate
     from service.cli.feedback import feedback
@@ -52,7 +52,11 @@ def application() -> typer.Typer:
     app.callback()(_root)
     for command in (train, evaluate, predict, thresholds, feedback, estimate, serve):
         app.command()(command)
-    app.add_typer(models.app, name="models")
+    store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
+    for part in (models.app, aliases.app):
+        store.add_typer(part)
+    app.add_typer(store, name="models")
+    app.add_typer(keys.app, name="keys")
     return app
 
 

@@ -25,6 +25,14 @@ def print_json(value: object) -> None:
     sys.stdout.flush()
 
 
+def print_result(json: bool, line: str, **facts: object) -> None:
+    """Print what was done: the line for a person, or the facts for a machine."""
+    if json:
+        print_json(facts)
+    else:
+        print_line(line)
+
+
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else _WIDTH_PIPED, highlight=False)
 

@@ -1,4 +1,4 @@
-"""The database of thresholds as commands find it: the one of the settings, else beside the store."""
+"""The database as commands find it: the one of the settings, else beside the store."""
 
 from __future__ import annotations
 
@@ -52,6 +52,17 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
         yield learning
     finally:
         learning.close()
+
+
+def user_name() -> str:
+    """Return the name of who runs the command, for the history and the audit log."""
+    import getpass
+    import os
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return f"uid {os.getuid()}"
 
 
 def _is_there(store: Path, url: str | None) -> bool:

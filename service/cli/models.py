@@ -1,4 +1,4 @@
-"""`xylem models`: the store."""
+"""`xylem models`: the store, what is in it, in and out. What moves aliases and deletes is in `aliases`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.console import mebibytes, print_facts, print_json, print_line, print_table
-from service.cli.database import opened_database
-from service.cli.options import DEFAULT_STORE, LATEST, Json, Model, StoreDir, parse_reference, parse_version
-from service.errors import BadInput, BadParameter, DatabaseUnavailable
+from service.cli.console import (
+    mebibytes,
+    print_facts,
+    print_json,
+    print_line,
+    print_result,
+    print_table,
+)
+from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from service.errors import BadInput, BadParameter
 
 if TYPE_CHECKING:
     from model_store.manifest import Manifest
@@ -19,9 +25,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The store: its models, their versions and aliases.", no_args_is_help=True)
 
-Version = Annotated[str, typer.Argument(metavar="NAME@VERSION", help="A version of a model.")]
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
-Alias = Annotated[str, typer.Option(metavar="NAME", help="The alias.")]
 File = Annotated[Path, typer.Option("--file", metavar="FILE", help="A tar file.")]
 
 
@@ -72,14 +75,19 @@ def manifest_facts(manifest: Manifest) -> dict[str, Any]:
 @app.command()
 def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Show what a version is and where it came from."""
+    from model_store.origin import read_origin
+    from model_store.report import read_report
+
     opened = _store(store)
     name, reference = parse_reference(model)
     manifest = opened.manifest(name, opened.resolve(name, reference))
     facts = manifest_facts(manifest)
-    report = _report_of(opened, name, manifest.version)
+    arrays = opened.open(name, manifest.version, verify=False).arrays
+    report, origin = read_report(arrays), read_origin(arrays)
     if json:
-        print_json({**facts, "report": report})
+        print_json({**facts, "origin": origin, "report": report})
         return
+    facts["origin"] = origin
     flat: dict[str, object] = {}
     for key, value in facts.items():
         if isinstance(value, dict):
@@ -110,7 +118,7 @@ def draw(
     files = [str(file) for file in draw_report(report, f"{name}@{version}", out)]
     if not files:
         raise BadInput(f"{name}@{version}: expected a report to draw, found none: was it trained here?")
-    _report(json, "\n".join(files), model=name, version=version, files=files)
+    print_result(json, "\n".join(files), model=name, version=version, files=files)
 
 
 def _report_of(store: Store, name: str, version: int) -> dict[str, Any]:
@@ -146,86 +154,7 @@ def verify(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) ->
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
     opened.verify(name, version)
-    _report(json, f"{name}@{version} is whole", model=name, version=version, verified=True)
-
-
-@app.command()
-def promote(
-    model: Version, alias: Alias = LATEST, store: StoreDir = DEFAULT_STORE, json: Json = False
-) -> None:
-    """Make an alias name a version; a server that follows the alias swaps to it."""
-    opened = _store(store)
-    name, reference = parse_version(model)
-    version = opened.resolve(name, reference)
-    opened.promote(name, version, alias)
-    _report(json, f"{name}: {alias} -> {version}", model=name, alias=alias, version=version)
-
-
-@app.command()
-def rollback(model: Name, alias: Alias = LATEST, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Make an alias name the version that it named before."""
-    version = _store(store).rollback(model, alias)
-    _report(json, f"{model}: {alias} -> {version}", model=model, alias=alias, version=version)
-
-
-@app.command()
-def delete(
-    model: Annotated[
-        str, typer.Argument(metavar="NAME@VERSION", help="A version; with --all, a model's name.")
-    ],
-    whole: Annotated[
-        bool, typer.Option("--all", help="Remove the model, with every version and alias.")
-    ] = False,
-    store: StoreDir = DEFAULT_STORE,
-    json: Json = False,
-) -> None:
-    """Remove a version that no alias names, or a whole model, and its thresholds beside the store."""
-    opened = _store(store)
-    if whole:
-        if "@" in model:
-            raise BadParameter(f"--all: expected the name of a model, found {model!r}")
-        versions = opened.delete_model(model)
-        forgotten = [version for version in versions if _delete_thresholds(store, model, version)]
-        line = f"{model} deleted, with {len(versions)} version{'' if len(versions) == 1 else 's'}"
-        facts = {"versions": list(versions), "deleted": True, "thresholds_deleted": bool(forgotten)}
-        _report(json, line, model=model, **facts)
-        return
-    name, reference = parse_version(model)
-    version = opened.resolve(name, reference)
-    opened.delete(name, version)
-    forgot = _delete_thresholds(store, name, version)
-    line = f"{name}@{version} deleted{', and its thresholds' if forgot else ''}"
-    _report(json, line, model=name, version=version, deleted=True, thresholds_deleted=forgot)
-
-
-@app.command()
-def unalias(
-    model: Name,
-    alias: Annotated[str, typer.Argument(metavar="ALIAS", help="An alias other than latest.")],
-    store: StoreDir = DEFAULT_STORE,
-    json: Json = False,
-) -> None:
-    """Remove an alias; the version that it names stays, and can then be deleted."""
-    _store(store).delete_alias(model, alias)
-    _report(json, f"{model}: {alias} removed", model=model, alias=alias, deleted=True)
-
-
-def _delete_thresholds(store: Path, name: str, version: int) -> bool:
-    """Remove the thresholds of a version that was deleted; return whether there were any.
-
-    Those in a database that the settings name stay: a replica with a store of its own may have the version.
-    """
-    from service.settings import read_settings
-
-    if read_settings().database_url is not None:
-        return False
-    from service.thresholds.store.state import ThresholdDatabase
-
-    try:
-        with opened_database(store, create=False) as database:
-            return database is not None and ThresholdDatabase(database).delete(name, version)
-    except DatabaseUnavailable as error:
-        raise DatabaseUnavailable(f"{name}@{version} is deleted, its thresholds are not: {error}") from error
+    print_result(json, f"{name}@{version} is whole", model=name, version=version, verified=True)
 
 
 @app.command()
@@ -233,7 +162,7 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Remove what writers that died left behind; no version is touched, nor what living writers prepare."""
     removed = [str(path) for path in _store(store).collect()]
     line = f"{len(removed)} unfinished write{'' if len(removed) == 1 else 's'} removed from {store}"
-    _report(json, line, removed=removed)
+    print_result(json, line, removed=removed)
 
 
 @app.command("export")
@@ -254,7 +183,7 @@ def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json
         unfinished.unlink(missing_ok=True)
     n_bytes = file.stat().st_size
     line = f"{name}@{version} -> {file} ({mebibytes(n_bytes)})"
-    _report(json, line, model=name, version=version, file=str(file), bytes=n_bytes)
+    print_result(json, line, model=name, version=version, file=str(file), bytes=n_bytes)
 
 
 def _check_place(file: Path) -> None:
@@ -298,12 +227,4 @@ def import_model(
     else:
         raise BadParameter("expected --file FILE --model NAME, or --from LIBRARY PATH, found another mixture")
     line = f"{file or path} -> {manifest.model}@{manifest.version}"
-    _report(json, line, model=manifest.model, version=manifest.version)
-
-
-def _report(json: bool, line: str, **facts: object) -> None:
-    """Print the line for a person, or the facts for a machine."""
-    if json:
-        print_json(facts)
-    else:
-        print_line(line)
+    print_result(json, line, model=manifest.model, version=manifest.version)

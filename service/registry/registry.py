@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from model_store.errors import Corrupt, NotFound, VersionInUse, VersionNotFound
 from model_store.identifiers import check_alias
@@ -244,7 +244,7 @@ class Registry:
         try:
             return forget_thresholds(self._database, model, versions)
         except DatabaseUnavailable as error:
-            message = f"{place} is deleted, its thresholds are not, ask again: {error}"
+            message = f"{place} is deleted, its thresholds are not: {error}"
             raise DatabaseUnavailable(message) from error
 
     def _delete_again(self, model: str, versions: tuple[int, ...], thresholds: bool) -> Removal:
@@ -257,14 +257,3 @@ class Registry:
         if not self._store.versions(model):
             self._store.resolve(model)  # which says that there is no such model
         raise VersionNotFound(f"{model}: expected one of its versions, found {place}")
-
-
-def facts_of(move: AliasMove) -> dict[str, Any]:
-    """Return what JSON says of a move."""
-    return {
-        "model": move.model,
-        "alias": move.alias,
-        "version": move.now,
-        "previous_version": move.before,
-        "recorded": move.recorded,
-    }

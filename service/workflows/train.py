@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Weights
+from model_store.errors import StoreError
 from model_store.identifiers import check_model
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import NameTable, build_names
+from model_store.origin import ORIGIN, origin_array, parent_of
 from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
@@ -64,6 +66,9 @@ class TrainRequest:
     label_names  for numeric data files: line i + 1 is the name of label i
     weights     the type in which weights are stored
     stream      read the data again for each pass, and never hold it in memory
+    origin      fields of the version's origin (`model_store.origin`), as its job; its parent is what `latest`
+                names before, unless it is given here
+    latest      whether `latest` moves to what is published; it always does to a first version
     """
 
     trainer: str
@@ -75,6 +80,8 @@ class TrainRequest:
     seed: int = 0
     threads: int = 1
     stream: bool = False
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    latest: bool = True
 
 
 class TrainReport(NamedTuple):
@@ -138,6 +145,7 @@ def train_and_publish(
     check_model(model)
     parameters = parse_parameters(request.trainer, _parameters_of_trainer(request.parameters))
     store.prepare()
+    origin = {"parent": _parent(store, model), **request.origin}
     if request.valid is not None:
         check_readable(request.valid)
     if request.data == STDIN:
@@ -157,10 +165,13 @@ def train_and_publish(
     test = valid and Sample(valid.rows, valid.labels)
     report = version_report(trial, outcome.trained.report, outcome.sample, test)
     on_progress("report", 1, 1)
-    draft = replace(draft, extra={**draft.extra, REPORT: report_array(report)})
+    extra = {REPORT: report_array(report)}
+    if any(value is not None for value in origin.values()):
+        extra[ORIGIN] = origin_array(origin)
+    draft = replace(draft, extra={**draft.extra, **extra})
     draft = _round_weights(draft, request, valid, outcome.sample, on_progress)
     on_progress("publish", 0, 1)
-    manifest = store.publish(model, draft)
+    manifest = store.publish(model, draft, latest=request.latest)
     on_progress("publish", 1, 1)
     return TrainReport(
         model=model,
@@ -172,6 +183,14 @@ def train_and_publish(
         metrics=manifest.metrics,
         note=None if valid is None else note_on(trial),
     )
+
+
+def _parent(store: Store, model: str) -> dict[str, Any] | None:
+    """Return what the origin of the next version says of the one before; None where none can be read."""
+    try:
+        return parent_of(store.manifest(model, store.resolve(model)))
+    except StoreError:
+        return None
 
 
 def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:

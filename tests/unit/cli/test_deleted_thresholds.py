@@ -1,4 +1,4 @@
-"""What the database has of a version goes with the version, unless the database may be other stores' too."""
+"""What the database has of a version goes with the version, unless it is to stay for other stores."""
 
 from __future__ import annotations
 
@@ -57,9 +57,14 @@ def test_all_of_a_version_goes_and_nothing_of_another(database_url: str) -> None
         replica.close()
 
 
-@pytest.mark.parametrize("is_own", [True, False])
-def test_the_command_deletes_thresholds_that_are_of_no_other_store(
+@pytest.mark.parametrize(
+    ("is_own", "options", "goes"),
+    [(True, [], True), (False, [], True), (False, ["--keep-thresholds"], False)],
+)
+def test_the_command_deletes_thresholds_unless_they_are_to_stay(
     is_own: bool,
+    options: list[str],
+    goes: bool,
     own_store: Store,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -73,10 +78,10 @@ def test_the_command_deletes_thresholds_that_are_of_no_other_store(
     for version in (1, 2):
         ThresholdDatabase(database).save("raw", version, replica.live.start_state())
     own_store.promote("raw", 2, "stable")
-    assert delete(monkeypatch, "raw@1", "--store", own_store.root, "--json") == 0
+    assert delete(monkeypatch, "raw@1", "--store", own_store.root, "--json", *options) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said == {"model": "raw", "version": 1, "deleted": True, "thresholds_deleted": is_own}
-    assert counts(database) == ([1, 0, 1, 0] if is_own else [2, 0, 2, 0])
+    assert said == {"model": "raw", "version": 1, "deleted": True, "thresholds_deleted": goes}
+    assert counts(database) == ([1, 0, 1, 0] if goes else [2, 0, 2, 0])
     database.close()
     replica.close()
 

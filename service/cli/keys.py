@@ -1,0 +1,148 @@
+"""`xylem keys`: the keys of the service, in the database of the store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli.console import print_json, print_line, print_table
+from service.cli.database import opened_database, user_name
+from service.cli.options import DEFAULT_STORE, Json, StoreDir
+from service.errors import BadParameter
+
+if TYPE_CHECKING:
+    from service.access.keys import AccessKeys
+    from service.db.engine import Database
+
+app = typer.Typer(help="Keys of the service: who may predict, send feedback, scrape, administer.")
+
+KeyId = Annotated[str, typer.Argument(metavar="ID", help="The id of a key, as `xylem keys list` shows it.")]
+Lifetime = Annotated[
+    str | None,
+    typer.Option(
+        "--expires", metavar="TIME", help="When it ends: 90d, 12h, 30m or 45s from now; else never."
+    ),
+]
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+
+
+@contextmanager
+def _opened_keys(store: Path) -> Iterator[tuple[AccessKeys, Database]]:
+    from service.access.keys import AccessKeys
+
+    with opened_database(store, create=True) as database:
+        assert database is not None
+        yield AccessKeys(database), database
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+    scope: Annotated[
+        list[str] | None,
+        typer.Option("--scope", metavar="SCOPE", help="predict, feedback, metrics or admin; may repeat."),
+    ] = None,
+    expires: Lifetime = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Make a key, and print it: this once, the database keeps its hash alone.
+
+    A key with the scope admin opens everything. Servers that share the database know it within two seconds.
+    """
+    from service.access.scopes import parse_scopes
+
+    lifetime, scopes = seconds_of("--expires", expires), parse_scopes(scope or [])
+    with _opened_keys(store) as (keys, database):
+        made = keys.create(name, scopes, lifetime)
+        _note(database, "keys.create", made.key.id)
+    _print_made(made.facts(), json)
+
+
+@app.command("list")
+def list_keys(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """List the keys, the newest first, also those out of force; the key itself cannot be seen again."""
+    with _opened_keys(store) as (keys, database):
+        found = [key.facts() for key in keys.list()]
+        shown = database.shown
+    if json:
+        print_json({"keys": found})
+    elif found:
+        columns = ("id", "name", "scopes", "state", "created", "expires", "last_used")
+        print_table(shown, columns, [[_cell(key[name]) for name in columns] for key in found])
+    else:
+        print_line("No keys. Make one: xylem keys create NAME --scope predict")
+
+
+@app.command()
+def revoke(key_id: KeyId, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Put a key out of force for good; servers that share the database refuse it within two seconds."""
+    with _opened_keys(store) as (keys, database):
+        key = keys.revoke(key_id)
+        _note(database, "keys.revoke", key.id)
+    if json:
+        print_json(key.facts())
+    else:
+        print_line(f"key {key.id} ({key.name}) is revoked")
+
+
+@app.command()
+def rotate(
+    key_id: KeyId,
+    overlap: Annotated[
+        str, typer.Option(metavar="TIME", help="How long the old key stays in force beside it.")
+    ] = "1d",
+    expires: Lifetime = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Make the next key of the same name and scopes, and print it; the old one ends after the overlap.
+
+    Without --expires the new key lives as long as the old one was made for.
+    """
+    lifetime, overlaps = seconds_of("--expires", expires), seconds_of("--overlap", overlap)
+    with _opened_keys(store) as (keys, database):
+        made = keys.rotate(key_id, overlaps or 0.0, lifetime)
+        _note(database, "keys.rotate", f"{key_id} {made.key.id}")
+    _print_made(made.facts(), json)
+
+
+def seconds_of(option: str, text: str | None) -> float | None:
+    """Return the seconds of a duration as 90d, 12h, 30m or 45s; None for none. Raises BadParameter."""
+    if text is None:
+        return None
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise BadParameter(f"{option}: expected a time as 90d, 12h, 30m or 45s, found {text!r}")
+    return float(int(found[1]) * _UNITS[found[2]])
+
+
+def _note(database: Database, action: str, target: str) -> None:
+    """Write to the audit log who did it."""
+    from service.access.audit import AuditLog
+    from service.access.ring import Principal
+
+    AuditLog(database).append(Principal("", user_name(), frozenset()), action, target)
+
+
+def _print_made(facts: dict[str, Any], json: bool) -> None:
+    if json:
+        print_json(facts)
+        return
+    ends = facts["expires"] or "never"
+    typer.echo(facts["key"])  # one line, however narrow the terminal
+    print_line(f"key {facts['id']} ({facts['name']}): {_cell(facts['scopes'])}; expires {ends}")
+    print_line("It is shown this once. Send it as the header Authorization: Bearer KEY")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "" if value is None else str(value)

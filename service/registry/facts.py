@@ -1,0 +1,26 @@
+"""What JSON says of the registry: the same over HTTP and on the command line."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from service.registry.history import AliasChange
+from service.registry.registry import AliasMove
+
+
+def move_facts(move: AliasMove) -> dict[str, Any]:
+    """Return what JSON says of a move that was just made."""
+    return {
+        "model": move.model,
+        "alias": move.alias,
+        "version": move.now,
+        "previous_version": move.before,
+        "recorded": move.recorded,
+    }
+
+
+def change_facts(change: AliasChange) -> dict[str, Any]:
+    """Return what JSON says of a row of the history; the time as RFC 3339."""
+    at = datetime.datetime.fromtimestamp(change.at, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**change._asdict(), "at": at}

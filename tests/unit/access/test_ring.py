@@ -1,0 +1,235 @@
+"""KeyRing: who may, who may not, and what holds while the database is gone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from service.access import ring as ring_module
+from service.access.keys import AccessKeys
+from service.access.ring import ANYBODY, ENVIRONMENT, KeyRing
+from service.access.scopes import ALL_SCOPES, AccessScope
+from service.db.engine import Database
+from service.errors import (
+    AccessRefused,
+    DatabaseUnavailable,
+    KeyExpired,
+    KeyRevoked,
+    ScopeMissing,
+    XylemError,
+)
+from service.settings import Settings
+from tests.databases import database_url, postgresql  # noqa: F401
+
+ADMIN_KEY = "an admin key of the environment"
+
+
+class Clock:
+    """Seconds that pass when they are told to, beginning now."""
+
+    def __init__(self) -> None:
+        import time
+
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Site:
+    """A database with keys, and a ring over it whose time is a test's."""
+
+    def __init__(self, url: str, **settings: Any) -> None:
+        self.database = Database(url)
+        self.keys = AccessKeys(self.database)
+        self.clock = Clock()
+        self.shown: list[str] = []
+        settings = {"host": "0.0.0.0", **settings}
+        self.ring = KeyRing(self.database, Settings(**settings), self.shown.append, self.clock, self.clock)
+
+    def key(self, *scopes: AccessScope, lifetime: float | None = None) -> str:
+        return self.keys.create("k", scopes, lifetime).text
+
+    def answer(self, key: str | None, scope: AccessScope) -> str:
+        """The code of a refusal, or the name of who asks."""
+        try:
+            return self.ring.check(None if key is None else f"Bearer {key}".encode(), scope).name
+        except XylemError as error:
+            assert key is None or key not in f"{error} {error!r}"
+            return error.code
+
+
+@pytest.fixture
+def site(database_url: str) -> Iterator[Site]:  # noqa: F811
+    found = Site(database_url)
+    yield found
+    found.database.close()
+
+
+def test_every_scope_by_every_key(site: Site) -> None:
+    keys = {frozenset({scope}): site.key(scope) for scope in AccessScope}
+    keys[frozenset()] = "no such key"
+    site.ring.refresh()
+    for scopes, key in keys.items():
+        for scope in AccessScope:
+            may = scope in scopes or AccessScope.ADMIN in scopes
+            expected = "k" if may else "scope-missing" if scopes else "unauthorized"
+            assert site.answer(key, scope) == expected, (scopes, scope)
+    assert [site.answer(None, scope) for scope in AccessScope] == ["unauthorized"] * 4
+
+
+def test_what_is_wrong_with_a_key_is_told_only_to_who_has_it(site: Site) -> None:
+    revoked, ended, other = (
+        site.key(AccessScope.PREDICT),
+        site.key(AccessScope.PREDICT, lifetime=50),
+        site.key(AccessScope.METRICS),
+    )
+    site.keys.revoke(site.keys.list()[-1].id)
+    site.ring.refresh()
+    by_text = {key: site.answer(key, AccessScope.PREDICT) for key in (revoked, ended, other)}
+    assert sorted(by_text.values()) == ["k", "key-revoked", "scope-missing"]
+    site.clock.now += 60
+    site.ring.refresh()
+    assert site.answer(ended, AccessScope.PREDICT) == "key-expired"
+    for text in (revoked, ended, other):
+        forged = text[:-1] + ("A" if text[-1] != "A" else "B")
+        assert site.answer(forged, AccessScope.PREDICT) == "unauthorized"
+    kinds = {AccessRefused: "", KeyRevoked: "invalid_token", KeyExpired: "invalid_token"}
+    kinds[ScopeMissing] = "insufficient_scope"
+    for kind, reason in kinds.items():
+        assert kind.challenge.startswith("Bearer")
+        assert reason in kind.challenge
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"Bearer", b"Bearer ", b"Basic dXNlcjpwYXNz", b"bearer\t", b"Bearer " + b"x" * 5000, b"\xff\xfe"],
+)
+def test_headers_of_another_form(site: Site, header: bytes) -> None:
+    site.ring.refresh()
+    with pytest.raises(AccessRefused, match="expected Authorization: Bearer"):
+        site.ring.check(header, AccessScope.PREDICT)
+
+
+@pytest.mark.parametrize("key", ["xk_", "xk_aaaaaaaaaaaa_", "é", "a b", "\x00" * 40])
+def test_texts_that_are_no_keys(site: Site, key: str) -> None:
+    site.ring.refresh()
+    assert site.answer(key, AccessScope.ADMIN) == "unauthorized"
+
+
+def test_the_scheme_is_read_in_any_case(site: Site) -> None:
+    key = site.key(AccessScope.PREDICT)
+    site.ring.refresh()
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        principal = site.ring.check(f"{scheme}  {key} ".encode(), AccessScope.PREDICT)
+        assert principal.key_id == site.keys.list()[-1].id or principal.name == "k"
+
+
+@pytest.mark.parametrize("form", ["plain", "sha256"])
+def test_the_key_of_the_environment_needs_no_database(tmp_path: Path, form: str) -> None:
+    text = (
+        ADMIN_KEY if form == "plain" else f"sha256:{hashlib.sha256(ADMIN_KEY.encode()).hexdigest().upper()}"
+    )
+    site = Site(f"sqlite:///{tmp_path}/none/xylem.db", admin_key=SecretStr(text))
+    for scope in AccessScope:
+        assert site.ring.check(f"Bearer {ADMIN_KEY}".encode(), scope) is ENVIRONMENT
+    assert ENVIRONMENT.scopes == ALL_SCOPES
+    assert site.answer("another", AccessScope.ADMIN) == "database-unavailable"
+    if form == "sha256":
+        assert site.answer(text, AccessScope.ADMIN) == "database-unavailable"
+    with pytest.raises(DatabaseUnavailable):
+        site.ring.refresh()
+    site.database.close()
+
+
+def test_no_key_is_made_where_the_environment_has_one(tmp_path: Path) -> None:
+    site = Site(f"sqlite:///{tmp_path}/xylem.db", admin_key=SecretStr(ADMIN_KEY))
+    site.ring.refresh()
+    assert (site.shown, site.keys.list()) == ([], [])
+    site.database.close()
+
+
+def test_the_first_admin_key_is_shown_once(site: Site) -> None:
+    site.ring.refresh()
+    site.ring.refresh()
+    (text,) = site.shown
+    assert site.answer(text, AccessScope.ADMIN) == "first admin key"
+
+
+def test_open_scopes_need_no_key_and_look_at_none(tmp_path: Path) -> None:
+    site = Site(f"sqlite:///{tmp_path}/xylem.db", host="127.0.0.1")
+    for scope in set(AccessScope) - {AccessScope.ADMIN}:
+        for header in (None, b"Basic x", b"Bearer nonsense"):
+            assert site.ring.check(header, scope) is ANYBODY
+    assert site.answer(None, AccessScope.ADMIN) == "unauthorized"
+    site.database.close()
+
+
+def test_what_another_process_does_holds_after_a_refresh(site: Site) -> None:
+    site.ring.refresh()
+    other = AccessKeys(Database(site.database._engine.url.render_as_string(hide_password=False)))
+    made = other.create("k", [AccessScope.PREDICT])
+    assert site.answer(made.text, AccessScope.PREDICT) == "unauthorized"
+    site.ring.refresh()
+    assert site.answer(made.text, AccessScope.PREDICT) == "k"
+    other.revoke(made.key.id)
+    assert site.answer(made.text, AccessScope.PREDICT) == "k"
+    site.ring.refresh()
+    assert site.answer(made.text, AccessScope.PREDICT) == "key-revoked"
+    other._database.close()
+
+
+def test_known_keys_are_honoured_for_a_while_without_the_database(site: Site) -> None:
+    key = site.key(AccessScope.PREDICT)
+    site.ring.refresh()
+    site.clock.now += ring_module.STALE_SECONDS - 1
+    assert site.answer("xk_nobody", AccessScope.PREDICT) == "unauthorized"
+    site.clock.now += 2
+    assert site.answer("xk_nobody", AccessScope.PREDICT) == "database-unavailable"
+    assert site.answer(None, AccessScope.PREDICT) == "unauthorized"
+    site.clock.now += ring_module.HONOUR_SECONDS - ring_module.STALE_SECONDS - 2
+    assert site.answer(key, AccessScope.PREDICT) == "k"
+    site.clock.now += 2
+    assert site.answer(key, AccessScope.PREDICT) == "database-unavailable"
+    site.ring.refresh()
+    assert site.answer(key, AccessScope.PREDICT) == "k"
+
+
+def test_before_the_first_read_nobody_is_told_that_a_key_is_unknown(site: Site) -> None:
+    assert site.answer(site.key(AccessScope.PREDICT), AccessScope.PREDICT) == "database-unavailable"
+
+
+def test_the_last_use_is_written_at_the_end_and_not_at_each(site: Site) -> None:
+    key = site.key(AccessScope.PREDICT)
+    site.ring.start()
+    while not site.ring._keys:
+        pass
+    for _ in range(100):
+        site.ring.check(f"Bearer {key}".encode(), AccessScope.PREDICT)
+    assert [one.used_at for one in site.keys.list()] == [None] * len(site.keys.list())
+    site.ring.close()
+    used = {one.name: one.used_at for one in site.keys.list()}
+    assert used["k"] == pytest.approx(site.clock.now)
+    assert used.get("first admin key") is None
+
+
+def test_a_fault_of_the_database_is_logged_once_and_so_is_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "later"
+    site = Site(f"sqlite:///{place}/xylem.db")
+    for _ in range(3):
+        site.ring._try(site.ring.refresh)
+    place.mkdir()
+    for _ in range(3):
+        site.ring._try(site.ring.refresh)
+    said = capsys.readouterr().err
+    assert said.count("access_keys_unread") == said.count("access_keys_read_again") == 1
+    assert site.shown
+    assert site.shown[0] not in said
+    site.database.close()
