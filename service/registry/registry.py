@@ -180,6 +180,7 @@ class Registry:
         down first. A model that is gone keeps its history. Raises ModelNotFound where there is neither.
         """
         if self._history is None:
+            self._store.resolve(model)
             return []
         self._history.settle(model, list(self._aliases(model)))
         changes = self._history.page(model, alias, before, limit)

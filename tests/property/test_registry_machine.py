@@ -1,0 +1,199 @@
+"""The registry under random operations, with writers beside it, equals lists: aliases, history, versions."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from model_store.errors import (
+    AliasNotFound,
+    Conflict,
+    ModelNotFound,
+    NothingToRollBack,
+    VersionInUse,
+    VersionNotFound,
+)
+from model_store.store import Store
+from service.db.engine import Database
+from service.registry.causes import Cause
+from service.registry.registry import Registry
+from tests.faulty_fs import QuickFileSystem
+from tests.small_models import small_draft
+
+DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
+aliases = st.sampled_from(["latest", "stable"])
+numbers = st.integers(1, 5)
+Row = tuple[str, int | None, int | None]
+
+
+class RegistryMachine(RuleBasedStateMachine):
+    """Beside the registry: the versions, each alias as a list, and every move as the history tells it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp())
+        self.store = Store(self.root / "store", fs=QuickFileSystem())
+        self.database = Database(f"sqlite:///{self.root}/xylem.db")
+        self.registry = Registry(self.store, self.database)
+        self.versions: set[int] = set()
+        self.last = 0
+        self.aliases: dict[str, list[int]] = {}
+        self.told: dict[str, list[Row]] = {"latest": [], "stable": []}
+        self.serial = 0
+
+    def teardown(self) -> None:
+        self.database.close()
+        shutil.rmtree(self.root)
+
+    def cause(self) -> Cause:
+        self.serial += 1
+        return Cause(f"user {self.serial}")
+
+    def named(self, alias: str) -> int | None:
+        return self.aliases[alias][-1] if alias in self.aliases else None
+
+    def tell(self, alias: str, who: str, before: int | None) -> None:
+        """What the history will say: moves past the registry are seen as one, when somebody looks."""
+        known = self.told[alias][-1][2] if self.told[alias] else None
+        if known != before:
+            self.told[alias].append(("", known, before))
+        if before != self.named(alias):
+            self.told[alias].append((who, before, self.named(alias)))
+
+    def push(self, alias: str, version: int) -> None:
+        line = self.aliases.setdefault(alias, [])
+        if line[-1:] != [version]:
+            line.append(version)
+
+    @rule()
+    def publish_past_the_registry(self) -> None:
+        self.last += 1
+        assert self.store.publish("m", DRAFT).version == self.last
+        self.versions.add(self.last)
+        self.push("latest", self.last)
+
+    @rule()
+    def publish_beside(self) -> None:
+        self.last += 1
+        assert self.store.publish("m", DRAFT, latest=False).version == self.last
+        if not self.versions:
+            self.push("latest", self.last)
+        self.versions.add(self.last)
+
+    @rule(number=numbers, alias=aliases)
+    def promote(self, number: int, alias: str) -> None:
+        cause, before = self.cause(), self.named(alias)
+        try:
+            move = self.registry.promote("m", number, alias, cause)
+        except (ModelNotFound, VersionNotFound):
+            assert number not in self.versions
+            return
+        self.push(alias, number)
+        assert (move.before, move.now, move.recorded) == (before, number, True)
+        self.tell(alias, cause.who, before)
+
+    @rule(alias=aliases, to=st.one_of(st.none(), numbers))
+    def rollback(self, alias: str, to: int | None) -> None:
+        cause, before, line = self.cause(), self.named(alias), self.aliases.get(alias, [])
+        there = [version for version in line[:-1] if version in self.versions and version != line[-1]]
+        while to is not None and there and there[-1] != to:
+            there.pop()
+        try:
+            move = self.registry.rollback("m", alias, cause, to)
+        except (ModelNotFound, AliasNotFound):
+            assert not line
+            return
+        except NothingToRollBack:
+            assert not there
+            assert to is None or to != before
+            return
+        if to is None or to != before:
+            self.aliases[alias] = there
+        assert move.now == self.named(alias)
+        self.tell(alias, cause.who, before)
+
+    @rule()
+    def unalias(self) -> None:
+        cause, before = self.cause(), self.named("stable")
+        try:
+            self.registry.delete_alias("m", "stable", cause)
+        except (ModelNotFound, AliasNotFound):
+            assert before is None
+        else:
+            del self.aliases["stable"]
+            self.tell("stable", cause.who, before)
+
+    @rule()
+    def unalias_latest(self) -> None:
+        try:
+            self.registry.delete_alias("m", "latest", self.cause())
+        except Conflict:
+            return
+        raise AssertionError
+
+    @rule(number=numbers, with_aliases=st.booleans())
+    def delete(self, number: int, with_aliases: bool) -> None:
+        cause = self.cause()
+        users = [alias for alias in self.aliases if self.named(alias) == number]
+        try:
+            self.registry.delete_version("m", number, cause, with_aliases=with_aliases)
+        except VersionInUse:
+            assert "latest" in users or (users and not with_aliases)
+        except (ModelNotFound, VersionNotFound):
+            assert number not in self.versions
+        else:
+            assert not users or (with_aliases and users == ["stable"])
+            for alias in users:
+                del self.aliases[alias]
+                self.tell(alias, cause.who, number)
+            self.versions.remove(number)
+
+    @rule(really=st.integers(0, 4))
+    def delete_model(self, really: int) -> None:
+        if really and self.versions:
+            return
+        cause, before = self.cause(), {alias: line[-1] for alias, line in self.aliases.items()}
+        try:
+            gone = self.registry.delete_model("m", cause, confirm="m")
+        except ModelNotFound:
+            assert not self.versions
+            return
+        assert set(gone.versions) == self.versions
+        self.versions.clear()
+        self.aliases.clear()
+        for alias, version in before.items():
+            self.tell(alias, cause.who, version)
+
+    @rule()
+    def begin_anew(self) -> None:
+        self.database.close()
+        self.database = Database(f"sqlite:///{self.root}/xylem.db")
+        self.store = Store(self.root / "store", fs=QuickFileSystem())
+        self.registry = Registry(self.store, self.database)
+
+    @rule()
+    def look_at_the_history(self) -> None:
+        try:
+            found = self.registry.history("m", limit=1000)
+        except ModelNotFound:
+            assert self.told == {"latest": [], "stable": []}
+            return
+        for alias in self.told:
+            self.tell(alias, "", self.named(alias))
+            rows = [row for row in reversed(found) if row.alias == alias]
+            assert [(row.who, row.from_version, row.to_version) for row in rows] == self.told[alias]
+
+    @invariant()
+    def aliases_agree(self) -> None:
+        assert set(self.store.versions("m")) == self.versions
+        for alias in ("latest", "stable"):
+            assert self.registry.named("m", alias) == self.named(alias)
+
+
+TestRegistryMachine = RegistryMachine.TestCase
+TestRegistryMachine.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)

@@ -1,0 +1,374 @@
+"""The registry: what it moves, removes and refuses, and what its history says of it."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select
+
+from model_store.errors import (
+    AliasNotFound,
+    Conflict,
+    Corrupt,
+    InvalidName,
+    ModelNotFound,
+    NothingToRollBack,
+    StoreError,
+    VersionInUse,
+    VersionNotFound,
+)
+from model_store.origin import ORIGIN, content_digest, origin_array, parent_of
+from model_store.store import LATEST, Store
+from service.db.engine import Database
+from service.db.tables import VERSIONS
+from service.errors import BadParameter, DatabaseUnavailable, LimitExceeded
+from service.registry import history as history_module
+from service.registry.archives import export_to, import_from
+from service.registry.causes import Cause
+from service.registry.facts import move_facts
+from service.registry.provenance import provenance
+from service.registry.registry import Registry
+from tests.databases import database_url, postgresql  # noqa: F401
+from tests.faulty_fs import QuickFileSystem
+from tests.small_models import small_draft
+
+DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
+ALICE = Cause("alice", "because")
+
+
+class House:
+    """A store with versions of a model `m`, its database and registry."""
+
+    def __init__(self, root: Path, url: str, n_versions: int = 4) -> None:
+        self.store = Store(root / "store", fs=QuickFileSystem())
+        for _ in range(n_versions):
+            self.store.publish("m", DRAFT)
+        self.database = Database(url)
+        self.registry = Registry(self.store, self.database)
+
+    def rows(self, alias: str | None = None) -> list[tuple[Any, ...]]:
+        """What the history says, the oldest first."""
+        return [
+            (row.alias, row.action, row.from_version, row.to_version, row.who)
+            for row in reversed(self.registry.history("m", alias))
+        ]
+
+    def has_thresholds(self, *versions: int) -> None:
+        with self.database.write() as connection:
+            for version in versions:
+                values = {"model": "m", "version": version, "epoch": 1, "base_epoch": 0, "n_events": 0}
+                connection.execute(insert(VERSIONS).values(values))
+
+    def thresholds(self) -> list[int]:
+        with self.database.read() as connection:
+            return sorted(connection.execute(select(VERSIONS.c.version)).scalars())
+
+    def damage(self, version: int) -> None:
+        file = next((self.store.root / f"models/m/versions/{version}/arrays").glob("labels.utf8.npy"))
+        data = file.read_bytes()
+        file.unlink()
+        file.write_bytes(data[:-1] + b"X")
+
+
+@pytest.fixture
+def house(tmp_path: Path, database_url: str) -> Iterator[House]:  # noqa: F811
+    found = House(tmp_path, database_url)
+    yield found
+    found.database.close()
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Iterator[House]:
+    """As `house`, over SQLite alone."""
+    found = House(tmp_path, f"sqlite:///{tmp_path}/xylem.db")
+    yield found
+    found.database.close()
+
+
+FOUND = (LATEST, "found", None, 4, "")
+
+
+def test_moves_are_made_and_told(house: House) -> None:
+    registry = house.registry
+    assert house.rows() == [FOUND]
+    move = registry.promote("m", 2, "stable", Cause("alice", "it is good", "job-1", {"promoted": True}))
+    assert move_facts(move) == {
+        "model": "m",
+        "alias": "stable",
+        "version": 2,
+        "previous_version": None,
+        "recorded": True,
+    }
+    registry.promote("m", LATEST, "stable", ALICE)
+    registry.promote("m", 4, "stable", ALICE)  # where it is already
+    assert registry.rollback("m", "stable", ALICE).now == 2
+    assert registry.rollback("m", LATEST, ALICE, to=1).before == 4
+    registry.delete_alias("m", "stable", ALICE)
+    assert house.rows() == [
+        FOUND,
+        ("stable", "promoted", None, 2, "alice"),
+        ("stable", "promoted", 2, 4, "alice"),
+        ("stable", "rolled-back", 4, 2, "alice"),
+        (LATEST, "rolled-back", 4, 1, "alice"),
+        ("stable", "removed", 2, None, "alice"),
+    ]
+    assert house.rows("stable") == house.rows()[1:4] + house.rows()[5:]
+    told = registry.history("m")[-2]
+    assert (told.why, told.job, told.verdict) == ("it is good", "job-1", {"promoted": True})
+    page = registry.history("m", limit=4)
+    assert page + registry.history("m", before=page[-1].id) == registry.history("m")
+
+
+def test_steps_back_lead_further_back_and_never_to_and_fro(quick: House) -> None:
+    registry = quick.registry
+    assert [registry.rollback("m", LATEST, ALICE).now for _ in range(3)] == [3, 2, 1]
+    with pytest.raises(NothingToRollBack):
+        registry.rollback("m", LATEST, ALICE)
+    for version in (2, 3, 4):
+        registry.promote("m", version, LATEST, ALICE)
+    assert registry.rollback("m", LATEST, ALICE, to=2).now == 2
+    assert registry.rollback("m", LATEST, ALICE, to=2).now == 2
+    for to in (3, 4, 99):
+        with pytest.raises(NothingToRollBack, match=f"expected version {to} among the earlier ones"):
+            registry.rollback("m", LATEST, ALICE, to=to)
+    assert registry.rollback("m", LATEST, ALICE).now == 1
+    with pytest.raises(AliasNotFound):
+        registry.rollback("m", "stable", ALICE)
+    with pytest.raises(ModelNotFound):
+        registry.rollback("other", LATEST, ALICE)
+
+
+def test_nothing_damaged_or_foreign_is_promoted(house: House) -> None:
+    registry, versions = house.registry, house.store.root / "models/m/versions"
+    house.damage(2)
+    (versions / "3").rename(versions / "7")  # the files of another version
+    registry.promote("m", 1, "stable", ALICE)
+    before = house.rows()
+    refused: list[tuple[Callable[[], object], type[StoreError]]] = [
+        (lambda: registry.promote("m", 2, "stable", ALICE), Corrupt),
+        (lambda: registry.promote("m", 7, "stable", ALICE), Corrupt),
+        (lambda: registry.promote("m", 3, "stable", ALICE), VersionNotFound),
+        (lambda: registry.promote("m", "nothing", "stable", ALICE), AliasNotFound),
+        (lambda: registry.promote("other", 1, "stable", ALICE), ModelNotFound),
+        (lambda: registry.promote("../m", 1, "stable", ALICE), InvalidName),
+        (lambda: registry.promote("m", 1, "../stable", ALICE), InvalidName),
+        (lambda: registry.promote("m", 1, "12", ALICE), InvalidName),
+        (lambda: registry.rollback("m", LATEST, ALICE, to=2), Corrupt),
+        (lambda: registry.delete_alias("m", LATEST, ALICE), Conflict),
+        (lambda: registry.delete_alias("m", "nothing", ALICE), AliasNotFound),
+    ]
+    for call, kind in refused:
+        with pytest.raises(kind):
+            call()
+    assert (registry.named("m", "stable"), registry.named("m", LATEST)) == (1, 4)
+    assert house.rows() == before
+
+
+def test_a_version_in_use_goes_only_with_its_aliases(house: House) -> None:
+    registry = house.registry
+    house.has_thresholds(1, 2, 3)
+    assert house.rows() == [FOUND]
+    for alias in ("a", "b"):
+        registry.promote("m", 2, alias, ALICE)
+    with pytest.raises(VersionInUse, match="a, b"):
+        registry.delete_version("m", 2, ALICE)
+    with pytest.raises(VersionInUse, match="latest"):
+        registry.delete_version("m", 4, ALICE, with_aliases=True)
+    gone = registry.delete_version("m", 2, ALICE, with_aliases=True)
+    assert (gone.versions, gone.aliases, gone.thresholds) == ((2,), ("a", "b"), True)
+    assert house.rows()[-2:] == [("a", "removed", 2, None, "alice"), ("b", "removed", 2, None, "alice")]
+    assert registry.delete_version("m", 1, ALICE, thresholds=False).thresholds is False
+    assert house.thresholds() == [1, 3]
+    again = registry.delete_version("m", 1, ALICE)
+    assert (again.versions, again.thresholds, house.thresholds()) == ((), True, [3])
+    for version in (1, 2, 9, 0):
+        with pytest.raises(VersionNotFound):
+            registry.delete_version("m", version, ALICE)
+
+
+def test_what_another_store_may_have_is_left(quick: House) -> None:
+    quick.has_thresholds(5)
+    with pytest.raises(VersionNotFound):
+        quick.registry.delete_version("m", 5, ALICE)  # never a version here
+    assert quick.thresholds() == [5]
+
+
+def test_a_whole_model_goes_when_its_name_is_said_twice(house: House) -> None:
+    registry = house.registry
+    house.has_thresholds(1, 4)
+    registry.promote("m", 2, "stable", ALICE)
+    for confirm in ("", "M", "other"):
+        with pytest.raises(BadParameter, match="confirm"):
+            registry.delete_model("m", ALICE, confirm=confirm)
+    gone = registry.delete_model("m", ALICE, confirm="m")
+    assert (gone.versions, gone.thresholds) == ((1, 2, 3, 4), True)
+    assert sorted(gone.aliases) == [LATEST, "stable"]
+    assert house.thresholds() == []
+    assert sorted(house.rows()[-2:]) == [
+        (LATEST, "removed", 4, None, "alice"),
+        ("stable", "removed", 2, None, "alice"),
+    ]
+    with pytest.raises(ModelNotFound):
+        registry.delete_model("m", ALICE, confirm="m")
+    house.has_thresholds(3)  # as a crash would leave them
+    assert registry.delete_model("m", ALICE, confirm="m").thresholds is True
+    with pytest.raises(ModelNotFound):
+        registry.history("other")
+    house.store.publish("m", DRAFT)
+    assert house.rows()[-1] == (LATEST, "found", None, 5, "")
+
+
+def test_who_published_is_told_once_however_it_is_found(house: House) -> None:
+    registry, trainer = house.registry, Cause("trainer", "nightly", "job-9")
+    house.store.publish("m", DRAFT)
+    registry.published("m", 5, trainer)
+    assert house.rows()[-1] == (LATEST, "published", None, 5, "trainer")
+    house.store.publish("m", DRAFT)
+    assert house.rows()[-1] == (LATEST, "found", 5, 6, "")
+    registry.published("m", 6, trainer)
+    registry.published("m", 6, trainer)
+    assert house.rows()[-2:] == [
+        (LATEST, "published", None, 5, "trainer"),
+        (LATEST, "published", 5, 6, "trainer"),
+    ]
+    house.store.publish("m", DRAFT)
+    registry.promote("m", 1, LATEST, ALICE)
+    registry.published("m", 7, trainer)  # late: it was found in between, and has moved on
+    assert house.rows()[-1] == (LATEST, "promoted", 7, 1, "alice")
+
+
+def test_refusals_are_told_and_move_nothing(house: House) -> None:
+    verdict = {"promoted": False, "reasons": ["P@5 fell by 1.2"]}
+    house.registry.refuse("m", 3, LATEST, Cause("rule", "", "job-2", verdict))
+    assert house.rows() == [FOUND, (LATEST, "refused", 4, 3, "rule")]
+    assert house.registry.promote("m", 3, LATEST, ALICE).before == 4
+    told = provenance(house.registry, house.store, "m", 3)
+    assert [row["action"] for row in told["promotions"]] == ["promoted", "refused"]
+    assert told["promotions"][1]["verdict"] == verdict
+    for bad in ({"x": float("nan")}, {"x": b""}, {"x": "y" * 20_000}):
+        with pytest.raises(BadParameter, match="verdict"):
+            house.registry.refuse("m", 3, LATEST, Cause("rule", "", None, bad))
+
+
+def test_provenance_tells_the_parent_under_any_name(quick: House) -> None:
+    parent = quick.store.manifest("m", 4)
+    origin = {"parent": parent_of(parent), "job": "job-3", "rule": [{"metric": "P@5", "least_change": -0.2}]}
+    child = small_draft(1, n_labels=3, n_features=40, n_trees=1, extra={ORIGIN: origin_array(origin)})
+    quick.store.publish("m", child, latest=False)
+    told = provenance(quick.registry, quick.store, "m", 5)
+    assert (told["parent"], told["job"], told["rule"]) == (origin["parent"], "job-3", origin["rule"])
+    assert told["parent"]["content"] == content_digest(parent)
+    assert provenance(quick.registry, quick.store, "m", 4)["parent"] is None
+    file = io.BytesIO()
+    export_to(quick.store, "m", 5, file.write)
+    file.seek(0)
+    quick.store.import_(file, "other")
+    other = provenance(quick.registry, quick.store, "other", LATEST)
+    assert (other["content"], other["parent"]) == (told["content"], told["parent"])
+    assert quick.registry.named("m", LATEST) == 4
+
+
+class Pipe:
+    """What a request's body is: read once, in whatever pieces come, with no way back."""
+
+    def __init__(self, data: bytes) -> None:
+        self._file = io.BytesIO(data)
+
+    def read(self, size: int, /) -> bytes:
+        return self._file.read(min(size, 700))
+
+
+def test_archives_come_in_from_a_stream_within_a_limit(house: House) -> None:
+    pieces: list[bytes] = []
+    manifest = export_to(house.store, "m", LATEST, lambda piece: pieces.append(bytes(piece)))
+    archive = b"".join(pieces)
+    assert manifest.version == 4
+
+    def bring(data: bytes, bytes_max: int, **options: Any) -> int:
+        return import_from(
+            house.registry, house.store, "m", Pipe(data), ALICE, bytes_max=bytes_max, **options
+        ).version
+
+    assert bring(archive, len(archive)) == 5
+    assert house.rows()[-1] == (LATEST, "published", None, 5, "alice")
+    assert bring(archive, 1 << 40, latest=False) == 6
+    assert house.registry.named("m", LATEST) == 5
+    with pytest.raises(LimitExceeded, match="archive: expected at most"):
+        bring(archive, len(archive) - 1)
+    for cut in (0, 1, 511, 512, 5000, len(archive) - 1):
+        with pytest.raises(Corrupt):
+            bring(archive[:cut], 1 << 40)
+    assert house.store.versions("m") == (1, 2, 3, 4, 5, 6)
+    house.damage(3)
+    pieces.clear()
+    with pytest.raises(Corrupt):
+        export_to(house.store, "m", 3, pieces.append)
+    assert pieces == []
+
+
+def test_without_a_database_aliases_still_move(quick: House) -> None:
+    bare = Registry(quick.store, None)
+    assert bare.promote("m", 2, "stable", ALICE).recorded is False
+    assert bare.rollback("m", LATEST, ALICE).now == 3
+    bare.delete_alias("m", "stable", ALICE)
+    assert bare.delete_version("m", 1, ALICE).thresholds is False
+    assert bare.history("m") == []
+    assert bare.delete_model("m", ALICE, confirm="m").versions == (2, 3, 4)
+
+
+def test_a_database_that_does_not_answer_stops_a_move_before_it_begins(tmp_path: Path) -> None:
+    house = House(tmp_path, f"sqlite:///{tmp_path}/nowhere/xylem.db")
+    for call in (
+        lambda: house.registry.promote("m", 2, "stable", ALICE),
+        lambda: house.registry.rollback("m", LATEST, ALICE),
+        lambda: house.registry.delete_model("m", ALICE, confirm="m"),
+    ):
+        with pytest.raises(DatabaseUnavailable):
+            call()
+    assert (house.registry.named("m", "stable"), house.registry.named("m", LATEST)) == (None, 4)
+    with pytest.raises(DatabaseUnavailable, match="m@1 is deleted, its thresholds are not"):
+        house.registry.delete_version("m", 1, ALICE)
+    house.database.close()
+
+
+def test_a_move_whose_row_is_lost_is_done_and_found(quick: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget = history_module._forget_intentions
+
+    def fail(*_: object) -> None:
+        raise DatabaseUnavailable("gone")
+
+    monkeypatch.setattr(history_module, "_forget_intentions", fail)
+    move = quick.registry.promote("m", 2, "stable", ALICE)
+    assert (move.now, move.recorded) == (2, False)
+    monkeypatch.setattr(history_module, "_forget_intentions", forget)
+    assert quick.rows("stable") == [("stable", "promoted", None, 2, "alice")]
+
+
+def test_texts_and_rows_are_bounded(quick: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = Cause("w" * 1000, "why\n\x00" * 1000, "j" * 1000)
+    quick.registry.promote("m", 1, "stable", long)
+    (row,) = quick.registry.history("m", "stable")
+    assert (len(row.who), len(row.why), row.job) == (128, 1024, "j" * 64)
+    assert row.why.isprintable()
+    monkeypatch.setattr(history_module, "ROWS_MAX", 5)
+    for number in range(20):
+        quick.registry.promote("m", 1 + number % 3, "stable", ALICE)
+    assert len(quick.rows()) <= 6
+    assert quick.rows("stable")[-1] == ("stable", "promoted", 1, 2, "alice")
+
+
+def test_a_store_that_cannot_be_written_moves_nothing_and_tells_nothing(quick: House) -> None:
+    if os.getuid() == 0:
+        locks = quick.store.root / "models/m/aliases"
+        locks.rename(quick.store.root / "models/m/elsewhere")
+        locks.write_text("no directory")
+    with pytest.raises(StoreError):
+        quick.registry.promote("m", 2, "stable", ALICE)
+    with quick.database.read() as connection:
+        rows = connection.execute(select(history_module.ALIAS_HISTORY.c.state)).scalars().all()
+    assert "intended" not in rows
