@@ -87,7 +87,18 @@ class Store:
     def models(self) -> list[ModelInfo]:
         """Return the models that have a version, by name. Aliases that cannot be read do not raise."""
         found = [e.name for e in self._entries(self.root / MODELS) if e.is_dir and is_model(e.name)]
-        return [info for info in map(self._info, found) if info.versions]
+        return [info for info in map(self.info, found) if info.versions]
+
+    def info(self, name: str) -> ModelInfo:
+        """Return what there is of a model; one that is not there has no versions and no aliases."""
+        versions = self.versions(name)
+        aliases, broken = {}, []
+        for alias in self._alias_names(name) if versions else []:
+            try:
+                aliases[alias] = self.alias(name, alias).version
+            except (Corrupt, StoreUnreadable):
+                broken.append(alias)
+        return ModelInfo(name, versions, aliases, tuple(broken))
 
     def versions(self, name: str) -> tuple[int, ...]:
         """Return the numbers of a model's versions, ascending; none when there is no such model."""
@@ -338,16 +349,6 @@ class Store:
     def _alias_names(self, name: str) -> list[str]:
         found = {e.name for e in self._entries(self._home(name) / ALIASES) if is_alias(e.name)}
         return sorted(found | {LATEST})
-
-    def _info(self, name: str) -> ModelInfo:
-        versions = self.versions(name)
-        aliases, broken = {}, []
-        for alias in self._alias_names(name) if versions else []:
-            try:
-                aliases[alias] = self.alias(name, alias).version
-            except (Corrupt, StoreUnreadable):
-                broken.append(alias)
-        return ModelInfo(name, versions, aliases, tuple(broken))
 
     def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
         manifest = self.manifest(name, version)

@@ -24,7 +24,14 @@ from service.access.key_text import ID_PLACE
 from service.access.keys import AccessKey, all_keys, note_uses
 from service.access.scopes import ALL_SCOPES, AccessScope, open_scopes
 from service.db.engine import Database
-from service.errors import AccessRefused, DatabaseUnavailable, KeyExpired, KeyRevoked, ScopeMissing
+from service.errors import (
+    AccessRefused,
+    DatabaseUnavailable,
+    KeyExpired,
+    KeyRevoked,
+    ScopeMissing,
+    XylemError,
+)
 from service.logs import log
 from service.settings import Settings
 
@@ -92,7 +99,7 @@ class KeyRing:
         self._refreshing = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="access-keys", daemon=True)
-        self._fault: str | None = None
+        self._is_failing = False
 
     def check(self, authorization: bytes | None, scope: AccessScope) -> Principal:
         """Return who asks, from the header Authorization (`Bearer KEY`), None where there is none.
@@ -170,14 +177,21 @@ class KeyRing:
         """Do what needs the database; log that it fails, and that it works again, once each."""
         try:
             action()
-        except DatabaseUnavailable as error:
-            if self._fault is None:
-                log(logging.ERROR, "access_keys_unread", detail=str(error), honoured_seconds=HONOUR_SECONDS)
-            self._fault = str(error)
+        except Exception as error:  # this thread must go on: without it every key is refused in the end
+            if not self._is_failing:
+                told = isinstance(error, XylemError)
+                log(
+                    logging.ERROR,
+                    "access_keys_unread",
+                    error=None if told else error,
+                    detail=str(error) if told else type(error).__name__,
+                    honoured_seconds=HONOUR_SECONDS,
+                )
+            self._is_failing = True
             return
-        if self._fault is not None:
+        if self._is_failing:
             log(logging.INFO, "access_keys_read_again")
-        self._fault = None
+        self._is_failing = False
 
 
 def _bearer(authorization: bytes | None) -> bytes:

@@ -12,7 +12,7 @@ import typer
 from service.cli.console import print_json, print_line, print_result, print_table
 from service.cli.database import opened_database, user_name
 from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir, parse_version
-from service.errors import BadParameter
+from service.errors import BadParameter, DatabaseUnavailable
 
 if TYPE_CHECKING:
     from service.registry.causes import Cause
@@ -46,6 +46,14 @@ def _opened_registry(store: Path, *, create: bool, asks_none: bool = False) -> I
     # where there is no store, no database is made
     with opened_database(store, create=create and store.is_dir()) as database:
         yield Registry(Store(store), database)
+
+
+def note_publication(store: Path, model: str, version: int, why: str) -> None:
+    """Write down who published a version, where a database answers; else the history finds it later."""
+    unknown = contextlib.suppress(DatabaseUnavailable, BadParameter)  # the version is published in any case
+    with unknown, _opened_registry(store, create=False) as registry:
+        if registry.named(model, LATEST) == version:
+            registry.published(model, version, _cause(why))
 
 
 def _cause(reason: str) -> Cause:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.cli.aliases import note_publication
 from service.cli.console import (
     mebibytes,
     print_facts,
@@ -226,5 +227,6 @@ def import_model(
             manifest = _store(store).import_(archive, model)
     else:
         raise BadParameter("expected --file FILE --model NAME, or --from LIBRARY PATH, found another mixture")
+    note_publication(store, manifest.model, manifest.version, "xylem models import")
     line = f"{file or path} -> {manifest.model}@{manifest.version}"
     print_result(json, line, model=manifest.model, version=manifest.version)

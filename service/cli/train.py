@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from service.cli.aliases import note_publication
 from service.cli.console import mebibytes, print_facts, print_json, progress
 from service.cli.options import DEFAULT_STORE, TRAINER_NAMES, Data, Json, Parameters, Seed, StoreDir, Threads
 
@@ -101,6 +102,7 @@ def train(
     with progress(json) as show:
         say = partial(print_plan, json=json)
         report = train_and_publish(Store(store), model, request, show, say, print_start)
+    note_publication(store, model, report.version, f"xylem train {trainer}")
     if json:
         print_json({name: value for name, value in report._asdict().items() if value is not None})
         return

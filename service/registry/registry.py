@@ -6,10 +6,10 @@ The store is the truth; see `history` for how what it says and what the database
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
-from model_store.errors import Corrupt, NotFound, VersionInUse, VersionNotFound
+from model_store.errors import Corrupt, NotFound, NothingToRollBack, VersionInUse
 from model_store.identifiers import check_alias
 from model_store.store import LATEST, Store
 from service.db.engine import Database
@@ -105,14 +105,13 @@ class Registry:
         there is no such step, and what `promote` raises.
         """
         named = self._store.alias(model, alias)
-        if to is None:
-            back = named.back(self._store.versions(model))
-            target = None if back is None else back.version
-        else:
-            target = to
-        if target is None or target not in (*named.history, named.version):
-            self._store.rollback(model, alias, to)  # which says what is missing
-        elif target != named.version:
+        target = named.version
+        if to != target:
+            back = named.back(self._store.versions(model), to)
+            if back is None:
+                which = "an earlier version" if to is None else f"version {to} among the earlier ones"
+                raise NothingToRollBack(f"{model}: expected {which} of {alias}, found none")
+            target = back.version
             self._store.open(model, target)
         step = Step(model, alias, ROLLED_BACK, target, cause)
         return self._move(step, lambda: self._store.rollback(model, alias, target))
@@ -136,7 +135,10 @@ class Registry:
         """
         place = f"{model}@{version}"
         if version not in self._store.versions(model):
-            return self._delete_again(model, (version,), thresholds)
+            last = self._store.last_version(model)
+            if thresholds and version <= last and self._forget(model, (version,), place):
+                return Removal(model, (), (), True)
+            self._store.resolve(model, version)  # which says what is not there
         users = [alias for alias, names in self._aliases(model).items() if names == version]
         if LATEST in users or (users and not with_aliases):
             found = ", ".join(users)
@@ -157,8 +159,10 @@ class Registry:
         if confirm != model:
             raise BadParameter(f"confirm: expected the name of the model, {model!r}, found {confirm!r:.80}")
         if not self._store.versions(model):
-            there = tuple(range(1, self._store.last_version(model) + 1))
-            return self._delete_again(model, there, thresholds)
+            were = range(1, self._store.last_version(model) + 1)
+            if thresholds and self._forget(model, were, model):
+                return Removal(model, (), (), True)
+            self._store.resolve(model)  # which says that it is not there
         aliases = tuple(self._aliases(model))
         intentions = [self._intend(Step(model, alias, REMOVED, None, cause)) for alias in aliases]
         try:
@@ -194,7 +198,7 @@ class Registry:
 
     def _aliases(self, model: str) -> dict[str, int]:
         """Return what the aliases of a model name; damaged ones are left out."""
-        return next((dict(info.aliases) for info in self._store.models() if info.name == model), {})
+        return dict(self._store.info(model).aliases)
 
     def _move(self, step: Step, act: Callable[[], object]) -> AliasMove:
         """Make a move, written down before and after."""
@@ -238,7 +242,7 @@ class Registry:
         except DatabaseUnavailable as error:
             log(logging.WARNING, "alias_intention_left", detail=str(error))
 
-    def _forget(self, model: str, versions: tuple[int, ...], place: str) -> bool:
+    def _forget(self, model: str, versions: Container[int], place: str) -> bool:
         """Remove the thresholds of versions that are gone; return whether there were any."""
         if self._database is None:
             return False
@@ -247,14 +251,3 @@ class Registry:
         except DatabaseUnavailable as error:
             message = f"{place} is deleted, its thresholds are not: {error}"
             raise DatabaseUnavailable(message) from error
-
-    def _delete_again(self, model: str, versions: tuple[int, ...], thresholds: bool) -> Removal:
-        """Remove the thresholds that versions left which are gone. Raises NotFound where there are none."""
-        last = self._store.last_version(model)
-        gone = tuple(version for version in versions if version <= last)
-        place = ", ".join(map(str, versions[:3]))
-        if thresholds and gone and self._forget(model, gone, model):
-            return Removal(model, (), (), True)
-        if not self._store.versions(model):
-            self._store.resolve(model)  # which says that there is no such model
-        raise VersionNotFound(f"{model}: expected one of its versions, found {place}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container
 
 from sqlalchemy import select
 
@@ -10,12 +10,11 @@ from service.db.engine import Database
 from service.db.tables import VERSIONS
 
 
-def forget_thresholds(database: Database, model: str, versions: Iterable[int]) -> bool:
+def forget_thresholds(database: Database, model: str, versions: Container[int]) -> bool:
     """Remove the thresholds of some versions; return whether there were any. Raises DatabaseUnavailable."""
-    gone = set(versions)
     with database.read() as connection:
         query = select(VERSIONS.c.version).where(VERSIONS.c.model == model)
-        there = [version for version in connection.execute(query).scalars() if version in gone]
+        there = [version for version in connection.execute(query).scalars() if version in versions]
     if not there:
         return False
     from service.thresholds.store.state import ThresholdDatabase  # compiled kernels: not before it is needed

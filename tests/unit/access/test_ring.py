@@ -233,3 +233,19 @@ def test_a_fault_of_the_database_is_logged_once_and_so_is_its_end(
     assert site.shown
     assert site.shown[0] not in said
     site.database.close()
+
+
+def test_nothing_ends_the_thread_that_reads_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(_: str) -> None:
+        raise ValueError("I/O operation on closed file, and what must not be told")
+
+    site = Site(f"sqlite:///{tmp_path}/xylem.db")
+    site.ring._on_first_key = fail
+    site.ring._try(site.ring.refresh)
+    site.ring._try(site.ring.refresh)
+    said = capsys.readouterr().err
+    assert "ValueError" in said
+    assert "must not be told" not in said
+    assert [key.name for key in site.keys.list()] == ["first admin key"]
+    assert site.answer("xk_nobody", AccessScope.PREDICT) == "unauthorized"
+    site.database.close()

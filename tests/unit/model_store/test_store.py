@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from model_store import staging
-from model_store.aliases import HISTORY_MAX
+from model_store.aliases import HISTORY_MAX, Alias
 from model_store.errors import (
     AliasNotFound,
     Conflict,
@@ -377,3 +377,37 @@ def test_all_numbers_used(store: Store) -> None:
     (versions / "1").rename(versions / str(VERSION_MAX))
     with pytest.raises(StoreUnwritable, match="all numbers used"):
         store.publish("m", DRAFT)
+
+
+def test_a_version_published_beside_latest_moves_no_alias(tmp_path: Path) -> None:
+    store, draft = Store(tmp_path, fs=QuickFileSystem()), small_draft(n_labels=3, n_features=40, n_trees=1)
+    assert store.publish("m", draft, latest=False).version == store.resolve("m") == 1
+    assert store.publish("m", draft, latest=False).version == 2
+    assert store.resolve("m") == 1
+    (tmp_path / "models/m/aliases/latest").unlink()  # as when the first publisher dies at its last step
+    assert store.resolve("m") == 2
+    assert store.publish("m", draft, latest=False).version == 3
+    assert store.resolve("m") == 2
+    file = io.BytesIO()
+    store.export("m", 1, file)
+    file.seek(0)
+    assert store.import_(file, "m", latest=False).version == 4
+    assert store.resolve("m") == 2
+    assert store.publish("m", draft).version == store.resolve("m") == 5
+    assert store.rollback("m") == 2
+
+
+def test_a_step_back_may_lead_further_back(tmp_path: Path) -> None:
+    store, draft = Store(tmp_path, fs=QuickFileSystem()), small_draft(n_labels=3, n_features=40, n_trees=1)
+    for _ in range(5):
+        store.publish("m", draft)
+    assert store.rollback("m", to=3) == 3
+    assert store.alias("m") == Alias(3, (1, 2))
+    assert store.rollback("m", to=3) == 3
+    for gone in (4, 5, 9):
+        with pytest.raises(NothingToRollBack, match=f"expected version {gone} among the earlier ones"):
+            store.rollback("m", to=gone)
+    store.delete("m", 2)
+    with pytest.raises(NothingToRollBack):
+        store.rollback("m", to=2)
+    assert store.rollback("m") == 1
