@@ -11,12 +11,12 @@ XylemError
 │   ├── UnsupportedOption    unsupported-option: an option that the route or the model does not have
 │   ├── NotTuned             thresholds-not-tuned: tuned thresholds asked of a model without any
 │   ├── UnknownLabel         unknown-label
+│   ├── AccessRefused        unauthorized: no key of the service, or an unknown one
+│   │   ├── KeyRevoked       key-revoked
+│   │   ├── KeyExpired       key-expired
+│   │   └── ScopeMissing     scope-missing: a key in force that does not have the scope
 │   ├── KeyNotFound          key-not-found: no such key of the service, or none that is in force
 │   └── LimitExceeded        limit-exceeded: names the limit, its value and what was found
-├── AccessRefused            unauthorized: no key of the service, or an unknown one
-│   ├── KeyRevoked           key-revoked
-│   ├── KeyExpired           key-expired
-│   └── ScopeMissing         scope-missing: a key in force that does not have the scope
 └── Unavailable              unavailable: try again later
     ├── Overloaded           overloaded: too much at once
     ├── TimedOut             timed-out: not answered in the time a limit gives
@@ -121,7 +121,7 @@ class KeyNotFound(BadInput):
     code = "key-not-found"
 
 
-class AccessRefused(XylemError):
+class AccessRefused(BadInput):
     """A request without a key where one is needed, or with one that is unknown.
 
     challenge  what the header WWW-Authenticate of the answer says (RFC 6750)
