@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil, exp
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.stats import entropy
 
 from model_store.build import build_ensemble
@@ -38,8 +38,8 @@ from service.kernels.training.lomtree import (
 )
 from service.kernels.training.lomtree_finish import count_leaves, pack_weights, route_rows
 from service.kernels.training.lomtree_tables import n_refused
+from service.parameters import Parameters
 from service.trainers.bounds import STORED_NODE_BYTES, Bound, Counts
-from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
@@ -66,30 +66,47 @@ _LOAD = 0.75
 """The share of slots that tables use at most."""
 
 
-@dataclass(frozen=True)
 class LomtreeParameters(Parameters):
     """Parameters of `lomtree`."""
 
-    leaves: int = whole(
-        0,
-        0,
-        _LEAVES_MAX,
-        "most leaves; 0: 4 for each label, rare ones counting less; in a stream for each so far, to 65,536",
-    )
-    passes: int = whole(5, 1, 1000, "how often the rows are learnt; a stream is learnt once")
-    order: str = choice("shuffled", ("shuffled", "given"), "of the rows, in each pass; a stream has its own")
-    step: float = real(0.5, 0.001, 100.0, "learning rate of the nodes' regressors")
-    swap_resistance: float = real(
-        4.0,
-        1.0,
-        1e6,
-        "a leaf takes the place of the least-used one when it has so many times its rows with labels other "
-        "than the commonest",
-    )
-    leaf_labels: int = whole(100, 1, 1_000_000, "labels that a leaf answers with, its commonest ones")
-    memory_mb: int = whole(
-        1024, 1, 65536, "MiB for weights and counts of labels while training; new ones beyond are left out"
-    )
+    leaves: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=_LEAVES_MAX,
+            description="most leaves; 0: 4 for each label, rare ones counting less; in a stream for each so "
+            "far, to 65,536",
+        ),
+    ] = 0
+    passes: Annotated[
+        int, Field(ge=1, le=1000, description="how often the rows are learnt; a stream is learnt once")
+    ] = 5
+    order: Annotated[
+        Literal["shuffled", "given"], Field(description="of the rows, in each pass; a stream has its own")
+    ] = "shuffled"
+    step: Annotated[
+        float, Field(ge=0.001, le=100.0, description="learning rate of the nodes' regressors")
+    ] = 0.5
+    swap_resistance: Annotated[
+        float,
+        Field(
+            ge=1.0,
+            le=1e6,
+            description="a leaf takes the place of the least-used one when it has so many times its rows "
+            "with labels other than the commonest",
+        ),
+    ] = 4.0
+    leaf_labels: Annotated[
+        int, Field(ge=1, le=1_000_000, description="labels that a leaf answers with, its commonest ones")
+    ] = 100
+    memory_mb: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=65536,
+            description="MiB for weights and counts of labels while training; new ones beyond are left out",
+        ),
+    ] = 1024
 
 
 class _Counted(NamedTuple):
@@ -187,7 +204,7 @@ class OnlineLomtree:
             ensemble=build_ensemble([tree], n_labels, n_features),
             kind="decision-tree",
             link="argmax",
-            parameters=self._parameters.as_dict(),
+            parameters=self._parameters.model_dump(),
             n_nonzeros=sum(len(chunk.weight) for chunk in chunks if chunk is not None),
             report=self._report(child_ptr, counts, rows),
         )
@@ -360,12 +377,12 @@ def _with_leaves(data: TrainingSet, parameters: LomtreeParameters) -> LomtreePar
     shares = np.bincount(data.labels.indices) / max(1, len(data.labels.indices))
     n_labels = ceil(exp(entropy(shares)) - 1e-6)
     leaves = parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
-    return LomtreeParameters(**{**parameters.as_dict(), "leaves": leaves})  # type: ignore[arg-type]
+    return LomtreeParameters(**{**parameters.model_dump(), "leaves": leaves})
 
 
 def _as_asked(trained: Trained, parameters: LomtreeParameters) -> Trained:
     """Return the result with the parameters as the user gave them."""
-    return Trained(**{**vars(trained), "parameters": parameters.as_dict()})
+    return Trained(**{**vars(trained), "parameters": parameters.model_dump()})
 
 
 def estimate_lomtree(

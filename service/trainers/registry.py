@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.errors import BadParameter
+from service.parameters import Parameters
 from service.rows import LabelRows, SparseRows
 from service.trainers.bounds import plan_within
 from service.trainers.fastxml import FASTXML
@@ -13,7 +14,6 @@ from service.trainers.label_tree import LABEL_TREE
 from service.trainers.ldsm import LDSM
 from service.trainers.lomtree import LOMTREE
 from service.trainers.ovr import OVR
-from service.trainers.parameters import Parameters
 from service.trainers.pfastrexml import PFASTREXML
 from service.trainers.plt import PLT
 from service.trainers.source import OnPlan, RowSource, no_plan
