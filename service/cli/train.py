@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from service.trainers.source import Plan
 
 Trainer = Annotated[
-    str, typer.Argument(metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}: see docs/trainers/.")
+    str,
+    typer.Argument(
+        metavar="TRAINER",
+        help=f"One of {', '.join(TRAINER_NAMES)}, or an installed package's: see docs/trainers/.",
+    ),
 ]
 Valid = Annotated[
     Path | None, typer.Option("--valid", metavar="FILE", help="A labelled file to measure the result on.")

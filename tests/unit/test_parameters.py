@@ -80,8 +80,8 @@ def test_all_faults_are_told_at_once() -> None:
         ("sample.room", "expected null or an integer from 1 to 5, found 0"),
         (
             "sample.fats",
-            "expected only size, rate, least, most, above, between, even, name, kind, fast, room, found another "
-            "parameter; did you mean fast?",
+            "expected only size, rate, least, most, above, between, even, name, kind, fast, room, found "
+            "another parameter; did you mean fast?",
         ),
     ]
 
