@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil, exp
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +12,8 @@ from pydantic import Field
 from scipy.stats import entropy
 
 from model_store.build import build_ensemble
-from model_store.ensemble import Chunk, Tree
-from service.evaluation.tree_criteria import (
-    NodeCounts,
-    counts_of,
-    criteria_by_splits,
-    depths,
-    leaf_criteria,
-    splits_by_depth,
-    sum_to_inner_nodes,
-)
+from model_store.ensemble import Tree
+from service.evaluation.tree_criteria import leaf_criteria, sum_to_inner_nodes
 from service.kernels.training.lomtree import (
     LEAF,
     N_ROWS,
@@ -29,17 +21,24 @@ from service.kernels.training.lomtree import (
     N_SWAPS,
     N_WRONG,
     NODE_BYTES,
-    ROOT,
-    WEIGHT,
     Budget,
     learn_rows,
     make_scratch,
     make_tree,
 )
-from service.kernels.training.lomtree_finish import count_leaves, pack_weights, route_rows
-from service.kernels.training.lomtree_tables import n_refused
 from service.parameters import Parameters
 from service.trainers.bounds import STORED_NODE_BYTES, Bound, Counts
+from service.trainers.lomtree_finish import (
+    LeafCounts,
+    breadth_first,
+    chunks_of,
+    counted_at,
+    histograms_of,
+    recounted_at,
+    report_of,
+    rows_of_nodes,
+    spread,
+)
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
@@ -57,9 +56,6 @@ _BLOCK_ROWS = 4096
 
 _FIRST_POINT = 64
 """After so many rows the criteria are noted first; then whenever the rows have doubled."""
-
-_GROWTH_POINTS = 100
-"""Points of the criteria against the number of splits that a report keeps."""
 
 _WEIGHT_SLOT_BYTES, _CLASS_SLOT_BYTES = 16, 32
 _LOAD = 0.75
@@ -107,13 +103,6 @@ class LomtreeParameters(Parameters):
             description="MiB for weights and counts of labels while training; new ones beyond are left out",
         ),
     ] = 1024
-
-
-class _Counted(NamedTuple):
-    """What was counted at the leaves of a tree, by position: int64[leaves] rows, and those of each label."""
-
-    rows: NDArray[np.int64]
-    labels: NodeCounts
 
 
 class OnlineLomtree:
@@ -189,16 +178,18 @@ class OnlineLomtree:
         """
         if self.n_rows > self._noted[0]:
             self._note_point()
-        order, child_ptr = self._breadth_first()
+        order, child_ptr = breadth_first(self._tree)
         leaves = order[np.diff(child_ptr) == 0]
-        counted = self._counted(leaves) if recount is None else self._recounted(leaves, recount)
+        counted = (
+            counted_at(self._tree, leaves) if recount is None else recounted_at(self._tree, leaves, recount)
+        )
         if ids is not None:
-            counted = _Counted(counted.rows, counted.labels._replace(label=ids[counted.labels.label]))
-        at_leaves = _spread(child_ptr, counted.labels)
+            counted = LeafCounts(counted.rows, counted.labels._replace(label=ids[counted.labels.label]))
+        at_leaves = spread(child_ptr, counted.labels)
         counts = sum_to_inner_nodes(child_ptr, at_leaves)
-        rows = _rows_of_nodes(child_ptr, counted.rows)
-        chunks = self._chunks(order)
-        histograms = _histograms(child_ptr, counts, rows, self._parameters.leaf_labels)
+        rows = rows_of_nodes(child_ptr, counted.rows)
+        chunks = chunks_of(self._tree, order)
+        histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
         return Trained(
             ensemble=build_ensemble([tree], n_labels, n_features),
@@ -206,69 +197,15 @@ class OnlineLomtree:
             link="argmax",
             parameters=self._parameters.model_dump(),
             n_nonzeros=sum(len(chunk.weight) for chunk in chunks if chunk is not None),
-            report=self._report(child_ptr, counts, rows),
+            report=report_of(self._tree, child_ptr, counts, rows, self._points),
         )
-
-    def _breadth_first(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return (the nodes breadth-first, child_ptr of model_store.ensemble.Tree)."""
-        left, right = self._tree.left, self._tree.right
-        level = np.array([self._tree.state[ROOT]])
-        levels = []
-        while len(level):
-            levels.append(level)
-            inner = level[left[level] != LEAF]
-            level = np.stack([left[inner], right[inner]], axis=1).ravel().astype(np.int64)
-        order = np.concatenate(levels)
-        child_ptr = np.concatenate([[1], 1 + np.cumsum(2 * (left[order] != LEAF))])
-        return order, child_ptr.astype(np.int32)
-
-    def _counted(self, leaves: NDArray[np.int64]) -> _Counted:
-        """Return what the leaves have counted while the tree grew."""
-        n = int(self._tree.classes.used[leaves].sum())
-        leaf, label, count = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n)
-        count_leaves(self._tree, leaves, leaf, label, count)
-        return _Counted(self._tree.n_rows[leaves], counts_of(len(leaves), leaf, label, count))
-
-    def _recounted(self, leaves: NDArray[np.int64], data: TrainingSet) -> _Counted:
-        """Return what the leaves count of these rows, which go down the tree as it is now."""
-        rows, labels = data
-        reached = np.empty(rows.n_rows, np.int32)
-        waiting = np.empty((len(self._tree.left) + 1, 2), np.int64)
-        route_rows(self._tree, *rows[:3], np.arange(rows.n_rows, dtype=np.int32), waiting, reached)
-        place = np.zeros(len(self._tree.left), np.int64)
-        place[leaves] = np.arange(len(leaves))
-        leaf, n_labels = place[reached], np.diff(labels.indptr)
-        n_rows = np.bincount(leaf[n_labels > 0], minlength=len(leaves))
-        ones = np.ones(len(labels.indices))
-        return _Counted(n_rows, counts_of(len(leaves), np.repeat(leaf, n_labels), labels.indices, ones))
-
-    def _chunks(self, order: NDArray[np.int64]) -> list[Chunk | None]:
-        """Return the scorers of each node's children (none of the left, h of the right), None for a leaf."""
-        inner = order[self._tree.left[order] != LEAF]
-        used = self._tree.weights.used[inner].astype(np.int64)
-        room = np.cumsum(used) - used
-        n_weights = np.empty(len(inner), np.int64)
-        features, weights = np.empty(used.sum(), np.int32), np.empty(used.sum(), np.float32)
-        pack_weights(self._tree, inner, room, n_weights, features, weights)
-        most = int(n_weights.max(initial=0))
-        row_ptr, child = np.arange(most + 1, dtype=np.int64), np.ones(most, np.int32)
-        bias = np.zeros((len(inner), 2), np.float32)
-        bias[:, 1] = self._tree.bias[inner, WEIGHT]
-        chunks: list[Chunk | None] = [None] * len(order)
-        ends = zip(room.tolist(), n_weights.tolist(), bias, strict=True)
-        for at, (first, n, biases) in zip(
-            np.flatnonzero(self._tree.left[order] != LEAF).tolist(), ends, strict=True
-        ):
-            entries = slice(first, first + n)
-            chunks[at] = Chunk(features[entries], row_ptr[: n + 1], child[:n], weights[entries], biases)
-        return chunks
 
     def _note_point(self) -> None:
         """Note the criteria of the leaves, and the error since the last point."""
         state, before = self._tree.state, self._noted
         leaves = np.flatnonzero(self._tree.left[: int(2 * state[N_SPLITS] + 1)] == LEAF)
         rows, wrong = int(state[N_ROWS]), int(state[N_WRONG])
-        criteria = leaf_criteria(self._counted(leaves).labels)
+        criteria = leaf_criteria(counted_at(self._tree, leaves).labels)
         self._points.append(
             {
                 "rows": rows,
@@ -279,72 +216,6 @@ class OnlineLomtree:
             }
         )
         self._noted = (rows, wrong)
-
-    def _report(
-        self, child_ptr: NDArray[np.int32], counts: NodeCounts, rows: NDArray[np.int64]
-    ) -> dict[str, Any]:
-        growth = criteria_by_splits(child_ptr, counts)
-        last = len(growth.splits) - 1
-        kept = np.unique(np.linspace(0, last, min(last + 1, _GROWTH_POINTS)).astype(np.int64))
-        depth, is_leaf = depths(child_ptr), np.diff(child_ptr) == 0
-        return {
-            "rows": self.n_rows,
-            "splits": int(self._tree.state[N_SPLITS]),
-            "swaps": int(self._tree.state[N_SWAPS]),
-            "depth": int(depth.max()),
-            "mean_depth": float((depth * rows)[is_leaf].sum() / max(1, rows[is_leaf].sum())),
-            "weights_left_out": n_refused(self._tree.weights),
-            "labels_left_out": n_refused(self._tree.classes),
-            "while_training": self._points,
-            "criteria_by_splits": {name: values[kept].tolist() for name, values in growth._asdict().items()},
-            "splits_by_depth": splits_by_depth(child_ptr, counts),
-        }
-
-
-def _spread(child_ptr: NDArray[np.int32], leaves: NodeCounts) -> NodeCounts:
-    """Return counts by node from counts by position among the leaves."""
-    n_entries = np.zeros(len(child_ptr) - 1, np.int64)
-    n_entries[np.diff(child_ptr) == 0] = np.diff(leaves.ptr)
-    return leaves._replace(ptr=np.concatenate([[0], np.cumsum(n_entries)]))
-
-
-def _rows_of_nodes(child_ptr: NDArray[np.int32], at_leaves: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return int64[n]: the rows of each node, from those of the leaves by position."""
-    rows = np.zeros(len(child_ptr) - 1, np.int64)
-    rows[np.diff(child_ptr) == 0] = at_leaves
-    for node in np.flatnonzero(np.diff(child_ptr))[::-1].tolist():
-        rows[node] = rows[child_ptr[node] : child_ptr[node + 1]].sum()
-    return rows
-
-
-def _histograms(
-    child_ptr: NDArray[np.int32], counts: NodeCounts, rows: NDArray[np.int64], n_kept: int
-) -> list[tuple[NDArray[np.int32], NDArray[np.float32]] | None]:
-    """Return the label shares of each leaf, None for others: the commonest n_kept labels, equal ones by id.
-
-    A leaf that no row reached answers as the nearest node above it that some did.
-    """
-    source = np.arange(len(rows))
-    for node in np.flatnonzero(np.diff(child_ptr)).tolist():
-        for child in range(child_ptr[node], child_ptr[node + 1]):
-            if not rows[child]:
-                source[child] = source[node]
-    leaves = np.flatnonzero(np.diff(child_ptr) == 0)
-    of = source[leaves]
-    n_entries = np.diff(counts.ptr)[of]
-    leaf = np.repeat(np.arange(len(leaves)), n_entries)
-    begins = np.cumsum(n_entries) - n_entries
-    entry = np.arange(len(leaf)) + np.repeat(counts.ptr[of] - begins, n_entries)
-    label, count = counts.label[entry], counts.value[entry]
-    best = np.lexsort((label, -count, leaf))
-    best = best[np.arange(len(leaf)) - begins[leaf] < n_kept]
-    best = best[np.lexsort((label[best], leaf[best]))]
-    share = (count[best] / np.maximum(1, rows[of])[leaf[best]]).astype(np.float32)
-    ends = np.cumsum(np.minimum(n_entries, n_kept)).tolist()
-    found: list[tuple[NDArray[np.int32], NDArray[np.float32]] | None] = [None] * len(rows)
-    for node, first, last in zip(leaves.tolist(), [0, *ends], ends, strict=False):
-        found[node] = label[best[first:last]], share[first:last]
-    return found
 
 
 def train_lomtree(
