@@ -66,6 +66,8 @@ def print_start(n_bytes: int) -> None:
     )
 
 
+# More parameters than ten: typer makes options of a function's parameters, and has no documented way to take
+# several of them together. What a command offers is read here at one glance.
 def train(
     trainer: Trainer,
     data: Data,
