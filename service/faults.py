@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from service.what_is import what_is
+from service.what_is import shortened, what_is
 
 FAULT = "bad-request"
 """The type of errors of our own: the value is not what was expected, and the context's `message` says why."""
@@ -56,6 +56,6 @@ def sentence_of(found: Any, expected: str | None = None) -> str:
 
 def unknown(name: str, known: Collection[str], what: str) -> str:
     """Return what is wrong with a name that is not known, and which one may have been meant."""
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(shortened(name), known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"expected {'only ' if known else 'none'}{', '.join(known)}, found another {what}{hint}"

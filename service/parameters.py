@@ -19,6 +19,9 @@ from service.what_is import shortened, what_is
 
 Scalar: TypeAlias = bool | int | float | str | None
 
+FAULTS_MAX = 100
+"""Parameters of which is told what is wrong with them."""
+
 _BOUNDS = {
     "minimum": "at least",
     "exclusiveMinimum": "more than",
@@ -147,12 +150,12 @@ def _words(schema: Mapping[str, Any]) -> str | None:
 
 
 def _faults(parameters: type[Parameters], error: ValidationError) -> list[ParameterFault]:
-    """Return what is wrong with each parameter; of one that is wrong in several ways the first."""
+    """Return what is wrong with the first parameters that are wrong, one fault each."""
     faults: dict[str | None, str] = {}
     for found in error.errors(include_url=False):
         place = found["loc"] or (found.get("ctx", {}).get("path") or None,)
         name = None if place[0] is None else str(place[0])
-        if name not in faults:
+        if name not in faults and len(faults) < FAULTS_MAX:
             faults[name] = _message(parameters, name, found)
     return [
         ParameterFault("" if name is None else parameters.prefix + shortened(name), message)

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from service.errors import BadParameter
 from service.faults import fault
-from service.parameters import Parameters, expected_of
+from service.parameters import FAULTS_MAX, Parameters, expected_of
 
 
 class Sample(Parameters):
@@ -116,6 +116,12 @@ def test_parameters_never_change() -> None:
     with pytest.raises(ValidationError):
         Sample().size = 4  # type: ignore[misc]
     assert hash(Sample()) == hash(Sample(size=3))
+
+
+def test_no_more_faults_are_told_than_anyone_reads() -> None:
+    told = faults_of(**{f"size{i}": 1 for i in range(FAULTS_MAX)}, size=0)
+    assert len(told) == FAULTS_MAX
+    assert told[0][0] == "sample.size"
 
 
 def test_long_names_and_texts_are_cut() -> None:
