@@ -29,6 +29,12 @@ class Answered(NamedTuple):
     n_bad: int
 
 
+def too_long(limits: Limits) -> LimitExceeded:
+    """Return what is wrong with a line whose bytes were not kept."""
+    most = limits.line_bytes_max
+    return LimitExceeded(f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer")
+
+
 def _json(line: bytes, limits: Limits) -> Any:
     return parse_json(line)
 
@@ -38,10 +44,7 @@ def value_of(
 ) -> Any | BadInput:
     """Return what `parse` makes of a line, its JSON value if left out; a BadInput, not raised, if bad."""
     if line is None:
-        most = limits.line_bytes_max
-        return LimitExceeded(
-            f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer"
-        )
+        return too_long(limits)
     try:
         return parse(line, limits)
     except BadInput as error:
