@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from model_store.names import build_names
 from service.datasets import Dataset, read_dataset
-from service.features import default_kind, fit_featurizer, parse_features
+from service.features import default_kind, fit_featurizer, parameters_of
 from service.rows import LabelRows, SparseRows
 
 _SUFFIXES = (".txt.gz", ".txt", ".jsonl.gz", ".jsonl")
@@ -95,7 +95,7 @@ def _write_split(directory: Path, split: int, source: Path) -> None:
 def _read(directory: Path) -> tuple[Dataset, SparseRows, Dataset, SparseRows]:
     """Return both parts, and their rows as a model gets them by default: ids too are scaled to length 1."""
     train = read_dataset(find(directory, "train"))
-    featurizer, train_rows = fit_featurizer(train, parse_features(default_kind(train), {}))
+    featurizer, train_rows = fit_featurizer(train, parameters_of({"kind": default_kind(train)}))
     names = train.label_names or map(str, range(train.labels.n_labels))
     test = read_dataset(
         find(directory, "test"),

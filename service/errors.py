@@ -32,8 +32,8 @@ XylemError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
 
 class XylemError(Exception):
@@ -73,10 +73,29 @@ class BadModel(BadInput):
     code = "bad-model"
 
 
+class ParameterFault(NamedTuple):
+    """What is wrong with a parameter; the name is empty where it is none's alone."""
+
+    name: str
+    message: str
+
+
 class BadParameter(BadInput):
-    """A parameter or setting out of its range, of the wrong type, or unknown."""
+    """A parameter or setting out of its range, of the wrong type, or unknown.
+
+    `faults` has what is wrong with each of several parameters that were given together.
+    """
 
     code = "bad-parameter"
+    faults: tuple[ParameterFault, ...] = ()
+
+    @classmethod
+    def of(cls, faults: Iterable[ParameterFault]) -> Self:
+        """Return the error that tells all these faults."""
+        told = tuple(faults)
+        error = cls("; ".join(f"{name}: {message}" if name else message for name, message in told))
+        error.faults = told
+        return error
 
 
 class BadInstance(BadInput):

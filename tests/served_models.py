@@ -10,7 +10,7 @@ from typing import Any
 from model_store.manifest import Manifest
 from model_store.store import Store
 from service.datasets import read_dataset
-from service.features import featurizer_arrays, featurizer_config, fit_featurizer, parse_features
+from service.features import featurizer_arrays, featurizer_config, fit_featurizer, parameters_of
 from tests.small_models import small_draft
 
 TEXTS = [
@@ -36,7 +36,7 @@ def publish_model(
         file = Path(directory) / "train.jsonl"
         file.write_text("".join(json.dumps({**x, "labels": ["label::0"]}) + "\n" for x in instances))
         dataset = read_dataset(file)
-    chosen = parse_features(kind, {"n_features": "256"} if kind == "hashing" else {})
+    chosen = parameters_of({"kind": kind, **({"n_features": 256} if kind == "hashing" else {})})
     featurizer, _ = fit_featurizer(dataset, chosen)
     draft = small_draft(
         seed,

@@ -51,6 +51,7 @@ StartValues = Annotated[
 ]
 
 
+# More parameters than ten: as in service.cli.train, each is an option, and typer takes them no other way.
 def thresholds(
     model: Model,
     data: Data = None,

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from service.trainers.source import Plan
 
 Trainer = Annotated[
-    str, typer.Argument(metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}: see docs/trainers/.")
+    str,
+    typer.Argument(
+        metavar="TRAINER",
+        help=f"One of {', '.join(TRAINER_NAMES)}, or an installed package's: see docs/trainers/.",
+    ),
 ]
 Valid = Annotated[
     Path | None, typer.Option("--valid", metavar="FILE", help="A labelled file to measure the result on.")
@@ -63,6 +67,8 @@ def print_start(n_bytes: int) -> None:
     )
 
 
+# More parameters than ten: typer makes options of a function's parameters, and has no documented way to take
+# several of them together. What a command offers is read here at one glance.
 def train(
     trainer: Trainer,
     data: Data,

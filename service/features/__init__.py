@@ -1,7 +1,7 @@
 """Instances to sparse rows: text (tf-idf or hashing), named features, raw ids and values."""
 
 from service.features.featurizer import Featurizer
-from service.features.parameters import FeatureParameters, parse_features
+from service.features.parameters import FeatureParameters, parameters_of
 from service.features.registry import (
     default_kind,
     feature_names,
@@ -21,6 +21,6 @@ __all__ = [
     "featurizer_config",
     "fit_featurizer",
     "load_featurizer",
-    "parse_features",
+    "parameters_of",
     "streaming_featurizer",
 ]

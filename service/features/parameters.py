@@ -1,146 +1,136 @@
-"""What can be chosen about features: one frozen class a kind, checked when it is made."""
+"""What can be chosen about features: one class of parameters a kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from service.errors import BadParameter
+from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+
+from service.errors import BadParameter, ParameterFault
+from service.faults import fault
+from service.parameters import Expected, Parameters, Scalar
+from service.what_is import what_is
 
 Norm = Literal["l2", "l1", "none"]
 """How a row is scaled at the end: to length 1, to a sum of absolute values of 1, or not."""
+
+PREFIX = "features."
+"""What the name of a parameter of the features begins with; all others are the trainer's."""
 
 NGRAM_MAX = 8
 N_FEATURES_MAX = 1 << 28
 HASHED_FEATURES_MIN = 1 << 8
 HASHED_FEATURES_MAX = 1 << 24
 
-Scalar: TypeAlias = bool | int | float | str | None
-Check: TypeAlias = Callable[[Any], bool]
+
+def _check_share(value: float) -> float:
+    if value < 0 or (type(value) is int and value < 1) or (type(value) is float and value > 1):
+        raise ValueError("neither a number of rows nor a share of them")
+    return value
 
 
-def _whole(low: int, high: int) -> tuple[str, Check]:
-    return f"an integer from {low} to {high}", lambda value: type(value) is int and low <= value <= high
+def _check_power_of_two(value: int) -> int:
+    if value & (value - 1):
+        raise ValueError("no power of two")
+    return value
 
 
-def _is_share(value: Any) -> bool:
-    return (type(value) is int and value >= 1) or (type(value) is float and 0.0 <= value <= 1.0)
-
-
-def _is_power(value: Any) -> bool:
-    return (
-        type(value) is int
-        and HASHED_FEATURES_MIN <= value <= HASHED_FEATURES_MAX
-        and value & (value - 1) == 0
-    )
-
-
-_FLAG: tuple[str, Check] = ("true or false", lambda value: type(value) is bool)
-_SHARE: tuple[str, Check] = ("a number of rows from 1, or a share of them from 0.0 to 1.0", _is_share)
-
-_RULES: dict[str, tuple[str, Check]] = {
-    "lowercase": _FLAG,
-    "ngram_min": _whole(1, NGRAM_MAX),
-    "ngram_max": _whole(1, NGRAM_MAX),
-    "min_df": _SHARE,
-    "max_df": _SHARE,
-    "max_features": (
-        f"null or an integer from 1 to {N_FEATURES_MAX}",
-        lambda value: value is None or (type(value) is int and 1 <= value <= N_FEATURES_MAX),
+Lowercase: TypeAlias = Annotated[bool, Field(description="lower-case the text first")]
+NgramMin: TypeAlias = Annotated[int, Field(ge=1, le=NGRAM_MAX, description="shortest n-grams, in words")]
+NgramMax: TypeAlias = Annotated[int, Field(ge=1, le=NGRAM_MAX, description="longest n-grams, in words")]
+Scaling: TypeAlias = Annotated[
+    Norm,
+    Field(description="how a row is scaled: to length 1, to a sum of absolute values of 1, or not"),
+]
+RowsOrShare: TypeAlias = Annotated[
+    int | float,
+    AfterValidator(_check_share),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "number", "minimum": 0, "maximum": 1}]}
     ),
-    "sublinear_tf": _FLAG,
-    "use_idf": _FLAG,
-    "smooth_idf": _FLAG,
-    "norm": (f"one of {', '.join(get_args(Norm))}", lambda value: value in get_args(Norm)),
-    "n_features": (
-        f"a power of two from {HASHED_FEATURES_MIN} to {HASHED_FEATURES_MAX}",
-        _is_power,
-    ),
-    "signed": _FLAG,
-}
-"""What each parameter takes, in words and as a check."""
+    Expected("a number of rows from 1, or a share of them from 0.0 to 1.0"),
+]
+"""Integers count, floats are shares: 1 is one row, 1.0 is all of them."""
 
 
-class _Checked:
-    """Checks every field of a parameter class against _RULES."""
+class _FeatureParameters(Parameters):
+    """The base of the kinds: `kind` is part of a configuration, not a field."""
 
-    def __post_init__(self) -> None:
-        for field in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            expected, holds = _RULES[field.name]
-            if not holds(value):
-                raise BadParameter(f"features.{field.name}: expected {expected}, found {value!r}")
-        low, high = getattr(self, "ngram_min", 1), getattr(self, "ngram_max", 1)
-        if low > high:
-            raise BadParameter(f"features.ngram_max: expected at least ngram_min, {low}, found {high}")
+    prefix: ClassVar[str] = PREFIX
+    kind: ClassVar[str]
 
 
-@dataclass(frozen=True)
-class TfidfParameters(_Checked):
-    """Words and word n-grams of a text, counted and weighted as scikit-learn's TfidfVectorizer does.
+class _NgramParameters(_FeatureParameters):
+    """Parameters of kinds that count words and word n-grams of a text."""
 
-    lowercase     lower-case the text first
-    ngram_min, ngram_max  lengths of n-grams in words
-    min_df, max_df  an n-gram is a feature when it occurs in so many texts: integers count, floats are shares
-    max_features  keep only so many n-grams, the most frequent ones
-    sublinear_tf  1 + ln(count) in place of the count
-    use_idf       weight by the inverse document frequency
-    smooth_idf    as if one more text had every n-gram
-    norm          see Norm
-    """
+    lowercase: Lowercase = True
+    ngram_min: NgramMin = 1
+    ngram_max: NgramMax = 1
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.ngram_min > self.ngram_max:
+            message = f"expected at least ngram_min, {self.ngram_min}, found {self.ngram_max}"
+            raise fault(message, "ngram_max")
+        return self
+
+
+class TfidfParameters(_NgramParameters):
+    """Words and word n-grams of a text, counted and weighted as scikit-learn's TfidfVectorizer does."""
 
     kind: ClassVar[str] = "tfidf"
 
-    lowercase: bool = True
-    ngram_min: int = 1
-    ngram_max: int = 1
-    min_df: int | float = 1
-    max_df: int | float = 1.0
-    max_features: int | None = None
-    sublinear_tf: bool = True
-    use_idf: bool = True
-    smooth_idf: bool = True
-    norm: Norm = "l2"
+    min_df: Annotated[RowsOrShare, Field(description="leave out n-grams that occur in fewer texts")] = 1
+    max_df: Annotated[RowsOrShare, Field(description="leave out n-grams that occur in more texts")] = 1.0
+    max_features: Annotated[
+        Annotated[int, Field(ge=1, le=N_FEATURES_MAX)] | None,
+        Field(description="keep only so many n-grams, the most frequent ones"),
+    ] = None
+    sublinear_tf: Annotated[bool, Field(description="1 + ln(count) in place of the count")] = True
+    use_idf: Annotated[bool, Field(description="weight by the inverse document frequency")] = True
+    smooth_idf: Annotated[bool, Field(description="as if one more text had every n-gram")] = True
+    norm: Scaling = "l2"
 
 
-@dataclass(frozen=True)
-class HashingParameters(_Checked):
+class HashingParameters(_NgramParameters):
     """Words and word n-grams of a text, counted under the hash of their bytes: no vocabulary, no limit to it.
 
     For named features, the values under the hash of their names; then the n-grams' parameters mean nothing.
-
-    n_features    how many features, a power of two
-    signed        count up or down by another bit of the hash, so that collisions cancel out on average
-    lowercase, ngram_min, ngram_max, norm  as in TfidfParameters
     """
 
     kind: ClassVar[str] = "hashing"
 
-    n_features: int = 1 << 20
-    signed: bool = True
-    lowercase: bool = True
-    ngram_min: int = 1
-    ngram_max: int = 1
-    norm: Norm = "l2"
+    n_features: Annotated[
+        int,
+        Field(ge=HASHED_FEATURES_MIN, le=HASHED_FEATURES_MAX, description="how many features"),
+        AfterValidator(_check_power_of_two),
+        Expected(f"a power of two from {HASHED_FEATURES_MIN} to {HASHED_FEATURES_MAX}"),
+    ] = 1 << 20
+    signed: Annotated[
+        bool,
+        Field(
+            description="count up or down by another bit of the hash, so that collisions cancel out on "
+            "average"
+        ),
+    ] = True
+    norm: Scaling = "l2"
 
 
-@dataclass(frozen=True)
-class NamedParameters(_Checked):
+class NamedParameters(_FeatureParameters):
     """Values by feature name; the names that occur in training are the features."""
 
     kind: ClassVar[str] = "named"
 
-    norm: Norm = "l2"
+    norm: Scaling = "l2"
 
 
-@dataclass(frozen=True)
-class RawParameters(_Checked):
+class RawParameters(_FeatureParameters):
     """Values by feature id."""
 
     kind: ClassVar[str] = "raw"
 
-    norm: Norm = "l2"
+    norm: Scaling = "l2"
 
 
 FeatureParameters: TypeAlias = TfidfParameters | HashingParameters | NamedParameters | RawParameters
@@ -151,46 +141,42 @@ PARAMETERS: dict[str, type[FeatureParameters]] = {
 """The parameter class of each kind of features."""
 
 
-def parse_features(default_kind: str, items: Mapping[str, str]) -> FeatureParameters:
-    """Return the parameters that `items` say, of kind items["kind"] or else of `default_kind`.
-
-    Values are as on a command line: `true`, `2`, `0.5`, `null`, `l2`. Raises BadParameter for a key or kind
-    that is unknown, a value of another type or out of its range.
-    """
-    values = {key: _scalar(text) for key, text in items.items()}
-    return parameters_of({"kind": default_kind, **values})
-
-
 def parameters_of(config: Mapping[str, Any]) -> FeatureParameters:
-    """Return the parameters in a configuration as `as_config` makes it; keys may be missing, never unknown.
+    """Return the parameters in a configuration as `as_config` makes it; keys may be missing, but for `kind`.
 
-    Raises BadParameter.
+    Raises BadParameter for a key or kind that is unknown, a value of another type or out of its range.
     """
     given = dict(config)
-    kind = given.pop("kind", None)
-    parameter_class = PARAMETERS.get(kind) if isinstance(kind, str) else None
-    if parameter_class is None:
-        raise BadParameter(f"features.kind: expected one of {', '.join(PARAMETERS)}, found {kind!r}")
-    known = [field.name for field in fields(parameter_class)]
-    for key in given:
-        if key not in known:
-            raise BadParameter(f"features of kind {kind}: expected one of {', '.join(known)}, found {key!r}")
-    return parameter_class(**given)
+    return _class_of(given.pop("kind", None))(**given)
+
+
+def check_features(given: Mapping[str, Any]) -> None:
+    """Raise BadParameter when no data makes these values right: so much is known before any is read.
+
+    given  by name, without PREFIX. Without `kind` they must be right for one kind at least.
+    """
+    values = dict(given)
+    kinds = [_class_of(values.pop("kind"))] if "kind" in values else list(PARAMETERS.values())
+    refusals = []
+    for kind in kinds:
+        try:
+            kind(**values)
+        except BadParameter as error:
+            refusals.append(error)
+        else:
+            return
+    raise min(refusals, key=lambda refusal: len(refusal.faults))
 
 
 def as_config(parameters: FeatureParameters) -> dict[str, Scalar]:
     """Return the parameters as a manifest keeps them: the kind and every field."""
-    return {"kind": parameters.kind, **asdict(parameters)}
+    return {"kind": parameters.kind, **parameters.model_dump()}
 
 
-def _scalar(text: str) -> Scalar:
-    """Return the value that a word of a command line stands for."""
-    words: dict[str, Scalar] = {"true": True, "false": False, "null": None}
-    if text in words:
-        return words[text]
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
+def _class_of(kind: object) -> type[FeatureParameters]:
+    """Return the parameter class of a kind. Raises BadParameter."""
+    found = PARAMETERS.get(kind) if isinstance(kind, str) else None
+    if found is None:
+        message = f"expected one of {', '.join(PARAMETERS)}, found {what_is(kind)}"
+        raise BadParameter.of([ParameterFault(f"{PREFIX}kind", message)])
+    return found

@@ -19,14 +19,13 @@ from service.features.parameters import (
     HashingParameters,
     NamedParameters,
     RawParameters,
-    Scalar,
     TfidfParameters,
     as_config,
     parameters_of,
-    parse_features,
 )
 from service.features.tables import take_names
 from service.features.tfidf import fit_tfidf, load_tfidf
+from service.parameters import Scalar
 from service.rows import SparseRows
 
 
@@ -72,17 +71,17 @@ def fit_featurizer(dataset: Dataset, parameters: FeatureParameters) -> tuple[Fea
     raise BadParameter(f"features.kind: expected one for such data, as {kind}, found {parameters.kind}")
 
 
-def streaming_featurizer(dataset: Dataset, items: Mapping[str, str], n_features: int) -> Featurizer:
+def streaming_featurizer(dataset: Dataset, given: Mapping[str, Any], n_features: int) -> Featurizer:
     """Return the featurizer of instances that are never all at hand: texts or names hashed, or ids.
 
     dataset     some of the instances, all are of their kind
-    items       parameters of the features, as `parse_features` takes them
+    given       values of parameters by name, `kind` among them or not
     n_features  of instances with ids: the largest id, and 1
 
     Raises BadParameter for a kind that must see all instances first: tfidf and named.
     """
     kind = HashingParameters.kind if dataset.rows is None else RawParameters.kind
-    parameters = parse_features(kind, items)
+    parameters = parameters_of({"kind": kind, **given})
     if isinstance(parameters, HashingParameters) and dataset.rows is None:
         return HashingFeaturizer(parameters)
     if isinstance(parameters, RawParameters) and dataset.rows is not None:

@@ -87,7 +87,7 @@ def import_model(
         seed=0,
         data=DataInfo(path.resolve().name, 0, files.sha256),
         metrics={},
-        features=as_config(RawParameters(found.norm)),
+        features=as_config(RawParameters(norm=found.norm)),
         ensemble=store_as(build_ensemble(found.trees, labels.n_names, found.n_features), stored),
         labels=labels,
     )

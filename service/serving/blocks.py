@@ -12,7 +12,7 @@ from service.features.sparse_lines import read_sparse_lines
 from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
 from service.serving.answers import explain_labels, write_predictions
-from service.serving.lines import Answered, LineBlock, too_long
+from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.parse import parse_line
 from service.serving.problems import describe_error
 from service.serving.rows import rows_and_faults, unknown_rows, with_present_thresholds
@@ -61,7 +61,7 @@ def _read(
     plain = _sparse_rows(lines, featurizer, limits)
     if plain is not None:
         return plain, [], [_NOTHING] * len(lines)
-    parsed = [_parse(line, limits) for line in lines]
+    parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
     instances = [line for line in parsed if not isinstance(line, BadInput)]
     rows, faults = rows_and_faults(instances, featurizer)
     good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
@@ -82,13 +82,3 @@ def _sparse_rows(lines: Sequence[bytes | None], featurizer: Featurizer, limits: 
         return None if arrays is None else featurizer.transform_csr(*arrays)
     except BadInput:
         return None
-
-
-def _parse(line: bytes | None, limits: Limits) -> AnyLine | BadInput:
-    """Return what a line says, or what is wrong with it."""
-    if line is None:
-        return too_long(limits)
-    try:
-        return parse_line(line, limits)
-    except BadInput as error:
-        return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from service.errors import BadInput, LimitExceeded
@@ -34,11 +35,17 @@ def too_long(limits: Limits) -> LimitExceeded:
     return LimitExceeded(f"expected a line of at most {most} bytes (limit line_bytes_max), found a longer")
 
 
-def value_of(line: bytes | None, limits: Limits) -> Any:
-    """Return the JSON value of a line; a BadInput, returned and not raised, if it has none."""
+def _json(line: bytes, limits: Limits) -> Any:
+    return parse_json(line)
+
+
+def value_of(
+    line: bytes | None, limits: Limits, parse: Callable[[bytes, Limits], Any] = _json
+) -> Any | BadInput:
+    """Return what `parse` makes of a line, its JSON value if left out; a BadInput, not raised, if bad."""
     if line is None:
         return too_long(limits)
     try:
-        return parse_json(line)
+        return parse(line, limits)
     except BadInput as error:
         return error

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from service.trainers.ranking_forest import (
@@ -18,7 +16,6 @@ from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
 
 
-@dataclass(frozen=True)
 class FastXmlParameters(ForestParameters):
     """Parameters of `fastxml`."""
 

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Link, Tree
-from service.errors import BadParameter
+from service.faults import fault
+from service.parameters import Parameters
 from service.trainers.bounds import Bound, Counts
 from service.trainers.classifiers import Members, Solving, members_of, train_classifiers
 from service.trainers.clustering import balanced_shape, derived_seed, kmeans_shape
 from service.trainers.label_tree_bounds import balanced_levels, bound_label_trees
-from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.representations import label_representations
 from service.trainers.shape import Shape
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
-from service.trainers.weighing import Weighed, idf_choice, weigh
+from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
 from service.trainers.work import Crew, Progress
 
 
-@dataclass(frozen=True)
 class ClassifierParameters(Parameters):
     """Parameters of the node classifiers, common to the linear trainers.
 
@@ -33,29 +32,50 @@ class ClassifierParameters(Parameters):
     fewer rows. It is counted from the root's, so that the root has C whatever the size of the data set.
     """
 
-    loss: str = choice("squared_hinge", ("squared_hinge", "logistic"), "the loss of the node classifiers")
-    link: str = choice(
-        "hinge3",
-        ("hinge2", "hinge3"),
-        "with the squared hinge, a margin m means the probability exp(-max(0, 1 - m)^2) or ^3",
-    )
-    cost: float = real(
-        0.0,
-        0.0,
-        1e6,
-        "weight of the loss against the L2 penalty (C), at the root; 0: 0.5 with the squared hinge, 8 with "
-        "the logistic loss",
-    )
-    cost_decay: float = real(
-        0.25, 0.0, 1.0, "a node of n of the root's N rows has the cost C * (N / n)^cost_decay"
-    )
-    rare_decay: float = real(
-        0.0, 0.0, 1.0, "a child with p of its node's n rows has the cost of the node times (n / p)^rare_decay"
-    )
-    eps: float = real(0.1, 1e-4, 10.0, "a classifier is done when its dual gradients differ by no more")
-    max_epochs: int = whole(100, 1, 100_000, "a classifier is given up after so many passes")
-    prune: float = real(0.1, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
-    idf: str = idf_choice()
+    loss: Annotated[
+        Literal["squared_hinge", "logistic"], Field(description="the loss of the node classifiers")
+    ] = "squared_hinge"
+    link: Annotated[
+        Literal["hinge2", "hinge3"],
+        Field(
+            description="with the squared hinge, a margin m means the probability exp(-max(0, 1 - m)^2) or ^3"
+        ),
+    ] = "hinge3"
+    cost: Annotated[
+        float,
+        Field(
+            ge=0.0,
+            le=1e6,
+            description="weight of the loss against the L2 penalty (C), at the root; 0: 0.5 with the squared "
+            "hinge, 8 with the logistic loss",
+        ),
+    ] = 0.0
+    cost_decay: Annotated[
+        float,
+        Field(
+            ge=0.0, le=1.0, description="a node of n of the root's N rows has the cost C * (N / n)^cost_decay"
+        ),
+    ] = 0.25
+    rare_decay: Annotated[
+        float,
+        Field(
+            ge=0.0,
+            le=1.0,
+            description="a child with p of its node's n rows has the cost of the node times (n / "
+            "p)^rare_decay",
+        ),
+    ] = 0.0
+    eps: Annotated[
+        float,
+        Field(ge=1e-4, le=10.0, description="a classifier is done when its dual gradients differ by no more"),
+    ] = 0.1
+    max_epochs: Annotated[
+        int, Field(ge=1, le=100_000, description="a classifier is given up after so many passes")
+    ] = 100
+    prune: Annotated[
+        float, Field(ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
+    ] = 0.1
+    idf: Annotated[Idf, Field(description=IDF_ABOUT)] = "auto"
 
     def solving(self) -> Solving:
         """Return what the classifiers are trained with."""
@@ -71,23 +91,31 @@ class ClassifierParameters(Parameters):
         return link
 
 
-@dataclass(frozen=True)
 class LabelTreeParameters(ClassifierParameters):
     """Parameters of `label-tree`."""
 
-    trees: int = whole(1, 1, 100, "trees of the ensemble; their probabilities are averaged")
-    clustering: str = choice(
-        "balanced", ("balanced", "kmeans"), "recursive balanced 2-means, or plain k-means"
-    )
-    leaf_size: int = whole(100, 1, 1_000_000, "parts of no more labels are not divided")
-    arity: int = whole(16, 2, 4096, "most children of a node above the labels; balanced: a power of two")
-    depth: int = whole(6, 1, 32, "kmeans: most levels")
+    trees: Annotated[
+        int, Field(ge=1, le=100, description="trees of the ensemble; their probabilities are averaged")
+    ] = 1
+    clustering: Annotated[
+        Literal["balanced", "kmeans"], Field(description="recursive balanced 2-means, or plain k-means")
+    ] = "balanced"
+    leaf_size: Annotated[
+        int, Field(ge=1, le=1_000_000, description="parts of no more labels are not divided")
+    ] = 100
+    arity: Annotated[
+        int,
+        Field(
+            ge=2, le=4096, description="most children of a node above the labels; balanced: a power of two"
+        ),
+    ] = 16
+    depth: Annotated[int, Field(ge=1, le=32, description="kmeans: most levels")] = 6
 
-    def validate(self) -> None:
-        """Raise BadParameter when a value is out of its range, also beside another."""
-        super().validate()
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
         if self.clustering == "balanced" and self.arity & (self.arity - 1):
-            raise BadParameter(f"arity: expected a power of two with clustering=balanced, found {self.arity}")
+            raise fault(f"expected a power of two with clustering=balanced, found {self.arity}", "arity")
+        return self
 
 
 def _shapes(
@@ -133,7 +161,7 @@ def assemble(data: TrainingSet, parameters: ClassifierParameters, trees: list[Tr
         ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features),
         kind="label-tree",
         link=parameters.model_link(),
-        parameters=parameters.as_dict(),
+        parameters=parameters.model_dump(),
         n_nonzeros=sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None),
     )
 

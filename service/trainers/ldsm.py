@@ -5,14 +5,16 @@ from __future__ import annotations
 import heapq
 import threading
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
-from service.errors import BadData, BadParameter
+from service.errors import BadData
+from service.faults import fault
 from service.kernels.training.ldsm import (
     CHILDREN_MAX,
     NAG,
@@ -24,16 +26,16 @@ from service.kernels.training.ldsm import (
     split_node,
 )
 from service.kernels.training.ldsm_children import share_out
+from service.parameters import Parameters
 from service.rows import SparseRows
 from service.trainers.bounds import STORED_NODE_BYTES, Bound, Counts
 from service.trainers.clustering import derived_seed
 from service.trainers.ldsm_report import LdsmShape, SplitFacts, report_of
-from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.representations import squared_lengths
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.tail import tail_arrays, tail_numbers
-from service.trainers.weighing import Weighed, idf_choice, weigh
+from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
 from service.trainers.work import Crew, Progress
 
 STAGE = "trees"
@@ -45,52 +47,86 @@ _STEPS = {"sgd": 1.0, "nag": 0.5}
 _OPTIMISERS = {"sgd": SGD, "nag": NAG}
 
 
-@dataclass(frozen=True)
 class LdsmParameters(Parameters):
     """Parameters of `ldsm`; the defaults, chosen on held-out training rows, are for rows of length 1."""
 
-    trees: int = whole(50, 1, 1000, "trees of the ensemble; their scores are averaged")
-    arity: int = whole(4, 2, CHILDREN_MAX, "children of a node (M)")
-    max_nodes: int = whole(
-        0,
-        0,
-        10_000_000,
-        "a tree grows no further than so many nodes (T_max); 0: 2000, or twice the labels where that "
-        "is more, to 65,536",
+    trees: Annotated[
+        int, Field(ge=1, le=1000, description="trees of the ensemble; their scores are averaged")
+    ] = 50
+    arity: Annotated[int, Field(ge=2, le=CHILDREN_MAX, description="children of a node (M)")] = 4
+    max_nodes: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=10_000_000,
+            description="a tree grows no further than so many nodes (T_max); 0: 2000, or twice the labels "
+            "where that is more, to 65,536",
+        ),
+    ] = 0
+    max_depth: Annotated[int, Field(ge=1, le=1000, description="most splits between the root and a leaf")] = (
+        32
     )
-    max_depth: int = whole(32, 1, 1000, "most splits between the root and a leaf")
-    max_copies: float = real(
-        32.0,
-        1.0,
-        1000.0,
-        "a tree's leaves hold at most so many times the training rows: bounds memory and time",
-    )
-    leaf_labels: int = whole(100, 1, 1_000_000, "a leaf keeps so many labels, the most frequent ones")
-    min_rows: int = whole(2, 2, 1_000_000, "a node of fewer rows is not split")
-    lambda1: float = real(2.0, 0.0, 1000.0, "weight of the class integrity in the objective J")
-    lambda2: float = real(1.25, 0.0, 1000.0, "weight of the multi-way penalty in the objective J")
-    optimiser: str = choice("sgd", tuple(_OPTIMISERS), "gradient descent, or normalised adaptive gradient")
-    step: float = real(0.0, 0.0, 1000.0, "size of the first step; 0: 1 with sgd, 0.5 with nag")
-    epochs: int = whole(
-        10, 1, 1000, "passes over a node's rows; over more than 5000, n of them: epochs * sqrt(5000 / n)"
-    )
-    prune: float = real(0.3, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
-    idf: str = idf_choice()
-    shares: str = choice(
-        "rows",
-        ("rows", "labels"),
-        "a leaf's value for a label: its share of the leaf's rows, or of their labels",
-    )
-    rerank: str = choice("no", ("no", "yes"), "re-rank the labels of the trees by the labels' mean rows")
-    alpha: float = real(0.6, 0.0, 1.0, "share of the trees in the re-ranked score; 1: the trees alone")
-    gamma: float = real(30.0, 0.0, 1e6, "how fast the score falls with the distance from a label's mean row")
+    max_copies: Annotated[
+        float,
+        Field(
+            ge=1.0,
+            le=1000.0,
+            description="a tree's leaves hold at most so many times the training rows: bounds memory and "
+            "time",
+        ),
+    ] = 32.0
+    leaf_labels: Annotated[
+        int, Field(ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones")
+    ] = 100
+    min_rows: Annotated[int, Field(ge=2, le=1_000_000, description="a node of fewer rows is not split")] = 2
+    lambda1: Annotated[
+        float, Field(ge=0.0, le=1000.0, description="weight of the class integrity in the objective J")
+    ] = 2.0
+    lambda2: Annotated[
+        float, Field(ge=0.0, le=1000.0, description="weight of the multi-way penalty in the objective J")
+    ] = 1.25
+    optimiser: Annotated[
+        Literal["sgd", "nag"], Field(description="gradient descent, or normalised adaptive gradient")
+    ] = "sgd"
+    step: Annotated[
+        float, Field(ge=0.0, le=1000.0, description="size of the first step; 0: 1 with sgd, 0.5 with nag")
+    ] = 0.0
+    epochs: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1000,
+            description="passes over a node's rows; over more than 5000, n of them: epochs * sqrt(5000 / n)",
+        ),
+    ] = 10
+    prune: Annotated[
+        float, Field(ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
+    ] = 0.3
+    idf: Annotated[Idf, Field(description=IDF_ABOUT)] = "auto"
+    shares: Annotated[
+        Literal["rows", "labels"],
+        Field(description="a leaf's value for a label: its share of the leaf's rows, or of their labels"),
+    ] = "rows"
+    rerank: Annotated[
+        Literal["no", "yes"], Field(description="re-rank the labels of the trees by the labels' mean rows")
+    ] = "no"
+    alpha: Annotated[
+        float,
+        Field(ge=0.0, le=1.0, description="share of the trees in the re-ranked score; 1: the trees alone"),
+    ] = 0.6
+    gamma: Annotated[
+        float,
+        Field(
+            ge=0.0, le=1e6, description="how fast the score falls with the distance from a label's mean row"
+        ),
+    ] = 30.0
 
-    def validate(self) -> None:
-        """Raise BadParameter when a value is out of its range, also beside another."""
-        super().validate()
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
         if 0 < self.max_nodes <= self.arity:
             expected = f"0, or more than arity, {self.arity}, so that a tree can have a split"
-            raise BadParameter(f"max_nodes: expected {expected}; found {self.max_nodes}")
+            raise fault(f"expected {expected}; found {self.max_nodes}", "max_nodes")
+        return self
 
     def most_nodes(self, n_labels: int) -> int:
         """Return how many nodes a tree may have; n_labels labels occur."""
@@ -288,7 +324,7 @@ def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown
         ensemble=build_ensemble([g.tree for g in forest], data.labels.n_labels, data.rows.n_features),
         kind="decision-tree",
         link="multiway",
-        parameters=parameters.as_dict(),
+        parameters=parameters.model_dump(),
         n_nonzeros=sum(grown.n_nonzeros for grown in forest),
         extra=extra,
         report=report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels),

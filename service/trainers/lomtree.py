@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import ceil, exp
-from typing import Any, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 from scipy.stats import entropy
 
 from model_store.build import build_ensemble
-from model_store.ensemble import Chunk, Tree
-from service.evaluation.tree_criteria import (
-    NodeCounts,
-    counts_of,
-    criteria_by_splits,
-    depths,
-    leaf_criteria,
-    splits_by_depth,
-    sum_to_inner_nodes,
-)
+from model_store.ensemble import Tree
+from service.evaluation.tree_criteria import leaf_criteria, sum_to_inner_nodes
 from service.kernels.training.lomtree import (
     LEAF,
     N_ROWS,
@@ -29,17 +21,24 @@ from service.kernels.training.lomtree import (
     N_SWAPS,
     N_WRONG,
     NODE_BYTES,
-    ROOT,
-    WEIGHT,
     Budget,
     learn_rows,
     make_scratch,
     make_tree,
 )
-from service.kernels.training.lomtree_finish import count_leaves, pack_weights, route_rows
-from service.kernels.training.lomtree_tables import n_refused
+from service.parameters import Parameters
 from service.trainers.bounds import STORED_NODE_BYTES, Bound, Counts
-from service.trainers.parameters import Parameters, choice, real, whole
+from service.trainers.lomtree_finish import (
+    LeafCounts,
+    breadth_first,
+    chunks_of,
+    counted_at,
+    histograms_of,
+    recounted_at,
+    report_of,
+    rows_of_nodes,
+    spread,
+)
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
@@ -58,45 +57,52 @@ _BLOCK_ROWS = 4096
 _FIRST_POINT = 64
 """After so many rows the criteria are noted first; then whenever the rows have doubled."""
 
-_GROWTH_POINTS = 100
-"""Points of the criteria against the number of splits that a report keeps."""
-
 _WEIGHT_SLOT_BYTES, _CLASS_SLOT_BYTES = 16, 32
 _LOAD = 0.75
 """The share of slots that tables use at most."""
 
 
-@dataclass(frozen=True)
 class LomtreeParameters(Parameters):
     """Parameters of `lomtree`."""
 
-    leaves: int = whole(
-        0,
-        0,
-        _LEAVES_MAX,
-        "most leaves; 0: 4 for each label, rare ones counting less; in a stream for each so far, to 65,536",
-    )
-    passes: int = whole(5, 1, 1000, "how often the rows are learnt; a stream is learnt once")
-    order: str = choice("shuffled", ("shuffled", "given"), "of the rows, in each pass; a stream has its own")
-    step: float = real(0.5, 0.001, 100.0, "learning rate of the nodes' regressors")
-    swap_resistance: float = real(
-        4.0,
-        1.0,
-        1e6,
-        "a leaf takes the place of the least-used one when it has so many times its rows with labels other "
-        "than the commonest",
-    )
-    leaf_labels: int = whole(100, 1, 1_000_000, "labels that a leaf answers with, its commonest ones")
-    memory_mb: int = whole(
-        1024, 1, 65536, "MiB for weights and counts of labels while training; new ones beyond are left out"
-    )
-
-
-class _Counted(NamedTuple):
-    """What was counted at the leaves of a tree, by position: int64[leaves] rows, and those of each label."""
-
-    rows: NDArray[np.int64]
-    labels: NodeCounts
+    leaves: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=_LEAVES_MAX,
+            description="most leaves; 0: 4 for each label, rare ones counting less; in a stream for each so "
+            "far, to 65,536",
+        ),
+    ] = 0
+    passes: Annotated[
+        int, Field(ge=1, le=1000, description="how often the rows are learnt; a stream is learnt once")
+    ] = 5
+    order: Annotated[
+        Literal["shuffled", "given"], Field(description="of the rows, in each pass; a stream has its own")
+    ] = "shuffled"
+    step: Annotated[
+        float, Field(ge=0.001, le=100.0, description="learning rate of the nodes' regressors")
+    ] = 0.5
+    swap_resistance: Annotated[
+        float,
+        Field(
+            ge=1.0,
+            le=1e6,
+            description="a leaf takes the place of the least-used one when it has so many times its rows "
+            "with labels other than the commonest",
+        ),
+    ] = 4.0
+    leaf_labels: Annotated[
+        int, Field(ge=1, le=1_000_000, description="labels that a leaf answers with, its commonest ones")
+    ] = 100
+    memory_mb: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=65536,
+            description="MiB for weights and counts of labels while training; new ones beyond are left out",
+        ),
+    ] = 1024
 
 
 class OnlineLomtree:
@@ -172,86 +178,34 @@ class OnlineLomtree:
         """
         if self.n_rows > self._noted[0]:
             self._note_point()
-        order, child_ptr = self._breadth_first()
+        order, child_ptr = breadth_first(self._tree)
         leaves = order[np.diff(child_ptr) == 0]
-        counted = self._counted(leaves) if recount is None else self._recounted(leaves, recount)
+        counted = (
+            counted_at(self._tree, leaves) if recount is None else recounted_at(self._tree, leaves, recount)
+        )
         if ids is not None:
-            counted = _Counted(counted.rows, counted.labels._replace(label=ids[counted.labels.label]))
-        at_leaves = _spread(child_ptr, counted.labels)
+            counted = LeafCounts(counted.rows, counted.labels._replace(label=ids[counted.labels.label]))
+        at_leaves = spread(child_ptr, counted.labels)
         counts = sum_to_inner_nodes(child_ptr, at_leaves)
-        rows = _rows_of_nodes(child_ptr, counted.rows)
-        chunks = self._chunks(order)
-        histograms = _histograms(child_ptr, counts, rows, self._parameters.leaf_labels)
+        rows = rows_of_nodes(child_ptr, counted.rows)
+        chunks = chunks_of(self._tree, order)
+        histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)
         tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
         return Trained(
             ensemble=build_ensemble([tree], n_labels, n_features),
             kind="decision-tree",
             link="argmax",
-            parameters=self._parameters.as_dict(),
+            parameters=self._parameters.model_dump(),
             n_nonzeros=sum(len(chunk.weight) for chunk in chunks if chunk is not None),
-            report=self._report(child_ptr, counts, rows),
+            report=report_of(self._tree, child_ptr, counts, rows, self._points),
         )
-
-    def _breadth_first(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return (the nodes breadth-first, child_ptr of model_store.ensemble.Tree)."""
-        left, right = self._tree.left, self._tree.right
-        level = np.array([self._tree.state[ROOT]])
-        levels = []
-        while len(level):
-            levels.append(level)
-            inner = level[left[level] != LEAF]
-            level = np.stack([left[inner], right[inner]], axis=1).ravel().astype(np.int64)
-        order = np.concatenate(levels)
-        child_ptr = np.concatenate([[1], 1 + np.cumsum(2 * (left[order] != LEAF))])
-        return order, child_ptr.astype(np.int32)
-
-    def _counted(self, leaves: NDArray[np.int64]) -> _Counted:
-        """Return what the leaves have counted while the tree grew."""
-        n = int(self._tree.classes.used[leaves].sum())
-        leaf, label, count = np.empty(n, np.int64), np.empty(n, np.int32), np.empty(n)
-        count_leaves(self._tree, leaves, leaf, label, count)
-        return _Counted(self._tree.n_rows[leaves], counts_of(len(leaves), leaf, label, count))
-
-    def _recounted(self, leaves: NDArray[np.int64], data: TrainingSet) -> _Counted:
-        """Return what the leaves count of these rows, which go down the tree as it is now."""
-        rows, labels = data
-        reached = np.empty(rows.n_rows, np.int32)
-        waiting = np.empty((len(self._tree.left) + 1, 2), np.int64)
-        route_rows(self._tree, *rows[:3], np.arange(rows.n_rows, dtype=np.int32), waiting, reached)
-        place = np.zeros(len(self._tree.left), np.int64)
-        place[leaves] = np.arange(len(leaves))
-        leaf, n_labels = place[reached], np.diff(labels.indptr)
-        n_rows = np.bincount(leaf[n_labels > 0], minlength=len(leaves))
-        ones = np.ones(len(labels.indices))
-        return _Counted(n_rows, counts_of(len(leaves), np.repeat(leaf, n_labels), labels.indices, ones))
-
-    def _chunks(self, order: NDArray[np.int64]) -> list[Chunk | None]:
-        """Return the scorers of each node's children (none of the left, h of the right), None for a leaf."""
-        inner = order[self._tree.left[order] != LEAF]
-        used = self._tree.weights.used[inner].astype(np.int64)
-        room = np.cumsum(used) - used
-        n_weights = np.empty(len(inner), np.int64)
-        features, weights = np.empty(used.sum(), np.int32), np.empty(used.sum(), np.float32)
-        pack_weights(self._tree, inner, room, n_weights, features, weights)
-        most = int(n_weights.max(initial=0))
-        row_ptr, child = np.arange(most + 1, dtype=np.int64), np.ones(most, np.int32)
-        bias = np.zeros((len(inner), 2), np.float32)
-        bias[:, 1] = self._tree.bias[inner, WEIGHT]
-        chunks: list[Chunk | None] = [None] * len(order)
-        ends = zip(room.tolist(), n_weights.tolist(), bias, strict=True)
-        for at, (first, n, biases) in zip(
-            np.flatnonzero(self._tree.left[order] != LEAF).tolist(), ends, strict=True
-        ):
-            entries = slice(first, first + n)
-            chunks[at] = Chunk(features[entries], row_ptr[: n + 1], child[:n], weights[entries], biases)
-        return chunks
 
     def _note_point(self) -> None:
         """Note the criteria of the leaves, and the error since the last point."""
         state, before = self._tree.state, self._noted
         leaves = np.flatnonzero(self._tree.left[: int(2 * state[N_SPLITS] + 1)] == LEAF)
         rows, wrong = int(state[N_ROWS]), int(state[N_WRONG])
-        criteria = leaf_criteria(self._counted(leaves).labels)
+        criteria = leaf_criteria(counted_at(self._tree, leaves).labels)
         self._points.append(
             {
                 "rows": rows,
@@ -262,72 +216,6 @@ class OnlineLomtree:
             }
         )
         self._noted = (rows, wrong)
-
-    def _report(
-        self, child_ptr: NDArray[np.int32], counts: NodeCounts, rows: NDArray[np.int64]
-    ) -> dict[str, Any]:
-        growth = criteria_by_splits(child_ptr, counts)
-        last = len(growth.splits) - 1
-        kept = np.unique(np.linspace(0, last, min(last + 1, _GROWTH_POINTS)).astype(np.int64))
-        depth, is_leaf = depths(child_ptr), np.diff(child_ptr) == 0
-        return {
-            "rows": self.n_rows,
-            "splits": int(self._tree.state[N_SPLITS]),
-            "swaps": int(self._tree.state[N_SWAPS]),
-            "depth": int(depth.max()),
-            "mean_depth": float((depth * rows)[is_leaf].sum() / max(1, rows[is_leaf].sum())),
-            "weights_left_out": n_refused(self._tree.weights),
-            "labels_left_out": n_refused(self._tree.classes),
-            "while_training": self._points,
-            "criteria_by_splits": {name: values[kept].tolist() for name, values in growth._asdict().items()},
-            "splits_by_depth": splits_by_depth(child_ptr, counts),
-        }
-
-
-def _spread(child_ptr: NDArray[np.int32], leaves: NodeCounts) -> NodeCounts:
-    """Return counts by node from counts by position among the leaves."""
-    n_entries = np.zeros(len(child_ptr) - 1, np.int64)
-    n_entries[np.diff(child_ptr) == 0] = np.diff(leaves.ptr)
-    return leaves._replace(ptr=np.concatenate([[0], np.cumsum(n_entries)]))
-
-
-def _rows_of_nodes(child_ptr: NDArray[np.int32], at_leaves: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return int64[n]: the rows of each node, from those of the leaves by position."""
-    rows = np.zeros(len(child_ptr) - 1, np.int64)
-    rows[np.diff(child_ptr) == 0] = at_leaves
-    for node in np.flatnonzero(np.diff(child_ptr))[::-1].tolist():
-        rows[node] = rows[child_ptr[node] : child_ptr[node + 1]].sum()
-    return rows
-
-
-def _histograms(
-    child_ptr: NDArray[np.int32], counts: NodeCounts, rows: NDArray[np.int64], n_kept: int
-) -> list[tuple[NDArray[np.int32], NDArray[np.float32]] | None]:
-    """Return the label shares of each leaf, None for others: the commonest n_kept labels, equal ones by id.
-
-    A leaf that no row reached answers as the nearest node above it that some did.
-    """
-    source = np.arange(len(rows))
-    for node in np.flatnonzero(np.diff(child_ptr)).tolist():
-        for child in range(child_ptr[node], child_ptr[node + 1]):
-            if not rows[child]:
-                source[child] = source[node]
-    leaves = np.flatnonzero(np.diff(child_ptr) == 0)
-    of = source[leaves]
-    n_entries = np.diff(counts.ptr)[of]
-    leaf = np.repeat(np.arange(len(leaves)), n_entries)
-    begins = np.cumsum(n_entries) - n_entries
-    entry = np.arange(len(leaf)) + np.repeat(counts.ptr[of] - begins, n_entries)
-    label, count = counts.label[entry], counts.value[entry]
-    best = np.lexsort((label, -count, leaf))
-    best = best[np.arange(len(leaf)) - begins[leaf] < n_kept]
-    best = best[np.lexsort((label[best], leaf[best]))]
-    share = (count[best] / np.maximum(1, rows[of])[leaf[best]]).astype(np.float32)
-    ends = np.cumsum(np.minimum(n_entries, n_kept)).tolist()
-    found: list[tuple[NDArray[np.int32], NDArray[np.float32]] | None] = [None] * len(rows)
-    for node, first, last in zip(leaves.tolist(), [0, *ends], ends, strict=False):
-        found[node] = label[best[first:last]], share[first:last]
-    return found
 
 
 def train_lomtree(
@@ -360,12 +248,12 @@ def _with_leaves(data: TrainingSet, parameters: LomtreeParameters) -> LomtreePar
     shares = np.bincount(data.labels.indices) / max(1, len(data.labels.indices))
     n_labels = ceil(exp(entropy(shares)) - 1e-6)
     leaves = parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
-    return LomtreeParameters(**{**parameters.as_dict(), "leaves": leaves})  # type: ignore[arg-type]
+    return LomtreeParameters(**{**parameters.model_dump(), "leaves": leaves})
 
 
 def _as_asked(trained: Trained, parameters: LomtreeParameters) -> Trained:
     """Return the result with the parameters as the user gave them."""
-    return Trained(**{**vars(trained), "parameters": parameters.as_dict()})
+    return Trained(**{**vars(trained), "parameters": parameters.model_dump()})
 
 
 def estimate_lomtree(

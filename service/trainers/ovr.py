@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from service.trainers.bounds import Bound, Counts
@@ -17,7 +15,6 @@ from service.trainers.weighing import weigh
 from service.trainers.work import Crew, Progress
 
 
-@dataclass(frozen=True)
 class OvrParameters(ClassifierParameters):
     """Parameters of `ovr`."""
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from service.evaluation.propensity import A, B, propensities
 from service.trainers.bounds import Bound, Counts
-from service.trainers.parameters import choice, real
 from service.trainers.ranking_forest import (
     ForestParameters,
     assemble_forest,
@@ -23,15 +23,28 @@ from service.trainers.tail import tail_arrays, tail_numbers
 from service.trainers.work import Crew, Progress
 
 
-@dataclass(frozen=True)
 class PfastreXmlParameters(ForestParameters):
     """Parameters of `pfastrexml`; alpha and gamma were chosen on held-out training rows."""
 
-    propensity_a: float = real(A, 0.0, 10.0, "constant A of the propensities of labels")
-    propensity_b: float = real(B, 0.0, 1e6, "constant B of the propensities of labels")
-    rerank: str = choice("yes", ("yes", "no"), "re-rank the labels of the trees by the labels' mean rows")
-    alpha: float = real(0.5, 0.0, 1.0, "share of the trees in the re-ranked score; 1: the trees alone")
-    gamma: float = real(30.0, 0.0, 1e4, "how fast the score falls with the distance from a label's mean row")
+    propensity_a: Annotated[
+        float, Field(ge=0.0, le=10.0, description="constant A of the propensities of labels")
+    ] = A
+    propensity_b: Annotated[
+        float, Field(ge=0.0, le=1e6, description="constant B of the propensities of labels")
+    ] = B
+    rerank: Annotated[
+        Literal["yes", "no"], Field(description="re-rank the labels of the trees by the labels' mean rows")
+    ] = "yes"
+    alpha: Annotated[
+        float,
+        Field(ge=0.0, le=1.0, description="share of the trees in the re-ranked score; 1: the trees alone"),
+    ] = 0.5
+    gamma: Annotated[
+        float,
+        Field(
+            ge=0.0, le=1e4, description="how fast the score falls with the distance from a label's mean row"
+        ),
+    ] = 30.0
 
 
 def _worths(data: TrainingSet, parameters: PfastreXmlParameters) -> NDArray[np.float32]:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 from scipy import sparse
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Tree
 from service.errors import BadData, BadParameter
+from service.faults import fault
 from service.kernels.training.plt_projection import add_projected
+from service.parameters import Parameters
 from service.rows import LabelRows
 from service.trainers.bounds import Bound, Counts
 from service.trainers.classifiers import Members, Solving, members_of
 from service.trainers.clustering import balanced_shape, derived_seed
 from service.trainers.label_tree import grow
 from service.trainers.label_tree_bounds import balanced_levels, bound_label_trees
-from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.plt_sgd import Descent, train_trees
 from service.trainers.plt_trees import huffman_shape, random_shape
 from service.trainers.representations import Representations, label_representations
@@ -28,51 +30,88 @@ from service.trainers.shape import Shape
 from service.trainers.size import WEIGHT_BYTES, SizeEstimate, estimate_size
 from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
-from service.trainers.weighing import idf_choice, weigh
+from service.trainers.weighing import IDF_ABOUT, Idf, weigh
 from service.trainers.work import Crew, Progress
 
 PROJECTED = 512
 """Dimensions of the label vectors that k-means trees of the solver sgd are made of."""
 
 
-@dataclass(frozen=True)
 class PltParameters(Parameters):
     """Parameters of `plt`."""
 
-    tree: str = choice(
-        "kmeans",
-        ("kmeans", "random", "huffman"),
-        "balanced 2-means of the labels, random and complete, or least deep for frequent labels",
-    )
-    arity: int = whole(16, 2, 4096, "most children of a node (kmeans: above the labels, a power of two)")
-    leaf_size: int = whole(100, 1, 1_000_000, "kmeans: parts of no more labels are not divided")
-    trees: int = whole(1, 1, 100, "trees of the ensemble; their probabilities are averaged")
-    solver: str = choice("batch", ("batch", "sgd"), "how node classifiers are trained; sgd can stream")
-    cost: float = real(4.0, 1e-6, 1e6, "batch: weight of the loss against the penalty (C), at the root")
-    cost_decay: float = real(
-        0.25, 0.0, 1.0, "batch: a node of n of the root's N has the cost C * (N / n)^cost_decay"
-    )
-    rare_decay: float = real(
-        0.15,
-        0.0,
-        1.0,
-        "batch: a child with p of its node's n rows has the cost of the node times (n / p)^rare_decay",
-    )
-    eps: float = real(0.1, 1e-4, 10.0, "batch: a classifier is done when no dual gradient is larger")
-    max_epochs: int = whole(100, 1, 100_000, "batch: a classifier is given up after so many passes")
-    idf: str = idf_choice("batch: ")
-    epochs: int = whole(10, 1, 1000, "sgd: passes over the rows")
-    rate: float = real(0.5, 1e-6, 1e3, "sgd: the first step g; step t of a node is g / (1 + l2 * g * t)")
-    l2: float = real(1e-5, 0.0, 1e3, "sgd: weight of the penalty, lambda")
-    window_rows: int = whole(1 << 16, 1, 1 << 24, "sgd: rows are shuffled within so many; 1: file order")
-    memory_mib: int = whole(4096, 1, 1 << 24, "sgd: weights take no more; late features are left out then")
-    prune: float = real(0.1, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
+    tree: Annotated[
+        Literal["kmeans", "random", "huffman"],
+        Field(
+            description="balanced 2-means of the labels, random and complete, or least deep for frequent "
+            "labels",
+        ),
+    ] = "kmeans"
+    arity: Annotated[
+        int,
+        Field(
+            ge=2, le=4096, description="most children of a node (kmeans: above the labels, a power of two)"
+        ),
+    ] = 16
+    leaf_size: Annotated[
+        int, Field(ge=1, le=1_000_000, description="kmeans: parts of no more labels are not divided")
+    ] = 100
+    trees: Annotated[
+        int, Field(ge=1, le=100, description="trees of the ensemble; their probabilities are averaged")
+    ] = 1
+    solver: Annotated[
+        Literal["batch", "sgd"], Field(description="how node classifiers are trained; sgd can stream")
+    ] = "batch"
+    cost: Annotated[
+        float,
+        Field(ge=1e-6, le=1e6, description="batch: weight of the loss against the penalty (C), at the root"),
+    ] = 4.0
+    cost_decay: Annotated[
+        float,
+        Field(
+            ge=0.0,
+            le=1.0,
+            description="batch: a node of n of the root's N has the cost C * (N / n)^cost_decay",
+        ),
+    ] = 0.25
+    rare_decay: Annotated[
+        float,
+        Field(
+            ge=0.0,
+            le=1.0,
+            description="batch: a child with p of its node's n rows has the cost of the node times (n / "
+            "p)^rare_decay",
+        ),
+    ] = 0.15
+    eps: Annotated[
+        float,
+        Field(ge=1e-4, le=10.0, description="batch: a classifier is done when no dual gradient is larger"),
+    ] = 0.1
+    max_epochs: Annotated[
+        int, Field(ge=1, le=100_000, description="batch: a classifier is given up after so many passes")
+    ] = 100
+    idf: Annotated[Idf, Field(description=f"batch: {IDF_ABOUT}")] = "auto"
+    epochs: Annotated[int, Field(ge=1, le=1000, description="sgd: passes over the rows")] = 10
+    rate: Annotated[
+        float,
+        Field(ge=1e-6, le=1e3, description="sgd: the first step g; step t of a node is g / (1 + l2 * g * t)"),
+    ] = 0.5
+    l2: Annotated[float, Field(ge=0.0, le=1e3, description="sgd: weight of the penalty, lambda")] = 1e-5
+    window_rows: Annotated[
+        int, Field(ge=1, le=1 << 24, description="sgd: rows are shuffled within so many; 1: file order")
+    ] = 1 << 16
+    memory_mib: Annotated[
+        int, Field(ge=1, le=1 << 24, description="sgd: weights take no more; late features are left out then")
+    ] = 4096
+    prune: Annotated[
+        float, Field(ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
+    ] = 0.1
 
-    def validate(self) -> None:
-        """Raise BadParameter when a value is out of its range, also beside another."""
-        super().validate()
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
         if self.tree == "kmeans" and self.arity & (self.arity - 1):
-            raise BadParameter(f"arity: expected a power of two with tree=kmeans, found {self.arity}")
+            raise fault(f"expected a power of two with tree=kmeans, found {self.arity}", "arity")
+        return self
 
     def solving(self) -> Solving:
         """Return what the batch solver takes."""
@@ -229,7 +268,7 @@ def _assemble(
         ensemble=build_ensemble(trees, n_labels, n_features),
         kind="label-tree",
         link="logistic",
-        parameters=parameters.as_dict(),
+        parameters=parameters.model_dump(),
         n_nonzeros=sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None),
         report=dict(report or {}),
     )

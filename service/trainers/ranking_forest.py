@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
 from service.kernels.training.ranking_tree import ATTEMPTS, Grown, Growth, TrainingRows, grow_tree
 from service.kernels.training.separator import PASSES_MAX
+from service.parameters import Parameters
 from service.rows import SparseRows
 from service.trainers.bounds import GROUP, Bound, Counts
 from service.trainers.clustering import derived_seed
-from service.trainers.parameters import Parameters, real, whole
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainingSet
-from service.trainers.weighing import idf_choice, weigh
+from service.trainers.weighing import IDF_ABOUT, Idf, weigh
 from service.trainers.work import Crew, Progress
 
 STAGE = "trees"
@@ -27,27 +27,46 @@ SPARE = 1.25
 """An estimate allows another tree so many times the weights of the first; they differ by a few percent."""
 
 
-@dataclass(frozen=True)
 class ForestParameters(Parameters):
     """Parameters of a forest of ranking trees.
 
     `cost` and `eps` were chosen on held-out training rows.
     """
 
-    trees: int = whole(50, 1, 1000, "trees of the ensemble; their scores are averaged")
-    max_leaf: int = whole(10, 1, 1_000_000, "a node of no more rows is not split")
-    max_depth: int = whole(64, 1, 1000, "most splits between the root and a leaf")
-    leaf_labels: int = whole(100, 1, 1_000_000, "a leaf keeps so many labels, the most frequent ones")
-    cost: float = real(
-        0.45,
-        1e-6,
-        1e6,
-        "weight of the separators' logistic loss against their L1 penalty, for values of about 1",
+    trees: Annotated[
+        int, Field(ge=1, le=1000, description="trees of the ensemble; their scores are averaged")
+    ] = 50
+    max_leaf: Annotated[int, Field(ge=1, le=1_000_000, description="a node of no more rows is not split")] = (
+        10
     )
-    eps: float = real(0.1, 1e-6, 0.99, "a separator is done when its violations have fallen to this share")
-    max_steps: int = whole(10, 1, 10_000, "a separator is given up after so many Newton steps")
-    prune: float = real(0.0, 0.0, 100.0, "leave out smaller weights; 0 keeps them all")
-    idf: str = idf_choice()
+    max_depth: Annotated[int, Field(ge=1, le=1000, description="most splits between the root and a leaf")] = (
+        64
+    )
+    leaf_labels: Annotated[
+        int, Field(ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones")
+    ] = 100
+    cost: Annotated[
+        float,
+        Field(
+            ge=1e-6,
+            le=1e6,
+            description="weight of the separators' logistic loss against their L1 penalty, for values of "
+            "about 1",
+        ),
+    ] = 0.45
+    eps: Annotated[
+        float,
+        Field(
+            ge=1e-6, le=0.99, description="a separator is done when its violations have fallen to this share"
+        ),
+    ] = 0.1
+    max_steps: Annotated[
+        int, Field(ge=1, le=10_000, description="a separator is given up after so many Newton steps")
+    ] = 10
+    prune: Annotated[
+        float, Field(ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
+    ] = 0.0
+    idf: Annotated[Idf, Field(description=IDF_ABOUT)] = "auto"
 
     def growth(self, rows: SparseRows) -> Growth:
         """Return how the trees are grown on rows: `cost` is divided by their typical value."""
@@ -147,7 +166,7 @@ def assemble_forest(
         ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features),
         kind="decision-tree",
         link="argmax",
-        parameters=parameters.as_dict(),
+        parameters=parameters.model_dump(),
         n_nonzeros=sum(len(grown.weight) for grown in forest),
         extra=extra,
     )

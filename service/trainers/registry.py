@@ -1,4 +1,7 @@
-"""The trainers by name. A new trainer is a file with a TrainerSpec, and its line here."""
+"""The trainers by name. A new trainer is a file with a TrainerSpec and its line here, or an entry point.
+
+docs/add_a_trainer.md shows the way by an entry point of a package of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.errors import BadParameter
+from service.parameters import Parameters
 from service.rows import LabelRows, SparseRows
+from service.trainers import plugins
 from service.trainers.bounds import plan_within
 from service.trainers.fastxml import FASTXML
 from service.trainers.label_tree import LABEL_TREE
 from service.trainers.ldsm import LDSM
 from service.trainers.lomtree import LOMTREE
 from service.trainers.ovr import OVR
-from service.trainers.parameters import Parameters
 from service.trainers.pfastrexml import PFASTREXML
 from service.trainers.plt import PLT
 from service.trainers.source import OnPlan, RowSource, no_plan
@@ -23,14 +27,22 @@ from service.trainers.work import Crew, Progress, no_progress
 TRAINERS: dict[str, TrainerSpec[Any]] = {
     spec.name: spec for spec in (LABEL_TREE, OVR, PLT, LOMTREE, FASTXML, PFASTREXML, LDSM)
 }
-"""Every trainer by the name that the command line takes."""
+"""Every trainer of our own by the name that the command line takes."""
 
 
 def trainer(name: str) -> TrainerSpec[Any]:
-    """Return the trainer of that name; raise BadParameter when there is none."""
-    if name not in TRAINERS:
-        raise BadParameter(f"trainer: expected one of {', '.join(TRAINERS)}, found {name!r}")
-    return TRAINERS[name]
+    """Return the trainer of that name, our own or an installed package's.
+
+    Raises BadParameter when there is none, or the package's cannot be used.
+    """
+    if name in TRAINERS:
+        plugins.warn_of_clash(name)
+        return TRAINERS[name]
+    others = plugins.installed()
+    if name in others:
+        return plugins.load(name)
+    known = dict.fromkeys([*TRAINERS, *others])
+    raise BadParameter(f"trainer: expected one of {', '.join(known)}, found {name!r}")
 
 
 def parse_parameters(name: str, items: Sequence[str]) -> Parameters:

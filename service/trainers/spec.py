@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from model_store.ensemble import Kind, Link, TreeEnsemble
 from service.errors import BadData
+from service.parameters import Parameters, Scalar
 from service.rows import LabelRows, SparseRows
-from service.trainers.parameters import Parameters, Scalar
 from service.trainers.size import SizeEstimate
 from service.trainers.work import Crew, Progress
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk
 from service.rows import SparseRows
-from service.trainers.parameters import choice
 
-IDF = ("auto", "yes", "no")
+Idf = Literal["auto", "yes", "no"]
+
+IDF_ABOUT = (
+    "train as if features were weighed by inverse document frequency; auto: when rows only say which "
+    "features they have, by values that are equal within a row"
+)
+"""What a trainer's parameter `idf` does, which `weigh` takes."""
 
 _ALIKE = 1e-6
 """Values of a row that differ by no more than this share are the same number scaled to the row's length."""
@@ -35,16 +40,6 @@ class Weighed(NamedTuple):
         """Return a chunk with such weights."""
         features = np.repeat(chunk.features, np.diff(chunk.row_ptr))
         return chunk._replace(weight=self.plain(features, chunk.weight))
-
-
-def idf_choice(prefix: str = "") -> Any:
-    """Return the field of a trainer's parameter `idf`, which `weigh` takes."""
-    return choice(
-        "auto",
-        IDF,
-        f"{prefix}train as if features were weighed by inverse document frequency; auto: when rows only say "
-        "which features they have, by values that are equal within a row",
-    )
 
 
 def weigh(rows: SparseRows, idf: str) -> Weighed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ class FileSource:
     Raises BadData and BadParameter as it reads. Memory: a block of the file and its rows.
     """
 
-    def __init__(self, stream: DataStream, features: Mapping[str, str], on_progress: OnProgress) -> None:
+    def __init__(self, stream: DataStream, features: Mapping[str, Any], on_progress: OnProgress) -> None:
         self.stream = stream
         self._features = dict(features)
         self._on_progress = on_progress

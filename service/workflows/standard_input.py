@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,8 @@ from service.errors import BadData, BadParameter
 from service.features import Featurizer, streaming_featurizer
 from service.rows import SparseRows
 from service.trainers import TRAINERS, Trained, TrainingSet
-from service.trainers.parameters import Parameters
 from service.trainers.registry import trainer
+from service.workflows.parameters import Chosen
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -48,8 +48,7 @@ class Learnt(NamedTuple):
 
 def learn_standard_input(
     name: str,
-    parameters: Parameters,
-    features: Mapping[str, str],
+    chosen: Chosen,
     seed: int,
     on_progress: OnProgress,
     on_start: OnStart,
@@ -68,7 +67,7 @@ def learn_standard_input(
     if make is None:
         able = ", ".join(spec.name for spec in TRAINERS.values() if spec.online)
         raise BadParameter(f"trainer: expected one that learns from standard input, {able}; found {name}")
-    learner = make(parameters, seed)
+    learner = make(chosen.trainer, seed)
     source = StandardInput()
     on_start(learner.bytes_max)
     ids: dict[str, int] = {}
@@ -78,10 +77,10 @@ def learn_standard_input(
     for part in parts_of_jsonl(source, ids):
         if len(ids) > LABELS_MAX:
             raise source.fault(None, f"expected at most {LABELS_MAX} labels, found {len(ids)}")
-        dataset = _dataset(part, features, n_rows)
+        dataset = _dataset(part, chosen.features, n_rows)
         n_features = 0 if dataset.rows is None else dataset.rows.n_features
         if featurizer is None or n_features > featurizer.n_features:
-            featurizer = streaming_featurizer(dataset, features, n_features)
+            featurizer = streaming_featurizer(dataset, chosen.features, n_features)
         for done in learner.learn(TrainingSet(featurizer.transform_dataset(dataset), part.labels)):
             on_progress("rows", n_rows + done, 0)
         n_rows += dataset.n_rows
@@ -99,7 +98,7 @@ def learn_standard_input(
     return Learnt(trained, DataInfo(str(source.path), n_rows, source.sha256), names, featurizer, placed)
 
 
-def _dataset(part: JsonLines, features: Mapping[str, str], first: int) -> Dataset:
+def _dataset(part: JsonLines, features: Mapping[str, Any], first: int) -> Dataset:
     """Return a part of the stream, whose first row has the number `first`, as a data set."""
     is_raw = part.named is not None and features.get("kind") == "raw"
     return Dataset(

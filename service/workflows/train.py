@@ -31,22 +31,19 @@ from service.features import (
     featurizer_arrays,
     featurizer_config,
     fit_featurizer,
-    parse_features,
+    parameters_of,
 )
 from service.inference.parts import part_of
 from service.rows import LabelRows, SparseRows
-from service.trainers import Trained, estimate, parse_parameters, train, train_stream
-from service.trainers.parameters import Parameters
+from service.trainers import Trained, estimate, train, train_stream
 from service.trainers.source import OnPlan, no_plan
 from service.workflows.evaluate import metrics_of, note_on
 from service.workflows.file_source import FileSource
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
+from service.workflows.parameters import Chosen, from_json, parse
 from service.workflows.report import Sample, version_report
 from service.workflows.standard_input import OnStart, learn_standard_input, no_start
 from service.workflows.weight_types import store_as
-
-FEATURES = "features."
-"""What the name of a parameter of the features begins with; all others are the trainer's."""
 
 STDIN = Path("-")
 """The data file that is standard input."""
@@ -63,7 +60,8 @@ class TrainRequest:
     """What to train on, and how.
 
     data        a file, or STDIN: lines that are learnt as they come
-    parameters  "key=value" each; those that begin with "features." are the features', others the trainer's
+    parameters  "key=value" each, or the values of a JSON object by name; those whose names begin with
+                "features." are the features', others the trainer's
     label_names  for numeric data files: line i + 1 is the name of label i
     weights     the type in which weights are stored
     stream      read the data again for each pass, and never hold it in memory
@@ -76,7 +74,7 @@ class TrainRequest:
     trainer: str
     data: Path
     valid: Path | None = None
-    parameters: Sequence[str] = ()
+    parameters: Sequence[str] | Mapping[str, Any] = ()
     label_names: Path | None = None
     weights: Weights = "float32"
     seed: int = 0
@@ -129,6 +127,13 @@ class _Prepared(NamedTuple):
     rows: SparseRows
 
 
+def chosen_of(request: TrainRequest) -> Chosen:
+    """Return the parameters that a request says. Raises BadParameter, which tells all that is wrong."""
+    if isinstance(request.parameters, Mapping):
+        return from_json(request.trainer, dict(request.parameters))
+    return parse(request.trainer, request.parameters)
+
+
 def train_and_publish(
     store: Store,
     model: str,
@@ -146,17 +151,17 @@ def train_and_publish(
     read, a validation file that cannot be used before the training (on a stream: one that cannot be read).
     """
     check_model(model)
-    parameters = parse_parameters(request.trainer, _parameters_of_trainer(request.parameters))
+    chosen = chosen_of(request)
     store.prepare()
     origin = {"parent": _parent(store, model), **request.origin}
     if request.valid is not None:
         check_readable(request.valid)
     if request.data == STDIN:
-        outcome = _train_on_standard_input(request, parameters, on_progress, on_start)
+        outcome = _train_on_standard_input(request, chosen, on_progress, on_start)
     elif request.stream:
-        outcome = _train_on_stream(request, parameters, on_progress, on_plan)
+        outcome = _train_on_stream(request, chosen, on_progress, on_plan)
     else:
-        outcome = _train_on_all(request, parameters, on_progress, on_plan)
+        outcome = _train_on_all(request, chosen, on_progress, on_plan)
     draft = _draft(outcome, request)
     trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
     valid = outcome.valid
@@ -266,10 +271,10 @@ def _some_of(sample: Sample) -> Labelled:
 
 
 def _train_on_all(
-    request: TrainRequest, parameters: Parameters, on_progress: OnProgress, on_plan: OnPlan
+    request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_plan: OnPlan
 ) -> _Outcome:
     """Train on a data file read into memory."""
-    prepared = _prepare(request, on_progress)
+    prepared = _prepare(request, chosen, on_progress)
     dataset, labels = prepared.dataset, prepared.dataset.labels
     valid = None
     if request.valid is not None:
@@ -277,7 +282,7 @@ def _train_on_all(
     start = time.perf_counter()
     trained = train(
         request.trainer,
-        parameters,
+        chosen.trainer,
         prepared.rows,
         labels,
         request.seed,
@@ -298,28 +303,27 @@ def _train_on_all(
 
 
 def _train_on_standard_input(
-    request: TrainRequest, parameters: Parameters, on_progress: OnProgress, on_start: OnStart
+    request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_start: OnStart
 ) -> _Outcome:
     """Train on the lines of standard input, each seen once."""
     if request.stream or request.label_names is not None:
         raise BadParameter("expected a file with --stream and --label-names, found standard input")
-    features = _parameters_of_features(request.parameters)
     start = time.perf_counter()
-    learnt = learn_standard_input(request.trainer, parameters, features, request.seed, on_progress, on_start)
+    learnt = learn_standard_input(request.trainer, chosen, request.seed, on_progress, on_start)
     seconds = time.perf_counter() - start
     names = build_names(learnt.names)
     return _Outcome(learnt.trained, learnt.data, names, learnt.featurizer, learnt.counts, seconds)
 
 
 def _train_on_stream(
-    request: TrainRequest, parameters: Parameters, on_progress: OnProgress, on_plan: OnPlan
+    request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_plan: OnPlan
 ) -> _Outcome:
     """Train on a data file that is read again for each pass."""
     stream = DataStream(request.data, request.label_names)
-    source = FileSource(stream, _parameters_of_features(request.parameters), on_progress)
+    source = FileSource(stream, chosen.features, on_progress)
     start = time.perf_counter()
     trained = train_stream(
-        request.trainer, parameters, source, request.seed, request.threads, on_progress, on_plan
+        request.trainer, chosen.trainer, source, request.seed, request.threads, on_progress, on_plan
     )
     census = source.census
     names = stream.label_names or [str(label) for label in range(len(census.label_rows))]
@@ -335,11 +339,11 @@ def _train_on_stream(
 
 def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) -> dict[str, Any]:
     """Return the keys of `xylem estimate --json` for a training file. Raises BadInput."""
-    parameters = parse_parameters(request.trainer, _parameters_of_trainer(request.parameters))
-    prepared = _prepare(request, on_progress)
+    chosen = chosen_of(request)
+    prepared = _prepare(request, chosen, on_progress)
     return estimate(
         request.trainer,
-        parameters,
+        chosen.trainer,
         prepared.rows,
         prepared.dataset.labels,
         request.seed,
@@ -353,9 +357,8 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def _prepare(request: TrainRequest, on_progress: OnProgress) -> _Prepared:
+def _prepare(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> _Prepared:
     """Read the training file and make rows of it."""
-    items = _parameters_of_features(request.parameters)
     dataset = read_dataset(
         request.data,
         label_names_file=request.label_names,
@@ -363,22 +366,7 @@ def _prepare(request: TrainRequest, on_progress: OnProgress) -> _Prepared:
     )
     names = dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)]
     on_progress("features", 0, 1)
-    featurizer, rows = fit_featurizer(dataset, parse_features(default_kind(dataset), items))
+    parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
+    featurizer, rows = fit_featurizer(dataset, parameters)
     on_progress("features", 1, 1)
     return _Prepared(dataset, build_names(names), featurizer, rows)
-
-
-def _parameters_of_features(items: Sequence[str]) -> dict[str, str]:
-    """Return the parameters of the features by name."""
-    found: dict[str, str] = {}
-    for item in items:
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise BadParameter(f"expected key=value, found {item!r}")
-        if key.startswith(FEATURES):
-            found[key.removeprefix(FEATURES)] = value
-    return found
-
-
-def _parameters_of_trainer(items: Sequence[str]) -> list[str]:
-    return [item for item in items if not item.startswith(FEATURES)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import re
@@ -17,8 +16,8 @@ import service.errors
 from service import cli
 from service.cli.options import TRAINER_NAMES
 from service.features.parameters import PARAMETERS
+from service.parameters import Parameters, expected_of
 from service.trainers import TRAINERS
-from service.trainers.parameters import rule_of
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS_PAGE = (ROOT / "docs/commands.md").read_text()
@@ -58,24 +57,30 @@ def test_the_help_names_every_trainer() -> None:
     assert set(TRAINER_NAMES) == TRAINERS.keys()
 
 
+def rows_of(parameters: type[Parameters]) -> list[str]:
+    """The rows of the page of parameters: name, default, what it takes, what it does."""
+    rows = []
+    for name, field in parameters.model_fields.items():
+        default = json.dumps(field.default).strip('"')
+        expected = expected_of(parameters, name)
+        rows.append(f"| `{parameters.prefix}{name}` | {default} | {expected} | {field.description} |")
+    return rows
+
+
 def test_every_parameter_of_every_trainer_is_documented_with_its_default() -> None:
     page = (ROOT / "docs" / "parameters.md").read_text()
     for name, spec in TRAINERS.items():
         assert f"`{name}`" in page
-        for field in dataclasses.fields(spec.parameters):
-            row = f"| `{field.name}` | {field.default} | {rule_of(field).expected} |"
-            assert row in page, f"expected the row: {row}"
+        missing = [row for row in rows_of(spec.parameters) if row not in page]
+        assert not missing, "expected the rows:\n" + "\n".join(missing)
 
 
 def test_every_parameter_of_the_features_is_documented_with_its_default() -> None:
     page = (ROOT / "docs" / "parameters.md").read_text()
     for kind, parameters in PARAMETERS.items():
         assert f"`{kind}`" in page
-        for field in dataclasses.fields(parameters):  # type: ignore[arg-type]
-            default = json.dumps(field.default).strip('"')
-            assert re.search(
-                rf"^\| `features.{field.name}` \| .*\b{re.escape(default)}\b", page, re.MULTILINE
-            ), field.name
+        missing = [row for row in rows_of(parameters) if row not in page]
+        assert not missing, "expected the rows:\n" + "\n".join(missing)
 
 
 def test_every_error_code_is_documented() -> None:

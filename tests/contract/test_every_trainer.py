@@ -41,7 +41,7 @@ every_trainer = pytest.mark.parametrize("name", list(TRAINERS))
 
 def items_of(name: str, **changes: Any) -> list[str]:
     """Short parameters of a trainer, and changes of those that it has."""
-    known = {field.name for field in dataclasses.fields(TRAINERS[name].parameters)}
+    known = TRAINERS[name].parameters.model_fields
     return [f"{key}={value}" for key, value in {**FEW, **changes}.items() if key in known]
 
 
@@ -225,11 +225,11 @@ def test_what_cannot_be_trained_on_is_refused(name: str) -> None:
             train(name, parameters, rows, labels)
     with pytest.raises(BadInput, match=r"expected.*found"):
         parse_parameters(name, ["no_such_parameter=1"])
-    for field in dataclasses.fields(TRAINERS[name].parameters):
-        with pytest.raises(BadInput, match=f"{field.name}: expected"):
-            parse_parameters(name, [f"{field.name}=nan"])
-        with pytest.raises(BadInput, match=f"{field.name}: expected"):
-            parse_parameters(name, [f"{field.name}=-1e30"])
+    for field in TRAINERS[name].parameters.model_fields:
+        with pytest.raises(BadInput, match=f"{field}: expected"):
+            parse_parameters(name, [f"{field}=nan"])
+        with pytest.raises(BadInput, match=f"{field}: expected"):
+            parse_parameters(name, [f"{field}=-1e30"])
 
 
 @every_trainer

@@ -346,7 +346,7 @@ def test_a_file_that_cannot_be_trained_on_is_refused(
         (("models", "rollback", "topics"), ("earlier version",)),
         (("models", "import", "--file", "none.tar", "--model", "m"), ("none.tar",)),
         (("train", "nonsense", "--data", "TEST", "--model", "m"), ("label-tree", "nonsense")),
-        (("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "arity=x"), ("arity", "'x'")),
+        (("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "arity=x"), ("arity", '"x"')),
         (("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "nope=1"), ("nope",)),
         (("train", "label-tree", "--data", "TEST", "--model", "m", "-p", "features.nope=1"), ("nope",)),
         (("train", "label-tree", "--data", "TEST", "--model", "UP"), ("model name", "UP")),

@@ -18,7 +18,7 @@ from benchmarks.data import Prepared, prepare
 from benchmarks.peers.environments import DIRECTORY, HERE, python_of
 from model_store.store import Store
 from service.datasets import read_dataset
-from service.features import default_kind, fit_featurizer, load_featurizer, parse_features
+from service.features import default_kind, fit_featurizer, load_featurizer, parameters_of
 from service.inference.predictor import PredictOptions, Predictor
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(0)]
@@ -36,7 +36,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """Rows of the example data, of different lengths, as every library reads them."""
     home = tmp_path_factory.mktemp("data")
     dataset = read_dataset(EXAMPLES)
-    _, rows = fit_featurizer(dataset, parse_features(default_kind(dataset), {}))
+    _, rows = fit_featurizer(dataset, parameters_of({"kind": default_kind(dataset)}))
     labels = sp.csr_matrix(
         (np.ones(len(dataset.labels.indices)), dataset.labels.indices, dataset.labels.indptr),
         (rows.n_rows, dataset.labels.n_labels),

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from service.errors import BadInput, BadRequest, LimitExceeded
+from service.faults import FAULT, sentence_of, unknown
 from service.serving.schemas.instances import KINDS, TAGS
-from service.serving.schemas.limits import FAULT, LIMIT
-from service.serving.what_is import shortened, what_is
+from service.serving.schemas.limits import LIMIT
+from service.what_is import shortened, what_is
 
-_EXPECTED = {
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "int_parsing": "an integer",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "string_type": "a string",
-    "bool_type": "true or false",
-    "list_type": "an array",
-    "dict_type": "an object",
-    "model_type": "an object",
-    "model_attributes_type": "an object",
-}
-_RANGES = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
-_LENGTHS = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max_length")}
 _SHAPE = 'one of {"text"}, {"indices", "values"} and {"features"}'
 
 
@@ -48,20 +33,11 @@ def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
         within = found["ctx"]["path"]
         path = f"{path}.{shortened(within)}" if path and within else path or within
         return (LimitExceeded if kind == LIMIT else BadRequest)(found["ctx"]["message"]).at(path)
-    if kind == "missing":
-        return BadRequest(f"expected the field {place[-1]}, found none").at(path)
     if kind == "extra_forbidden":
         return _unknown(place, path, models)
-    if kind in _RANGES:
-        word, key = _RANGES[kind]
-        return BadRequest(f"expected {word} {found['ctx'][key]}, found {what_is(value)}").at(path)
-    if kind in _LENGTHS:
-        word, key = _LENGTHS[kind]
-        n_items = found["ctx"]["actual_length"]
-        return BadRequest(f"expected {word} {found['ctx'][key]} items, found {n_items}").at(path)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _no_instance(value, path)
-    return BadRequest(f"expected {_EXPECTED.get(kind, found['msg'])}, found {what_is(value)}").at(path)
+    return BadRequest(sentence_of(found)).at(path)
 
 
 def path_of(place: Sequence[str | int]) -> str:
@@ -80,9 +56,7 @@ def _unknown(place: Sequence[str | int], path: str, models: Sequence[type[BaseMo
     tags = [step for step in place if step in TAGS]
     kinds = [TAGS[tags[-1]]] if tags and len(place) > 2 else models
     known = sorted({name for kind in kinds for name in kind.model_fields})
-    near = difflib.get_close_matches(str(place[-1]), known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return BadRequest(f"expected only {', '.join(known)}, found another field{hint}").at(path)
+    return BadRequest(unknown(str(place[-1]), known, "field")).at(path)
 
 
 def _no_instance(value: Any, path: str) -> BadRequest:

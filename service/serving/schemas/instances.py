@@ -15,7 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from service.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, fault, longest, utf8_length
+from service.faults import fault
+from service.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, longest, utf8_length
 
 
 class RequestModel(BaseModel):

@@ -9,8 +9,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import PydanticCustomError, core_schema
 
 LIMIT = "limit-exceeded"
-FAULT = "bad-request"
-"""The types of errors of our own: what was asked is too much, or is not what was expected."""
+"""The type of errors of our own where what was asked is too much; see service.faults."""
 
 LIMIT_KEY = "x-limit"
 """The key by which a JSON schema names the limit of a value."""
@@ -26,13 +25,8 @@ def longest(names: Any) -> int:
     return max(map(utf8_length, names), default=0)
 
 
-def fault(message: str, path: str = "") -> PydanticCustomError:
-    """Return the error of a value that is not what was expected; `path` leads to it from here."""
-    return PydanticCustomError(FAULT, "{message}", {"message": message, "path": path})
-
-
 def exceeded(message: str, path: str = "") -> PydanticCustomError:
-    """Return the error of a value beyond a limit; `path` as in `fault`."""
+    """Return the error of a value beyond a limit; `path` leads to it from here."""
     return PydanticCustomError(LIMIT, "{message}", {"message": message, "path": path})
 
 

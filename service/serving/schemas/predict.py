@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from service.faults import fault
 from service.serving.schemas.instances import (
     NAMED,
     SPARSE,
@@ -26,8 +27,8 @@ from service.serving.schemas.instances import (
     TextInstance,
     kind_of,
 )
-from service.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, exceeded, fault, longest
-from service.serving.what_is import what_is
+from service.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, exceeded, longest
+from service.what_is import what_is
 
 TUNED: Literal["tuned"] = "tuned"
 PROPENSITY: Literal["propensity"] = "propensity"

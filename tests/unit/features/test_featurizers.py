@@ -23,7 +23,7 @@ from service.features import (
     featurizer_config,
     fit_featurizer,
     load_featurizer,
-    parse_features,
+    parameters_of,
 )
 from service.features.blocks import BLOCK_TEXTS
 from service.rows import SparseRows
@@ -49,8 +49,8 @@ def dataset_for(kind: str, folder: Path) -> Dataset:
     return read_dataset(path)
 
 
-def fitted(kind: str, folder: Path, **items: str) -> tuple[Featurizer, SparseRows]:
-    return fit_featurizer(dataset_for(kind, folder), parse_features(kind, items))
+def fitted(kind: str, folder: Path, **given: Any) -> tuple[Featurizer, SparseRows]:
+    return fit_featurizer(dataset_for(kind, folder), parameters_of({"kind": kind, **given}))
 
 
 def as_dicts(rows: SparseRows) -> list[dict[int, float]]:
@@ -63,7 +63,7 @@ def as_dicts(rows: SparseRows) -> list[dict[int, float]]:
 @pytest.mark.parametrize("kind", FILES)
 def test_every_kind_is_stored_and_loaded(kind: str, tmp_path: Path) -> None:
     dataset = dataset_for(kind, tmp_path)
-    featurizer, rows = fit_featurizer(dataset, parse_features(kind, {}))
+    featurizer, rows = fit_featurizer(dataset, parameters_of({"kind": kind}))
     check_sparse(rows)
     assert featurizer.kind == kind and rows.n_features == featurizer.n_features
     arrays, config = featurizer_arrays(featurizer), featurizer_config(featurizer)
@@ -166,16 +166,16 @@ def slow_hashed(words: list[str], n_features: int, signed: bool) -> dict[int, fl
 @settings(deadline=None)
 @given(st.lists(st.text("abcä_1", min_size=2, max_size=4), max_size=12), st.booleans())
 def test_hashing_is_its_definition(words: list[str], signed: bool) -> None:
-    items = {"n_features": "256", "signed": str(signed).lower(), "norm": "none", "ngram_max": "2"}
-    featurizer = load_featurizer(vars_of("hashing", items), {}, 256)
+    given = {"n_features": 256, "signed": signed, "norm": "none", "ngram_max": 2}
+    featurizer = load_featurizer(vars_of("hashing", given), {}, 256)
     bigrams = [f"{a} {b}" for a, b in zip(words, words[1:])]  # noqa: B905, RUF007
     assert as_dicts(featurizer.transform_texts([" ".join(words)])) == [
         slow_hashed(words + bigrams, 256, signed)
     ]
 
 
-def vars_of(kind: str, items: dict[str, str]) -> dict[str, Any]:
-    parameters = parse_features(kind, items)
+def vars_of(kind: str, given: dict[str, Any]) -> dict[str, Any]:
+    parameters = parameters_of({"kind": kind, **given})
     return {"kind": kind, **vars(parameters)}
 
 
@@ -233,14 +233,14 @@ def test_bad_named_values(value: Any, fault: str, name: str, tmp_path: Path) -> 
 def test_named_features_that_cannot_be_fitted(features: dict[str, float], fault: str, tmp_path: Path) -> None:
     dataset = dataset_for("named", tmp_path)
     with pytest.raises(BadData, match=fault):
-        fit_featurizer(Dataset(**(vars(dataset) | {"named": [features]})), parse_features("named", {}))
+        fit_featurizer(Dataset(**(vars(dataset) | {"named": [features]})), parameters_of({"kind": "named"}))
 
 
 def test_rows_of_no_features_cannot_be_fitted(tmp_path: Path) -> None:
     file = tmp_path / "none.svm"
     file.write_text("0\n1\n")
     with pytest.raises(BadData, match="expected instances with a feature, found none"):
-        fit_featurizer(read_dataset(file), parse_features("raw", {}))
+        fit_featurizer(read_dataset(file), parameters_of({"kind": "raw"}))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_rows_of_no_features_cannot_be_fitted(tmp_path: Path) -> None:
 )
 def test_parameters_for_other_data_are_refused(data: str, kind: str, tmp_path: Path) -> None:
     with pytest.raises(BadParameter, match=f"expected one for such data, as {data}, found {kind}"):
-        fit_featurizer(dataset_for(data, tmp_path), parse_features(kind, {}))
+        fit_featurizer(dataset_for(data, tmp_path), parameters_of({"kind": kind}))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_parameters_for_other_data_are_refused(data: str, kind: str, tmp_path: P
         (
             {"kind": "raw", "norm": "l2", "more": 1},
             3,
-            "features of kind raw: expected one of norm, found 'more'",
+            "features.more: expected only norm, found another parameter",
         ),
         ({"kind": ["raw"], "norm": "l2"}, 3, "features.kind: expected one of"),
         ({"kind": "named", "norm": "l2"}, 3, "features/names: expected the arrays"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,7 +68,7 @@ def _write(directory: Path, suffix: str) -> Path:
     return path
 
 
-def _source(path: Path, **features: str) -> FileSource:
+def _source(path: Path, **features: Any) -> FileSource:
     return FileSource(DataStream(path), features, lambda phase, done, total: None)
 
 
@@ -75,7 +76,7 @@ def _source(path: Path, **features: str) -> FileSource:
 def test_a_stream_has_the_rows_of_the_file(suffix: str, tmp_path: Path) -> None:
     path = _write(tmp_path, suffix)
     whole = read_dataset(path)
-    hashed = {"n_features": "1024"} if ".jsonl" in suffix else {}
+    hashed: dict[str, Any] = {"n_features": 1024} if ".jsonl" in suffix else {}
     source = _source(path, norm="none", **hashed)
     census = source.census
     parts = list(source.parts())
@@ -114,7 +115,7 @@ def test_a_stream_trains_the_same_model_as_memory(suffix: str, tree: str, tmp_pa
 def test_named_features_stream_hashed(tmp_path: Path) -> None:
     path = tmp_path / "named.jsonl"
     path.write_text('{"features": {"a": 3, "b": 4}, "labels": ["x"]}\n{"features": {}, "labels": []}\n')
-    source = _source(path, n_features="256", signed="false")
+    source = _source(path, n_features=256, signed=False)
     assert source.census.n_nonzeros == 2
     (part,) = source.parts()
     np.testing.assert_allclose(np.sort(part.rows.values), [0.6, 0.8])

@@ -1,0 +1,63 @@
+"""Processes that compile two kernels into a cache of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from model_store.compiled.sources import ROOT
+
+KERNELS = """
+from model_store.compiled.decorators import inlined, kernel
+
+@inlined
+def plus(a, b):
+    return a + b
+
+@kernel
+def total(n):
+    found = 0
+    for i in range(n):
+        found = plus(plus(found, i), 1)
+    return plus(0, found)
+"""
+
+
+COMPILE = """
+import sys
+from numba.core import event
+from kernels import plus, total
+
+class Recorder(event.Listener):
+    def __init__(self):
+        self.n_compiled = 0
+    def on_start(self, e):
+        self.n_compiled += e.data["dispatcher"].py_func in (plus.py_func, total.py_func)
+    def on_end(self, e):
+        pass
+
+recorder = Recorder()
+event.register("numba:compile", recorder)
+print(flush=True)
+sys.stdin.readline()
+assert total(4) == 10
+print(recorder.n_compiled)
+"""
+
+
+def compiler(
+    tmp_path: Path, script: str = COMPILE, *, stderr: int | None = None, **changes: str
+) -> subprocess.Popen[str]:
+    """A process that compiles two kernels when a line is written to it, and says how many it compiled."""
+    (tmp_path / "kernels.py").write_text(KERNELS)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}", **changes}
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+    )

@@ -1,0 +1,118 @@
+"""Decorated kernels and helpers, compiled and from the cache, in processes of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.kernel_processes import compiler
+
+
+def test_processes_that_share_a_cache_compile_a_kernel_once(tmp_path: Path) -> None:
+    processes = [compiler(tmp_path, XYLEM_KERNEL_CACHE=str(tmp_path / "cache")) for _ in range(2)]
+    for process in processes:
+        assert process.stdout
+        process.stdout.readline()
+    said = []
+    for process in processes:
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in processes:
+        said.append(int(process.communicate()[0]))
+        assert process.returncode == 0
+    assert sum(said) == 2  # a constant is no other type: the helper is compiled once
+
+
+_RAISING = """
+from model_store.compiled.decorators import inlined, kernel
+
+@inlined
+def item(array, place):
+    if place < 0:
+        raise ValueError("expected a place")
+    if place >= len(array):
+        raise IndexError("expected a place up to", len(array), "found", place)
+    return array[place]
+
+@kernel
+def both(array, first, second):
+    return item(array, first) + item(array, second)
+"""
+
+
+_RAISE = """
+import numpy as np
+from raising import both, item
+for function, arguments in ((both, (1,)), (item, ())):
+    assert function(np.arange(5), *arguments, 2) == 2 + sum(arguments)
+    for place in (-1, 7):
+        try:
+            function(np.arange(5), *arguments, place)
+        except Exception as error:
+            print(repr(error))
+"""
+
+
+def test_errors_of_inlined_helpers_compiled_and_from_the_cache(tmp_path: Path) -> None:
+    (tmp_path / "raising.py").write_text(_RAISING)
+    expected = ["ValueError('expected a place')", "IndexError('expected a place up to', 5, 'found', 7)"]
+    for _ in range(2):
+        process = compiler(tmp_path, _RAISE, XYLEM_KERNEL_CACHE=str(tmp_path / "cache"))
+        assert process.communicate()[0].splitlines() == expected * 2
+        assert process.returncode == 0
+
+
+def test_an_inlined_helper_has_machine_code_only_when_the_interpreter_calls_it(tmp_path: Path) -> None:
+    called = "print(len(plus.overloads)); assert plus(1, 2) == 3; print(len(plus.overloads))"
+    script = f"from kernels import plus, total; assert total(4) == 10; {called}"
+    for _ in range(2):
+        process = compiler(tmp_path, script, XYLEM_KERNEL_CACHE=str(tmp_path / "cache"))
+        assert process.communicate()[0].split() == ["0", "1"]
+
+
+_CALLING = """
+from model_store.compiled.decorators import kernel
+
+@kernel
+def inner(n):
+    return n + 1
+
+@kernel
+def outer(n):
+    return 2 * inner(n)
+"""
+
+
+_COUNT_PARSES = """
+import llvmlite.binding
+parse, parsed = llvmlite.binding.parse_bitcode, []
+llvmlite.binding.parse_bitcode = lambda *given, **named: parsed.append(1) or parse(*given, **named)
+from calling import inner, outer
+for function in {functions}:
+    print(function(3), end=" ")
+print(len(parsed))
+"""
+
+
+def test_the_llvm_code_of_a_kept_kernel_is_parsed_only_for_one_that_links_it(tmp_path: Path) -> None:
+    (tmp_path / "calling.py").write_text(_CALLING)
+
+    def said(functions: str) -> str:
+        script = _COUNT_PARSES.format(functions=functions)
+        return compiler(tmp_path, script, XYLEM_KERNEL_CACHE=str(tmp_path / "cache")).communicate()[0]
+
+    assert said("(inner,)") == "4 0\n"
+    assert said("(inner,)") == "4 0\n"
+    assert said("(outer, inner)") == "8 4 1\n"
+    assert said("(inner, outer)") == "4 8 0\n"
+
+
+def test_a_process_neither_imports_linear_algebra_nor_frees_its_kernels_one_by_one(tmp_path: Path) -> None:
+    script = (
+        "import atexit, gc, sys; atexit.register(lambda: print(gc.get_freeze_count() > 0));"
+        "from kernels import total; assert total(4) == 10; print('scipy.linalg' in sys.modules);"
+        "import scipy.linalg"
+    )
+    process = compiler(tmp_path, script, XYLEM_KERNEL_CACHE=str(tmp_path / "cache"))
+    assert process.communicate()[0].split() == ["False", "True"]
+    assert process.returncode == 0

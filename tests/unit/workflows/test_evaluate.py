@@ -1,0 +1,83 @@
+"""Measuring a version: against figures worked out by hand, at given thresholds, on awkward files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model_store.store import Store
+from model_store.version import Model
+from service.errors import BadInput
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.workflows.evaluate import F_MEASURES, evaluate, metrics_of
+from service.workflows.labelled import no_progress, read_labelled
+from service.workflows.train import TrainRequest, train_and_publish
+
+WORDS = ("red", "green", "blue")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A version that knows each word as the label of that name."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    write(folder / "train.jsonl", [(f"{word} {n}x", [word]) for word in WORDS for n in range(9)])
+    train_and_publish(Store(folder / "store"), "m", TrainRequest("ovr", folder / "train.jsonl"))
+    return Store(folder / "store").open("m")
+
+
+def write(path: Path, rows: list[tuple[str, list[str]]]) -> Path:
+    path.write_text("".join(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in rows))
+    return path
+
+
+def test_figures_worked_out_by_hand(model: Model, tmp_path: Path) -> None:
+    rows = [("red", ["red"]), ("green", ["green"]), ("blue", ["red", "green"]), ("red", [])]
+    report = evaluate(model, write(tmp_path / "rows.jsonl", rows))
+    # Two rows have their label first, one has its two behind blue; a row without labels counts as a row.
+    assert report["P@1"] == pytest.approx(100 * 2 / 4)
+    assert report["P@3"] == pytest.approx(100 * (1 / 3 + 1 / 3 + 2 / 3) / 4)
+    assert report["rows"] == 4
+
+
+def test_thresholds_decide_and_leave_the_ranking_alone(model: Model, tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", [(word, [word]) for word in WORDS])
+    plain = evaluate(model, file)
+    predictor = make_predictor(model)
+    rows = read_labelled(model, file, no_progress).rows
+    scores = predictor.predict(rows, PredictOptions(top_r=1)).scores
+    beyond = np.nextafter(scores.max(), np.float32(2))
+    none, exact = (np.full(len(WORDS), value, np.float32) for value in (beyond, scores.min()))
+    nothing, everything = evaluate(model, file, thresholds=none), evaluate(model, file, thresholds=exact)
+    assert nothing["threshold"] == everything["threshold"] == "tuned" and plain["threshold"] == 0.5
+    assert nothing["micro_f"] == 0.0 and everything["micro_f"] == 100.0  # a score at its threshold counts
+    for report in (nothing, everything):
+        changed = {key for key in report if report[key] != plain[key]}
+        assert changed <= {*F_MEASURES, "threshold", "us_per_row"}
+
+
+def test_an_unpredicted_label_that_is_never_true_counts_as_the_convention_says(
+    model: Model, tmp_path: Path
+) -> None:
+    file = write(tmp_path / "rows.jsonl", [("red", ["red"])])
+    one, zero = (evaluate(model, file, empty=empty)["macro_f"] for empty in ("one", "zero"))
+    assert (one, zero) == (100.0, pytest.approx(100 / 3))
+
+
+def test_threads_change_no_figure_and_a_manifest_keeps_percentages(model: Model, tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", [(f"{word} {n}x", [word]) for word in WORDS for n in range(50)])
+    valid = read_labelled(model, file, no_progress)
+    one, three = (metrics_of(model, valid, threads, no_progress) for threads in (1, 3))
+    assert one == three
+    assert all(0 <= value <= 100 for value in one.values()) and "us_per_row" not in one
+
+
+@pytest.mark.parametrize("content", ["", "{}\n", '{"features": {"red": 1}, "labels": ["red"]}\n'])
+def test_files_that_cannot_be_measured_on(model: Model, tmp_path: Path, content: str) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text(content)
+    with pytest.raises(BadInput, match=r"expected.*found"):
+        evaluate(model, file)
