@@ -49,6 +49,8 @@ def sentence_of(found: Any, expected: str | None = None) -> str:
     if expected is None and kind in _RANGES:
         word, key = _RANGES[kind]
         expected = f"{word} {context[key]}"
+    if expected is None and kind == "literal_error":
+        expected = str(context["expected"])
     if expected is None:
         expected = _EXPECTED.get(kind, found["msg"])
     return f"expected {expected}, found {what_is(found['input'])}"

@@ -5,7 +5,6 @@ A new kind is a model in `requests`, a line in KINDS with its check, and a funct
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -14,17 +13,16 @@ from pydantic import ValidationError
 from model_store.errors import InvalidName
 from model_store.identifiers import check_alias, check_model, parse_ref
 from service.errors import BadData, BadFields, BadInput, BadParameter, BadRequest
-from service.features.parameters import NamedParameters, RawParameters, TfidfParameters, parameters_of
 from service.jobs.data import DataRoot
 from service.jobs.requests import BatchJob, TrainingJob, TuningJob
 from service.serving.parse import PREDICT_ONLY
 from service.serving.schemas.faults import all_faults_of
 from service.serving.schemas.instances import RequestModel
-from service.serving.what_is import what_is
 from service.settings import Limits
 from service.thresholds.methods.ofo import Start, check_start
-from service.trainers import parse_parameters
-from service.workflows.train import FEATURES
+from service.trainers.registry import trainer as find_trainer
+from service.what_is import what_is
+from service.workflows.parameters import from_json
 
 METRICS = (
     *(f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)),
@@ -128,7 +126,7 @@ def _fault_of(check: Callable[[Any], object], value: Any, path: str) -> Faults:
 
 def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data, valid=request.valid, label_names=request.label_names)
-    yield from parameter_faults(request.trainer, request.parameters or {}, request.data or "")
+    yield from parameter_faults(request.trainer, request.parameters or {})
     if request.valid is not None and request.split is not None:
         yield BadRequest("expected valid or split, found both").at("split")
     can_split = request.data is None or request.data.removesuffix(".gz").endswith(SPLIT_SUFFIXES)
@@ -156,54 +154,20 @@ def _promotion_faults(request: TrainingJob, measures: bool) -> Faults:
             yield BadRequest(fault).at(f"promotion.if[{i}].metric")
 
 
-def parameter_faults(trainer: str | None, parameters: Mapping[str, Any], data: str) -> Faults:
+def parameter_faults(trainer: str | None, parameters: Mapping[str, Any]) -> Faults:
     """Yield all that is wrong with a trainer's name and its and the features' parameters."""
     if trainer is None:
         return
     try:
-        parse_parameters(trainer, ())
+        find_trainer(trainer)
     except BadParameter as error:
         yield BadRequest(str(error).removeprefix("trainer: ")).at("trainer")
         return
-    own = {name: value for name, value in parameters.items() if not name.startswith(FEATURES)}
-    n_faults = 0
-    for name, value in own.items():
-        for fault in _fault_of(
-            lambda item: parse_parameters(trainer, [item]), _item(name, value), "parameters"
-        ):
-            n_faults += 1
-            yield BadRequest(str(fault).removeprefix(f"{name}: ")).at(f"parameters.{name}")
-    if not n_faults:  # what holds of several together
-        items = parameter_items(own)
-        yield from _fault_of(lambda _: parse_parameters(trainer, items), None, "parameters")
-    features = {k.removeprefix(FEATURES): v for k, v in parameters.items() if k.startswith(FEATURES)}
-    yield from _feature_faults(features, data)
-
-
-def parameter_items(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return parameters by name as the `key=value` items of a command line."""
-    return tuple(_item(name, value) for name, value in parameters.items())
-
-
-def _item(name: str, value: Any) -> str:
-    return f"{name}={value if isinstance(value, str) else json.dumps(value)}"
-
-
-def _feature_faults(features: Mapping[str, Any], data: str) -> Faults:
-    """Yield what is wrong with parameters of features, of the kind that is named or that fits the data."""
-    kinds = [features["kind"]] if "kind" in features else _kinds_for(data)
-    for name, value in features.items():
-        faults = [list(_fault_of(parameters_of, {"kind": kind, name: value}, "")) for kind in kinds]
-        if all(faults):
-            yield faults[0][0].at(f"parameters.{FEATURES}{name}")
-
-
-def _kinds_for(data: str) -> list[str]:
-    """Return the kinds of features that may be chosen for a data file of this name."""
-    name = data.removesuffix(".gz")
-    if name.endswith((".txt", ".svm", ".npz")):
-        return [RawParameters.kind]
-    return [TfidfParameters.kind, NamedParameters.kind]
+    try:
+        from_json(trainer, dict(parameters))
+    except BadParameter as error:
+        for name, message in error.faults:
+            yield BadRequest(message).at(f"parameters.{name}" if name else "parameters")
 
 
 def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:

@@ -9,11 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
+from service.faults import fault
 from service.serving.schemas.instances import RequestModel
-from service.serving.schemas.limits import fault
 from service.serving.schemas.predict import Options
-from service.serving.what_is import what_is
-from service.trainers.parameters import Scalar
+from service.what_is import what_is
 from service.workflows.tune import KAPPA_MAX, KAPPA_MIN
 
 Name = Annotated[str, Field(max_length=512)]
@@ -36,14 +35,14 @@ CONDITIONS_MAX = 32
 PARAMETERS_MAX = 256
 
 
-def _check_scalar(value: Any) -> Scalar | None:
+def _check_scalar(value: Any) -> bool | int | float | str | None:
     """Return the value of a parameter; whether it is a good one is for its trainer to say."""
     if value is not None and type(value) not in (bool, int, float, str):
         raise fault(f"expected a string, a number, true, false or null, found {what_is(value)}")
     return value  # type: ignore[no-any-return]
 
 
-ParameterValue = Annotated[Scalar | None, PlainValidator(_check_scalar)]
+ParameterValue = Annotated[bool | int | float | str | None, PlainValidator(_check_scalar)]
 
 
 class TuningChoice(RequestModel):

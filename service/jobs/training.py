@@ -15,7 +15,6 @@ from sqlalchemy import Connection
 from model_store.errors import VersionNotFound
 from model_store.manifest import Manifest
 from service.jobs.context import JobContext, WatchedFiles, patiently
-from service.jobs.kinds import parameter_items
 from service.jobs.promotion import LATEST, promote_if
 from service.jobs.requests import PromotionRule, TrainingJob, TuningChoice
 from service.jobs.split import split_lines
@@ -95,7 +94,7 @@ def _train(
         trainer=request.trainer,
         data=data,
         valid=valid,
-        parameters=parameter_items(request.parameters),
+        parameters=dict(request.parameters),
         label_names=names,
         weights=request.weights,
         seed=request.seed,

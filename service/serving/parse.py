@@ -26,8 +26,8 @@ from service.serving.schemas.predict import (
     SparseLine,
     TextLine,
 )
-from service.serving.what_is import what_is
 from service.settings import Limits
+from service.what_is import what_is
 
 M = TypeVar("M", bound=RequestModel)
 
