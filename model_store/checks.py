@@ -23,7 +23,7 @@ from model_store.errors import BadNames, Corrupt
 from model_store.manifest import Manifest
 from model_store.names import NameTable, check_names
 from model_store.report import read_report
-from model_store.rerank import assemble_tail, check_tail, has_tail
+from model_store.rerank import assemble_rerank, check_rerank, has_rerank
 
 ENSEMBLE = "ensemble"
 LABELS = "labels"
@@ -99,8 +99,8 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
     if counts is not None and counts.size and counts.min() < 0:
         raise Corrupt(at(LABEL_COUNTS, int(counts.argmin())), "a count of rows", counts.min())
     check_ensemble(manifest, ensemble)
-    if has_tail(arrays):
-        check_tail(assemble_tail(manifest, arrays), manifest.n_features)
+    if has_rerank(arrays):
+        check_rerank(assemble_rerank(manifest, arrays), manifest.n_features)
     read_report(arrays)
 
 

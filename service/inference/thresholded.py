@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.inference.predictor import NodeThresholds, PredictOptions
-from service.inference.predictors import AnyPredictor
+from service.inference.searcher import Searcher
 from service.kernels.search.threshold_update import RowSearch
 
 PREDICTED_MAX = 1000
@@ -18,7 +18,7 @@ PREDICTED_MAX = 1000
 class Thresholded:
     """What `service.thresholds.live.threshold_counters.Traversal` asks for, over a predictor."""
 
-    def __init__(self, predictor: AnyPredictor) -> None:
+    def __init__(self, predictor: Searcher) -> None:
         self._predictor = predictor
 
     def prepare(self, thresholds: NDArray[np.float32]) -> NodeThresholds:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined, borrowing_kernel, inlined, kernel
+from model_store.compiled.decorators import inlined, kernel, nonallocating_inlined, nonallocating_kernel
 from model_store.compiled.vectors_of_eight import EIGHT, add_scaled8, load8, store8, zero8
 from service.kernels.search.scorer import place
 from service.kernels.training.ldsm_objective import (
@@ -136,7 +136,7 @@ class Examples(NamedTuple):
     label_rank: NDArray[np.int32]
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def _margins(problem: Problem, regressors: Regressors, i: Integer) -> None:
     """Write w . x + b of row i for each child into `margins`.
 
@@ -164,7 +164,7 @@ def _margins(problem: Problem, regressors: Regressors, i: Integer) -> None:
     )
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def _step_sgd(problem: Problem, regressors: Regressors, i: Integer) -> None:
     """Add steps * (x, 1) to the weights, and what that adds to the margins of row i to `margins`."""
     weights = regressors.weights
@@ -178,7 +178,7 @@ def _step_sgd(problem: Problem, regressors: Regressors, i: Integer) -> None:
     store8(regressors.margins, 0, add_scaled8(margins, problem.squares[i] + np.float32(1), step))
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def _step_nag(problem: Problem, regressors: Regressors, i: Integer, rate: float, n_children: int) -> None:
     """Take the normalised adaptive step of row i for which `steps` is minus the gradient by the margin.
 
@@ -203,7 +203,7 @@ def _step_nag(problem: Problem, regressors: Regressors, i: Integer, rate: float,
                 regressors.margins[m] += moved * value
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def _logistic(margin: float) -> Any:
     return 1.0 / (1.0 + np.exp(-margin))
 
@@ -232,7 +232,7 @@ def begin_regressors(problem: Problem, learning: Learning, state: NDArray[np.uin
     return regressors
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def _normalised_square(problem: Problem, regressors: Regressors, i: Integer) -> Any:
     """Return NAG's sum of x_f^2 / scale_f^2 over the features and the bias."""
     total = 1.0
@@ -242,7 +242,7 @@ def _normalised_square(problem: Problem, regressors: Regressors, i: Integer) -> 
     return total
 
 
-@borrowing_kernel
+@nonallocating_kernel
 def _pass_over(
     problem: Problem,
     labels: NodeLabels,
