@@ -13,17 +13,9 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
 from service.errors import BadData, BadParameter
-from service.kernels.training.ldsm import (
-    CHILDREN_MAX,
-    NAG,
-    RETRIES,
-    SGD,
-    Examples,
-    Learning,
-    Split,
-    split_node,
-)
+from service.kernels.training.ldsm import RETRIES, Examples, Split, split_node
 from service.kernels.training.ldsm_children import share_out
+from service.kernels.training.ldsm_regressors import CHILDREN_MAX, NAG, SGD, Learning
 from service.rows import SparseRows
 from service.trainers.bounds import STORED_NODE_BYTES, Bound, Counts
 from service.trainers.clustering import derived_seed

@@ -22,7 +22,11 @@ from service.evaluation.tree_criteria import (
     splits_by_depth,
     sum_to_inner_nodes,
 )
-from service.kernels.training.lomtree import (
+from service.kernels.training.lomtree import learn_rows
+from service.kernels.training.lomtree_finish import count_leaves, pack_weights, route_rows
+from service.kernels.training.lomtree_regressors import make_scratch
+from service.kernels.training.lomtree_tables import n_refused
+from service.kernels.training.lomtree_tree import (
     LEAF,
     N_ROWS,
     N_SPLITS,
@@ -32,12 +36,8 @@ from service.kernels.training.lomtree import (
     ROOT,
     WEIGHT,
     Budget,
-    learn_rows,
-    make_scratch,
     make_tree,
 )
-from service.kernels.training.lomtree_finish import count_leaves, pack_weights, route_rows
-from service.kernels.training.lomtree_tables import n_refused
 from service.trainers.bounds import STORED_NODE_BYTES, Bound, Counts
 from service.trainers.parameters import Parameters, choice, real, whole
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate

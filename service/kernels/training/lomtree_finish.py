@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel, nonallocating_kernel
-from service.kernels.training.lomtree import COUNT, LEAF, ROOT, SCALE, WEIGHT, OnlineTree, score_of
+from service.kernels.training.lomtree_regressors import score_of
+from service.kernels.training.lomtree_tree import COUNT, LEAF, ROOT, SCALE, WEIGHT, OnlineTree
 
 
 @nonallocating_kernel
