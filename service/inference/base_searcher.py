@@ -24,7 +24,7 @@ from service.kernels.search.threshold_update import Paths, RowSearch
 from service.rows import SparseRows
 
 
-class Plan(NamedTuple):
+class SearchPlan(NamedTuple):
     """What options mean for a model.
 
     traversal   answers a Call
@@ -61,11 +61,11 @@ class BaseSearcher(ABC):
         self._last = options, self._plan(options)
 
     @abstractmethod
-    def _plan(self, options: PredictOptions) -> Plan:
+    def _plan(self, options: PredictOptions) -> SearchPlan:
         """Return what the options mean here."""
 
     @abstractmethod
-    def _block_rows(self, plan: Plan, n_rows: int) -> int:
+    def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
         """Return how many of n_rows rows are to go through the chunks together; 0: it is by a queue."""
 
     @abstractmethod
@@ -101,7 +101,7 @@ class BaseSearcher(ABC):
 
     @contextmanager
     def _row(self, rows: SparseRows, row: int) -> Iterator[tuple[Buffers, NDArray[np.int32]]]:
-        """Lend buffers whose call is for one row; and the row's features."""
+        """Hand out buffers whose call is for one row, and the row's features."""
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         first, last = arrays[0][row : row + 2].tolist()
         buffers = self._take(self._plan(PredictOptions(top_r=1, beam_width=1)), 1, last - first)
@@ -136,7 +136,7 @@ class BaseSearcher(ABC):
             answer(0, n_rows)
         return gather(*out)
 
-    def _answer_one(self, plan: Plan, arrays: tuple[NDArray[Any], ...], n_features: int) -> Predictions:
+    def _answer_one(self, plan: SearchPlan, arrays: tuple[NDArray[Any], ...], n_features: int) -> Predictions:
         """Answer a row alone, on buffers that are kept: arrays made for a call cost as much as small rows."""
         buffers = self._take(plan, 1, n_features)
         set_rows(buffers.rows, *arrays)
@@ -147,7 +147,7 @@ class BaseSearcher(ABC):
         self.pool.give(buffers)
         return found
 
-    def _take(self, plan: Plan, n_rows: int, n_features: int) -> Buffers:
+    def _take(self, plan: SearchPlan, n_rows: int, n_features: int) -> Buffers:
         """Return buffers for n_rows rows of up to n_features features, whose call has the plan's search."""
         block_rows = self._block_rows(plan, n_rows)
         buffers = self.pool.take(Need(block_rows, n_features, plan.beam_width, plan.top_r))
@@ -156,7 +156,7 @@ class BaseSearcher(ABC):
             buffers.plan = plan
         return buffers
 
-    def _run(self, plan: Plan, buffers: Buffers, first: int, last: int) -> None:
+    def _run(self, plan: SearchPlan, buffers: Buffers, first: int, last: int) -> None:
         """Answer rows first .. last - 1 of a call on this thread."""
         call = buffers.call
         call[FIRST], call[LAST] = first, last
@@ -167,7 +167,7 @@ class BaseSearcher(ABC):
         plan.traversal(call, *self._samples)
         buffers.watch(buffers.work.stop)
 
-    def _plan_of(self, options: PredictOptions) -> Plan:
+    def _plan_of(self, options: PredictOptions) -> SearchPlan:
         """Return what the options mean here; the same as for the call before if they are the same object."""
         last, plan = self._last
         if last is not options:

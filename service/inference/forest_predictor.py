@@ -11,7 +11,7 @@ from model_store.rerank import assemble_rerank, has_rerank
 from model_store.version import Model
 from service.inference.allowed import allowed_labels
 from service.inference.answering import Predictions, writeable
-from service.inference.base_searcher import BaseSearcher, Plan
+from service.inference.base_searcher import BaseSearcher, SearchPlan
 from service.inference.buffers import FIRST, Buffers, Need
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedStep, top_features
 from service.inference.options import (
@@ -160,15 +160,15 @@ class ForestPredictor(BaseSearcher):
     def _paths(self) -> Paths:
         return NO_PATHS
 
-    def _plan(self, options: PredictOptions) -> Plan:
+    def _plan(self, options: PredictOptions) -> SearchPlan:
         top_r, log_threshold = min(options.top_r, self.n_labels), log_thresholds(options.threshold)
         mask = ALL_ALLOWED if options.mask is None else options.mask
         weight = ALL_EQUAL if options.weights is None else options.weights.prepared
         is_sure = options.exact or options.threshold is not None
         search = self._link, 1, top_r, is_sure, mask, weight, log_threshold
-        return Plan(route_rows, 1, top_r, search, options.stop)
+        return SearchPlan(route_rows, 1, top_r, search, options.stop)
 
-    def _block_rows(self, plan: Plan, n_rows: int) -> int:
+    def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
         return self._shape.block_rows(n_rows)
 
 

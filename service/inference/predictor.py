@@ -12,7 +12,7 @@ from model_store.ensemble import LANES
 from model_store.version import Model
 from service.inference.allowed import allowed_labels
 from service.inference.answering import Predictions
-from service.inference.base_searcher import BaseSearcher, Plan
+from service.inference.base_searcher import BaseSearcher, SearchPlan
 from service.inference.buffers import Need
 from service.inference.explain import Explanation, explain_path
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL, log_thresholds, logs_of
@@ -149,16 +149,16 @@ class Predictor(BaseSearcher):
         trees = self._ensemble
         return trees.child_ptr, trees.parent, trees.label_leaf
 
-    def _plan(self, options: PredictOptions) -> Plan:
+    def _plan(self, options: PredictOptions) -> SearchPlan:
         beam_width, top_r = min(options.beam_width, self._n_chunks), min(options.top_r, self.n_labels)
         mask = ALL_ALLOWED if options.mask is None else options.mask
         weight = ALL_EQUAL if options.weights is None else options.weights.prepared
         kernel, log_threshold = _traversal(options), log_thresholds(options.threshold)
         search = self._link, beam_width, top_r, True, mask, weight, log_threshold
         widest = widest_level(beam_width, self.shape.n_levels, self._n_chunks, len(log_threshold) > 0)
-        return Plan(kernel, widest, top_r, search, options.stop)
+        return SearchPlan(kernel, widest, top_r, search, options.stop)
 
-    def _block_rows(self, plan: Plan, n_rows: int) -> int:
+    def _block_rows(self, plan: SearchPlan, n_rows: int) -> int:
         if plan.traversal is not beam_rows:
             return 0
         if n_rows < _BLOCK_ROWS_MIN:

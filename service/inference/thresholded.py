@@ -32,6 +32,6 @@ class Thresholded:
         self._predictor.move_thresholds(prepared, labels, thresholds)
 
     def searching(self, prepared: NodeThresholds, n_features: int) -> AbstractContextManager[RowSearch]:
-        """Lend the search for the labels that reach their thresholds; a row has so many features at most."""
+        """Return the search for labels that reach their thresholds; a row has so many features at most."""
         options = PredictOptions(top_r=PREDICTED_MAX, exact=True, threshold=prepared)
         return self._predictor.row_search(options, n_features)
