@@ -21,16 +21,16 @@ from benchmarks.peers.figures import (
     say_calls,
     say_threads,
 )
-from model_store.compiled.handles import lend
 from model_store.ensemble import LINK_CODES
 from model_store.store import Store
 from model_store.version import Model
-from service.inference.answering import NOT_WANTED, places_for
+from service.inference.buffers import BufferPool, Need
+from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from service.inference.predictor import PredictOptions, Predictor
 from service.kernels.search.beam import beam_rows
-from service.kernels.search.beam_workspace import BEAM_KINDS, BeamShape
-from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
-from service.kernels.search.workspace import WORKSPACE_KINDS, make_workspace
+from service.kernels.search.beam_workspace import BeamShape, BeamWorkspace
+from service.kernels.search.call import set_rows, set_search
+from service.kernels.search.routing_rerank import NO_RERANK
 from service.rows import LabelRows, SparseRows
 from service.workflows.train import TrainRequest, train_and_publish
 
@@ -81,20 +81,21 @@ def predict(work: Path, trees: int, options: PredictOptions, repeats: int, calls
 
 def below(model: Model, options: PredictOptions) -> Callable[[SparseRows], None]:
     """Return the call of the compiled traversal alone for one row, its buffers made before."""
-    ensemble, top_r, width = model.ensemble, options.top_r, options.beam_width
-    work = make_workspace(ensemble, n_features=model.manifest.n_features, maps_features=False)
-    beam = BeamShape(ensemble).make(n_rows=1, beam_width=width, top_r=top_r)
-    found = *places_for(1, top_r), NOT_WANTED
-    samples = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
-    everything = np.empty(0, np.uint8), np.empty(0, np.float32), np.empty(0, np.float32)
-    search = LINK_CODES[model.manifest.link], width, top_r, *everything
-    buffers = lend(work, WORKSPACE_KINDS), lend(beam, BEAM_KINDS), *found
-    lent = lend(ensemble, ENSEMBLE_KINDS), *samples
+    shape = BeamShape(model.ensemble)
+
+    def make_own(need: Need) -> BeamWorkspace:
+        return shape.make(n_rows=1, beam_width=need.beam_width, top_r=need.top_r)
+
+    pool = BufferPool(model.ensemble, NO_RERANK, make_own)
+    buffers = pool.take(Need(1, model.manifest.n_features, options.beam_width, options.top_r))
+    link, width, top_r = LINK_CODES[model.manifest.link], options.beam_width, options.top_r
+    set_search(buffers.search, link, width, top_r, False, ALL_ALLOWED, ALL_EQUAL, ALL_PASS)
+    samples = np.empty(0, model.ensemble.sparse.dtype), np.empty(0, model.ensemble.dense.dtype)
 
     def call(row: SparseRows) -> None:
-        beam_rows(*lent, row.indptr, row.indices, row.values, 0, 1, *search, *buffers)
+        set_rows(buffers.rows, row.indptr, row.indices, row.values)
+        beam_rows(buffers.call, *samples)
 
-    call.kept = work, beam  # type: ignore[attr-defined]
     return call
 
 

@@ -22,7 +22,8 @@ from model_store.version import Model
 from service.evaluation import EmptyConvention, FMeasures, f_measures
 from service.inference.parts import part_of, predict_all
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
-from service.inference.predictors import AnyPredictor, make_predictor
+from service.inference.predictors import make_predictor
+from service.inference.searcher import Searcher
 from service.rows import SparseRows
 from service.thresholds.store.tuned import METHODS
 from service.workflows.labelled import Labelled, read_labelled
@@ -135,13 +136,13 @@ def _lines(model: Model, data: Prepared, empty: EmptyConvention, settings: Setti
 
 
 def _f(
-    predictor: AnyPredictor, part: Labelled, options: PredictOptions, empty: EmptyConvention, threads: int
+    predictor: Searcher, part: Labelled, options: PredictOptions, empty: EmptyConvention, threads: int
 ) -> FMeasures:
     return f_measures(*_decide(predictor, part.rows, options, threads), part.labels, empty=empty)
 
 
 def _decide(
-    predictor: AnyPredictor, rows: SparseRows, options: PredictOptions, threads: int
+    predictor: Searcher, rows: SparseRows, options: PredictOptions, threads: int
 ) -> tuple[np.ndarray, np.ndarray]:
     if options.threshold is not None:
         return predict_all(predictor, rows, options.threshold, threads, lambda done: None)
@@ -174,7 +175,7 @@ def _cells(
     )
 
 
-def _ms_a_row(predictor: AnyPredictor, rows: SparseRows, options: PredictOptions, repeats: int) -> str:
+def _ms_a_row(predictor: Searcher, rows: SparseRows, options: PredictOptions, repeats: int) -> str:
     """Return the milliseconds of a row in a batch on one thread; the fastest of the repeats counts."""
     seconds = []
     for _ in range(repeats):
@@ -184,7 +185,7 @@ def _ms_a_row(predictor: AnyPredictor, rows: SparseRows, options: PredictOptions
     return f"{1000 * min(seconds) / rows.n_rows:.3f}"
 
 
-def _nodes(predictor: AnyPredictor, rows: SparseRows, options: PredictOptions) -> str:
+def _nodes(predictor: Searcher, rows: SparseRows, options: PredictOptions) -> str:
     """Return how many nodes a row has scored, an inner product each: those that the engine stamped.
 
     The mean of some rows. In decision trees each inner node on the way is one, whatever the thresholds.
@@ -201,6 +202,6 @@ def _nodes(predictor: AnyPredictor, rows: SparseRows, options: PredictOptions) -
     total = 0
     for i in range(n_rows):
         predictor.predict(part_of(rows, i, i + 1), options)
-        queue = predictor._buffers._queues[-1].owned
+        queue = predictor.pool._idle[0][-1].own
         total += np.count_nonzero(queue.node_stamp == queue.stamp[0]) - predictor._ensemble.child_ptr[0]
     return f"{total / n_rows:,.0f}"

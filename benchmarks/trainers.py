@@ -21,7 +21,8 @@ from benchmarks.runs import Settings, note, show
 from model_store.ensemble import TreeEnsemble
 from model_store.store import Store
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import AnyPredictor, make_predictor
+from service.inference.predictors import make_predictor
+from service.inference.searcher import Searcher
 from service.rows import SparseRows
 from service.trainers import TRAINERS, parse_parameters, train
 from service.workflows.labelled import read_labelled
@@ -131,7 +132,7 @@ def _warm_up(data: Prepared, trainer: str, parameters: Sequence[str]) -> None:
     train(trainer, parse_parameters(trainer, parameters), rows_of(x), labels_of(y))
 
 
-def _us_per_row(predictor: AnyPredictor, rows: SparseRows, repeats: int) -> float:
+def _us_per_row(predictor: Searcher, rows: SparseRows, repeats: int) -> float:
     """Return the microseconds a row in a batch on one thread; the fastest of the repeats counts."""
     seconds = []
     for _ in range(repeats):

@@ -21,12 +21,23 @@ int64, all arrays C-contiguous and possibly read-only (mapped).
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.bits import LANES as LANES
+from model_store.compiled.handles import (
+    F32_1,
+    I32_1,
+    I32_2,
+    I64_1,
+    U32_2,
+    U32_3,
+    FirstSample_1,
+    SecondSample_1,
+    handle,
+)
 
 Kind = Literal["label-tree", "decision-tree"]
 Link = Literal["hinge2", "hinge3", "logistic", "multiway", "argmax"]
@@ -48,6 +59,7 @@ LINK_CODES: dict[Link, int] = {"hinge2": 0, "hinge3": 1, "logistic": 2, "multiwa
 """The numbers that the kernels take."""
 
 
+@handle
 class TreeEnsemble(NamedTuple):
     """A forest of label trees or decision trees as plain arrays.
 
@@ -89,25 +101,25 @@ class TreeEnsemble(NamedTuple):
     `model_store.checks` proves every one of these before a kernel sees the arrays; FORMAT.md is the spec.
     """
 
-    child_ptr: NDArray[np.int32]
-    parent: NDArray[np.int32]
-    node_label: NDArray[np.int32]
-    label_leaf: NDArray[np.int32]
-    node_chunk: NDArray[np.int32]
-    node_bias: NDArray[np.float32]
-    node_scale: NDArray[np.float32]
-    directory: NDArray[np.uint32]
-    block_ptr: NDArray[np.int64]
-    blocks: NDArray[np.uint32]
-    row_start: NDArray[np.int64]
-    row_ptr: NDArray[np.int32]
-    sparse_ptr: NDArray[np.int64]
-    sparse: NDArray[Any]
-    dense_ptr: NDArray[np.int64]
-    dense: NDArray[Any]
-    leaf_ptr: NDArray[np.int64]
-    leaf_label: NDArray[np.int32]
-    leaf_value: NDArray[np.float32]
+    child_ptr: I32_1
+    parent: I32_1
+    node_label: I32_1
+    label_leaf: I32_2
+    node_chunk: I32_1
+    node_bias: F32_1
+    node_scale: F32_1
+    directory: U32_3
+    block_ptr: I64_1
+    blocks: U32_2
+    row_start: I64_1
+    row_ptr: I32_1
+    sparse_ptr: I64_1
+    sparse: FirstSample_1
+    dense_ptr: I64_1
+    dense: SecondSample_1
+    leaf_ptr: I64_1
+    leaf_label: I32_1
+    leaf_value: F32_1
 
 
 class Chunk(NamedTuple):

@@ -1,4 +1,4 @@
-"""Tail arrays: what a decision-tree ensemble needs to re-rank its candidates, and their checks.
+"""Re-ranking arrays: what a decision-tree ensemble needs to re-rank its candidates, and their checks.
 
 Source: the re-ranking of Jain et al. 2016 (PFastreXML); FORMAT.md says the arrays. A version has all of them
 or none, and only a decision-tree ensemble has them.
@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 
 from model_store.array_access import at, take
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from model_store.errors import Corrupt
 from model_store.manifest import Manifest
 
-TAIL = "tail"
+RERANK = "tail"
+"""How the names of these arrays begin."""
 
 
-class Tail(NamedTuple):
+@handle
+class Rerank(NamedTuple):
     """The mean row of every label, and how much it counts.
 
     ptr         int64[K + 1]  label l has features[ptr[l] : ptr[l + 1]], ascending without repeats
@@ -31,11 +34,11 @@ class Tail(NamedTuple):
                               P^alpha * exp(-gamma / 2 * |x - mu_l|^2)^(1 - alpha), x the l2-normalised row
     """
 
-    ptr: NDArray[np.int64]
-    features: NDArray[np.int32]
-    values: NDArray[np.float32]
-    norm2: NDArray[np.float32]
-    parameters: NDArray[np.float32]
+    ptr: I64_1
+    features: I32_1
+    values: F32_1
+    norm2: F32_1
+    parameters: F32_1
 
 
 FAULTS: dict[int, tuple[str, str]] = {
@@ -47,34 +50,34 @@ FAULTS: dict[int, tuple[str, str]] = {
 """What a fault means: the array at whose index it was found, and what was expected there."""
 
 
-def has_tail(arrays: Mapping[str, NDArray[Any]]) -> bool:
-    """Return whether a version has tail arrays, whole or not."""
-    return any(name.startswith(f"{TAIL}/") for name in arrays)
+def has_rerank(arrays: Mapping[str, NDArray[Any]]) -> bool:
+    """Return whether a version has re-ranking arrays, whole or not."""
+    return any(name.startswith(f"{RERANK}/") for name in arrays)
 
 
-def assemble_tail(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Tail:
-    """Return the tail arrays of a version that has them, read-only views; raise Corrupt. Reads no data."""
+def assemble_rerank(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Rerank:
+    """Return the re-ranking arrays of a version that has them, read-only; raise Corrupt. Reads no data."""
     if manifest.kind != "decision-tree":
-        raise Corrupt("manifest.json: arrays", f"no array of {TAIL} in a {manifest.kind}", "one")
+        raise Corrupt("manifest.json: arrays", f"no array of {RERANK} in a {manifest.kind}", "one")
     n_labels = manifest.n_labels
-    ptr = take(arrays, f"{TAIL}/ptr", "int64", (n_labels + 1,))
-    features = take(arrays, f"{TAIL}/features", "int32", (None,))
-    return Tail(
+    ptr = take(arrays, f"{RERANK}/ptr", "int64", (n_labels + 1,))
+    features = take(arrays, f"{RERANK}/features", "int32", (None,))
+    return Rerank(
         ptr,
         features,
-        take(arrays, f"{TAIL}/values", "float32", (len(features),)),
-        take(arrays, f"{TAIL}/norm2", "float32", (n_labels,)),
-        take(arrays, f"{TAIL}/parameters", "float32", (2,)),
+        take(arrays, f"{RERANK}/values", "float32", (len(features),)),
+        take(arrays, f"{RERANK}/norm2", "float32", (n_labels,)),
+        take(arrays, f"{RERANK}/parameters", "float32", (2,)),
     )
 
 
-def check_tail(tail: Tail, n_features: int) -> None:
-    """Raise Corrupt unless every invariant of Tail holds; its floats were seen to be finite. One pass."""
-    number, index = _check(tail.ptr, tail.features, tail.norm2, tail.parameters, n_features)
+def check_rerank(rerank: Rerank, n_features: int) -> None:
+    """Raise Corrupt unless every invariant of Rerank holds; its floats were seen to be finite. One pass."""
+    number, index = _check(rerank.ptr, rerank.features, rerank.norm2, rerank.parameters, n_features)
     if number:
         name, expected = FAULTS[number]
-        array = getattr(tail, name)
-        raise Corrupt(at(f"{TAIL}/{name}", index), expected, array[index])
+        array = getattr(rerank, name)
+        raise Corrupt(at(f"{RERANK}/{name}", index), expected, array[index])
 
 
 @kernel

@@ -28,7 +28,7 @@ from service.inference.predictors import make_predictor
 from service.rows import SparseRows
 from tests.faulty_fs import QuickFileSystem
 from tests.mutations import mutated
-from tests.small_models import random_tail, small_draft
+from tests.small_models import random_rerank, small_draft
 
 DRAFTS = [
     small_draft(n_labels=3, n_features=40, n_trees=1),
@@ -45,7 +45,7 @@ DRAFTS = [
         n_features=70,
         arity=4,
         n_trees=1,
-        extra={**random_tail(7, 12, 70), REPORT: report_array({"splits": [1, 2]})},
+        extra={**random_rerank(7, 12, 70), REPORT: report_array({"splits": [1, 2]})},
     ),
     small_draft(4, n_labels=1, n_features=1),
     small_draft(5, n_labels=30, n_features=200, arity=2, link="logistic"),

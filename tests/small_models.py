@@ -59,8 +59,8 @@ def _histogram(rng: np.random.Generator, n_labels: int) -> tuple[np.ndarray, np.
     return labels, rng.random(len(labels)).astype(np.float32)
 
 
-def random_tail(seed: int, n_labels: int, n_features: int, gamma: float = 30.0) -> dict[str, np.ndarray]:
-    """Tail arrays with random mean rows; some labels have none."""
+def random_rerank(seed: int, n_labels: int, n_features: int, gamma: float = 30.0) -> dict[str, np.ndarray]:
+    """Re-ranking arrays with random mean rows; some labels have none."""
     rng = np.random.default_rng(seed)
     used = rng.random((n_labels, n_features)) < rng.choice([0.0, 0.2, 0.5], (n_labels, 1))
     mean = np.where(used, rng.random(used.shape) / np.sqrt(n_features), 0).astype(np.float32)

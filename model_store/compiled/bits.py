@@ -15,7 +15,7 @@ import llvmlite.ir as ir
 import numpy as np
 from numba import types
 
-from model_store.compiled.decorators import borrowing_inlined, instruction
+from model_store.compiled.decorators import instruction, nonallocating_inlined
 
 LANES = 16
 """The kernels' vectors hold so many weights. A dense row of up to so many children is padded to a power of
@@ -41,19 +41,19 @@ def popcount(typing_context: Any, word: Any) -> Any:
     return types.int64(types.uint32), generate
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def has(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
     """Return 1 if item % 32 is in the set `word`, else 0, int64."""
     return np.int64((word >> np.uint32(item & _MASK)) & _ONE)
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def count_below(word: np.uint32, item: int | np.integer[Any]) -> np.int64:
     """Return how many elements of the set `word` are less than item % 32, int64."""
     return np.int64(popcount(np.uint32(word & np.uint32((_ONE << np.uint32(item & _MASK)) - _ONE))))
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def padded_width(n_children: int | np.integer[Any]) -> int:
     """Return the width of a dense row of n_children (>= 1): a power of two, or else a multiple of LANES."""
     if n_children > LANES:

@@ -91,7 +91,7 @@ def _compile_alone(dispatcher: Any) -> None:
 
 
 _OPTIONS: Any = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-_BORROWING: Any = {**_OPTIONS, "_nrt": False}
+_NONALLOCATING: Any = {**_OPTIONS, "_nrt": False}
 
 
 def kernel(function: F) -> F:
@@ -110,19 +110,19 @@ def inlined(function: F) -> F:
     return compiled
 
 
-def borrowing_kernel(function: F) -> F:
-    """Compile a kernel that allocates nothing and only borrows the arrays it is given.
+def nonallocating_kernel(function: F) -> F:
+    """Compile a kernel that allocates nothing and owns none of the arrays it is given.
 
     Without numba's reference counts, whose atomic updates at every use of a NamedTuple's field took half the
     time of a traversal. Such a kernel can neither create arrays nor return them; slices are fine.
     """
-    compiled: F = _compiled(_BORROWING, function)
+    compiled: F = _compiled(_NONALLOCATING, function)
     return compiled
 
 
-def borrowing_inlined(function: F) -> F:
-    """Compile a helper of borrowing kernels into each that calls it."""
-    compiled: F = _compiled_for_callers(_BORROWING, function)
+def nonallocating_inlined(function: F) -> F:
+    """Compile a helper of such kernels into each that calls it."""
+    compiled: F = _compiled_for_callers(_NONALLOCATING, function)
     return compiled
 
 

@@ -1,19 +1,29 @@
-"""A NamedTuple of arrays handed to a kernel as one array of addresses.
+"""A NamedTuple of arrays and integers handed to a kernel as one array of addresses: a handle.
 
 numba looks at every array of every call: forty of them cost 13 microseconds, more than many traversals.
-`lend` writes their addresses and shapes into one int64 array, once; in the kernel, what `borrower` returns
-makes the NamedTuple of them again, at no cost. The lender keeps the arrays alive and in place while a kernel
-may run.
+`handle_of` writes their addresses and shapes into one int64 array, once; in the kernel `struct_at` makes the
+NamedTuple of it again, at no cost. Who makes a handle keeps the arrays alive and in place while a kernel may
+run.
+
+A struct is declared once, as a class whose annotations say what it holds:
+
+    @handle
+    class Rows(NamedTuple):
+        indptr: I64_1
+        indices: I32_1
+        values: F32_1
 """
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import typing
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numba
 import numpy as np
 from numba import types
-from numba.core import cgutils
+from numba.core import cgutils, errors
 from numba.np.arrayobj import populate_array
 from numpy.typing import NDArray
 
@@ -23,79 +33,186 @@ _DIMS_MAX = 3
 _PLACES = 1 + _DIMS_MAX
 
 
-Kinds = dict[str, tuple[Any, int]]
-"""For each field its dtype and number of dimensions; a dtype that is a number n stands for that of the n-th
-sample, an empty array handed over beside the handle: so kernels are compiled for each type of weights."""
+class Kind(NamedTuple):
+    """What a field holds: an array of a dtype, with so many dimensions.
+
+    A dtype that is a number n stands for that of the n-th sample, an empty array handed over beside the
+    handle: so kernels are compiled for each type of weights.
+    """
+
+    dtype: Any
+    dims: int
 
 
-def lend(arrays: tuple[NDArray[Any], ...], kinds: Kinds) -> NDArray[np.int64]:
-    """Return the addresses and shapes of the arrays of a NamedTuple.
+I32_1: TypeAlias = Annotated[NDArray[np.int32], Kind(np.int32, 1)]
+I32_2: TypeAlias = Annotated[NDArray[np.int32], Kind(np.int32, 2)]
+I64_1: TypeAlias = Annotated[NDArray[np.int64], Kind(np.int64, 1)]
+I64_2: TypeAlias = Annotated[NDArray[np.int64], Kind(np.int64, 2)]
+U8_1: TypeAlias = Annotated[NDArray[np.uint8], Kind(np.uint8, 1)]
+U32_2: TypeAlias = Annotated[NDArray[np.uint32], Kind(np.uint32, 2)]
+U32_3: TypeAlias = Annotated[NDArray[np.uint32], Kind(np.uint32, 3)]
+F32_1: TypeAlias = Annotated[NDArray[np.float32], Kind(np.float32, 1)]
+F32_2: TypeAlias = Annotated[NDArray[np.float32], Kind(np.float32, 2)]
+F32_3: TypeAlias = Annotated[NDArray[np.float32], Kind(np.float32, 3)]
+FirstSample_1: TypeAlias = Annotated[NDArray[Any], Kind(0, 1)]
+SecondSample_1: TypeAlias = Annotated[NDArray[Any], Kind(1, 1)]
+Handle: TypeAlias = I64_1
+"""What annotations of a struct say: the type of an array's items and its dimensions. `int` is a number."""
+
+Struct = TypeVar("Struct")
+_Class = TypeVar("_Class", bound=type)
+_Kinds: TypeAlias = dict[str, Kind | None]
+_KINDS: dict[Any, _Kinds] = {}
+"""For each struct its fields; None stands for an integer."""
+
+
+def handle(cls: _Class) -> _Class:
+    """Declare that a NamedTuple is handed to kernels by handles. Raises TypeError for other annotations."""
+    kinds: _Kinds = {}
+    for name, hint in typing.get_type_hints(cls, include_extras=True).items():
+        found = [kind for kind in getattr(hint, "__metadata__", ()) if isinstance(kind, Kind)]
+        if not found and hint is not int:
+            raise TypeError(f"{cls.__name__}.{name}: expected int or a kind of array, found {hint}")
+        kinds[name] = found[0] if found else None
+    _KINDS[cls] = kinds
+    return cls
+
+
+@functools.cache
+def word_of(cls: Any, field: str) -> int:
+    """Return at which place of a handle a field stands: an integer, or the address of an array."""
+    return list(_KINDS[cls]).index(field) * _PLACES
+
+
+def empty_handle(cls: Any) -> NDArray[np.int64]:
+    """Return a handle of a `cls` that leads nowhere yet: to be written before a kernel reads it."""
+    return np.zeros(len(_KINDS[cls]) * _PLACES, np.int64)
+
+
+def handle_of(struct: tuple[Any, ...]) -> NDArray[np.int64]:
+    """Return the handle of a NamedTuple: the addresses and shapes of its arrays, and its integers.
 
     Raises ValueError for an array that is not C-contiguous or not of its kind.
     """
-    handle = np.zeros((len(arrays), _PLACES), np.int64)
-    for places, array, (name, (dtype, dims)) in zip(handle, arrays, kinds.items(), strict=True):
-        if not (isinstance(dtype, int) or array.dtype == dtype) or array.ndim != dims:
-            raise ValueError(
-                f"{name}: expected {dims} dimensions of {dtype}, found {array.ndim} of {array.dtype}"
-            )
-        if not array.flags.c_contiguous:
-            raise ValueError(f"{name}: expected a C-contiguous array")
-        places[0] = array.ctypes.data
-        places[1 : 1 + array.ndim] = array.shape
-    return handle.reshape(-1)
+    handle = empty_handle(type(struct))
+    for name, value in zip(_KINDS[type(struct)], struct, strict=True):
+        _set(handle, type(struct), name, value)
+    return handle
 
 
-def relend(handle: NDArray[np.int64], place: int, array: NDArray[Any]) -> None:
-    """Have a handle lend another array of the same kind and shape in one of its places."""
-    handle[place * _PLACES] = array.ctypes.data
+def set_array(handle: NDArray[np.int64], cls: Any, field: str, array: NDArray[Any]) -> None:
+    """Have a handle of a `cls` lead to another array in one of its fields. Raises as `handle_of`."""
+    _set(handle, cls, field, array)
 
 
-def borrower(cls: Any, kinds: Kinds) -> Any:
-    """Return what makes a `cls` of a handle in a kernel: borrow(handle, tuple of samples)."""
-    if tuple(kinds) != cls._fields:
-        raise ValueError(f"expected the fields {cls._fields}, found {tuple(kinds)}")
-
-    def borrow(typing_context: Any, handle: Any, samples: Any) -> Any:
-        fields = [
-            types.Array(samples[kind].dtype if isinstance(kind, int) else numba.from_dtype(kind), dims, "C")
-            for kind, dims in kinds.values()
-        ]
-        named_tuple: Any = types.NamedTuple
-        made = named_tuple(fields, cls)
-
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            view = context.make_array(signature.args[0])(context, builder, arguments[0])
-            arrays = [
-                _array_at(context, builder, view.data, place, field) for place, field in enumerate(fields)
-            ]
-            return context.make_tuple(builder, made, arrays)
-
-        return made(handle, samples), generate
-
-    return instruction(borrow)
+def _set(handle: NDArray[np.int64], cls: Any, field: str, value: Any) -> None:
+    kind, word = _KINDS[cls][field], word_of(cls, field)
+    if kind is None:
+        handle[word] = value
+        return
+    if not (isinstance(kind.dtype, int) or value.dtype == kind.dtype) or value.ndim != kind.dims:
+        raise ValueError(
+            f"{field}: expected {kind.dims} dimensions of {kind.dtype}, found {value.ndim} of {value.dtype}"
+        )
+    if not value.flags.c_contiguous:
+        raise ValueError(f"{field}: expected a C-contiguous array")
+    handle[word] = value.ctypes.data
+    handle[word + 1 : word + 1 + value.ndim] = value.shape
 
 
-def _array_at(context: Any, builder: Any, handle: Any, place: int, field: Any) -> Any:
-    """Emit the array whose address and shape stand at a place of a handle."""
+def _type_of(kind: Kind | None, samples: Any) -> Any:
+    """Return numba's type of a field."""
+    if kind is None:
+        return types.int64
+    item = samples[kind.dtype].dtype if isinstance(kind.dtype, int) else numba.from_dtype(kind.dtype)
+    return types.Array(item, kind.dims, "C")
+
+
+def _emit_struct_at(typing_context: Any, cls: Any, handle: Any, samples: Any = None) -> Any:
+    """Return the struct of a class that a handle leads to; `samples`: a tuple of them, if it needs some."""
+    fields = [_type_of(kind, samples) for kind in _KINDS[cls.instance_class].values()]
+    named_tuple: Any = types.NamedTuple
+    made = named_tuple(fields, cls.instance_class)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        words = context.make_array(signature.args[1])(context, builder, arguments[1]).data
+        values = [_read(context, builder, words, place, field) for place, field in enumerate(fields)]
+        return context.make_tuple(builder, made, values)
+
+    return made(cls, handle, types.none if samples is None else samples), generate
+
+
+def _emit_write_struct(typing_context: Any, cls: Any, handle: Any, values: Any) -> Any:
+    """Have a handle lead to the arrays of a tuple and hold its integers: the fields of a class."""
+    kinds = _KINDS[cls.instance_class]
+    if len(values.types) != len(kinds):
+        raise errors.TypingError(f"expected {len(kinds)} values of {cls.instance_class}, found {values}")
+    for (name, kind), found in zip(kinds.items(), values.types, strict=True):
+        expected = _type_of(kind, None)
+        is_array = kind is not None and isinstance(found, types.Array) and found.layout == "C"
+        fits = found.dtype == expected.dtype and found.ndim == expected.ndim if is_array else False
+        if not (fits or (kind is None and isinstance(found, types.Integer | types.Boolean))):
+            raise errors.TypingError(f"{name}: expected {expected}, found {found}")
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        words = context.make_array(signature.args[1])(context, builder, arguments[1]).data
+        for place, found in enumerate(signature.args[2].types):
+            _write(context, builder, words, place, found, builder.extract_value(arguments[2], place))
+        return context.get_dummy_value()
+
+    return types.void(cls, handle, values), generate
+
+
+if TYPE_CHECKING:
+
+    class _StructAt(Protocol):
+        def __call__(
+            self, cls: type[Struct], handle: NDArray[np.int64], samples: tuple[NDArray[Any], ...] = ...
+        ) -> Struct: ...
+
+    struct_at: _StructAt
+    write_struct: Any
+else:
+    struct_at = instruction(_emit_struct_at)
+    write_struct = instruction(_emit_write_struct)
+
+
+def _at(context: Any, builder: Any, words: Any, place: int, offset: int) -> Any:
+    """Emit the address of a word of a field."""
+    return builder.gep(words, [context.get_value_type(types.intp)(place * _PLACES + offset)])
+
+
+def _write(context: Any, builder: Any, words: Any, place: int, kind: Any, value: Any) -> None:
+    """Emit what writes an array's address and shape, or an integer, to a place of a handle."""
+    if not isinstance(kind, types.Array):
+        builder.store(context.cast(builder, value, kind, types.int64), _at(context, builder, words, place, 0))
+        return
+    array = context.make_array(kind)(context, builder, value)
+    address = builder.ptrtoint(array.data, context.get_value_type(types.intp))
+    shape = cgutils.unpack_tuple(builder, array.shape, kind.ndim)
+    for offset, word in enumerate([address, *shape]):
+        builder.store(word, _at(context, builder, words, place, offset))
+
+
+def _read(context: Any, builder: Any, words: Any, place: int, kind: Any) -> Any:
+    """Emit the array whose address and shape stand at a place of a handle, or the integer there."""
+    if kind == types.int64:
+        return builder.load(_at(context, builder, words, place, 0))
+    found = [builder.load(_at(context, builder, words, place, offset)) for offset in range(1 + kind.ndim)]
     word = context.get_value_type(types.intp)
-    at = [
-        builder.load(builder.gep(handle, [word(place * _PLACES + offset)]))
-        for offset in range(1 + field.ndim)
-    ]
-    array = context.make_array(field)(context, builder)
-    item = context.get_abi_sizeof(context.get_data_type(field.dtype))
+    array = context.make_array(kind)(context, builder)
+    item = context.get_abi_sizeof(context.get_data_type(kind.dtype))
     strides: list[Any] = []
     stride = word(item)
-    for size in reversed(at[1:]):
+    for size in reversed(found[1:]):
         strides.insert(0, stride)
         stride = builder.mul(stride, size)
     fill: Any = populate_array
     pack: Any = cgutils.pack_array
     fill(
         array,
-        data=builder.inttoptr(at[0], array.data.type),
-        shape=pack(builder, at[1:]),
+        data=builder.inttoptr(found[0], array.data.type),
+        shape=pack(builder, found[1:]),
         strides=pack(builder, strides),
         itemsize=word(item),
         meminfo=None,

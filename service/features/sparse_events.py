@@ -7,7 +7,7 @@ what is wrong with it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,21 @@ _HAS_ID, _HAS_INSTANCE, _HAS_TOKEN, _HAS_LABELS = 1, 2, 4, 8
 _ID_START, _ID_END, _TOKEN_START, _TOKEN_END = range(4)
 _BYTES_AN_EVENT, _BYTES_A_FEATURE, _BYTES_A_LABEL = 32, 4, 3
 """A plain event, a feature of it and a label of it have so many bytes at least."""
+
+
+_Names: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32]]
+"""The fields of a NameTable."""
+
+_EventArrays: TypeAlias = tuple[
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.int32],
+    NDArray[np.float32],
+    NDArray[np.int64],
+    NDArray[np.int32],
+]
+"""Where events are read to: places of ids and tokens int64[n, 4]; indptr, indices, values of the rows;
+indptr, indices of the labels."""
 
 
 class EventLimits(NamedTuple):
@@ -97,13 +112,8 @@ def read_sparse_events(
         np.array(limits, np.int64),
         featurizer.n_features,
         NORM_CODES[featurizer.parameters.norm],
-        *labels,
-        spans,
-        row_ptr,
-        indices,
-        values,
-        label_ptr,
-        label_ids,
+        labels[:],
+        (spans, row_ptr, indices, values, label_ptr, label_ids),
     )
     if n == 0:
         return None
@@ -127,17 +137,11 @@ def _read(
     limits: NDArray[np.int64],
     n_features: int,
     norm: int,
-    offsets: NDArray[np.int64],
-    utf8: NDArray[np.uint8],
-    slots: NDArray[np.int32],
-    spans_out: NDArray[np.int64],
-    row_ptr_out: NDArray[np.int64],
-    indices_out: NDArray[np.int32],
-    values_out: NDArray[np.float32],
-    label_ptr_out: NDArray[np.int64],
-    labels_out: NDArray[np.int32],
+    names: _Names,
+    out: _EventArrays,
 ) -> int:
     """Read a body; return the number of its events, 0: not plain."""
+    spans_out, row_ptr_out, indices_out, values_out, label_ptr_out, labels_out = out
     i, n = 0, 0
     first = _after_name(data, after(data, 0, OPEN), _EVENTS)
     is_list = not are_lines and first < len(data) - 1
@@ -146,20 +150,7 @@ def _read(
     while True:
         if n == len(spans_out):
             return 0
-        i = _read_event(
-            data,
-            i,
-            n,
-            limits,
-            n_features,
-            (offsets, utf8, slots),
-            spans_out,
-            row_ptr_out,
-            indices_out,
-            values_out,
-            label_ptr_out,
-            labels_out,
-        )
+        i = _read_event(data, i, n, limits, n_features, names, out)
         n += 1
         i = skip_blanks(data, i)
         is_more = (is_list and data[i] == COMMA) or (are_lines and data[i] == END and i < len(data) - 2)
@@ -185,15 +176,11 @@ def _read_event(
     n: int,
     limits: NDArray[np.int64],
     n_features: int,
-    names: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32]],
-    spans_out: NDArray[np.int64],
-    row_ptr_out: NDArray[np.int64],
-    indices_out: NDArray[np.int32],
-    values_out: NDArray[np.float32],
-    label_ptr_out: NDArray[np.int64],
-    labels_out: NDArray[np.int32],
+    names: _Names,
+    out: _EventArrays,
 ) -> int:
     """Read the event at data[i], the n-th; return the place after it, the last of all if it is not plain."""
+    spans_out, row_ptr_out, indices_out, values_out, label_ptr_out, labels_out = out
     last = len(data) - 1
     _, n_labels_max, label_bytes_max, id_bytes_max, n_features_max = limits
     spans_out[n] = 0
@@ -275,7 +262,7 @@ def _read_labels(
     data: NDArray[np.uint8],
     i: int,
     bytes_max: int,
-    names: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32]],
+    names: _Names,
     labels_out: NDArray[np.int32],
     n: int,
 ) -> tuple[int, int]:

@@ -58,10 +58,6 @@ def gather(
     costs: NDArray[np.int64],
 ) -> Predictions:
     """Return the answers without the unused places of the output arrays."""
-    if len(counts) == 1:
-        n_found = int(counts[0])
-        ptr = np.array((0, n_found))
-        return Predictions(ptr, labels[0, :n_found], scores[0, :n_found], exact, costs)
     ptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ptr[1:])
     if ptr[-1] == labels.size:

@@ -1,20 +1,26 @@
-"""Buffers for traversals, lent to kernels: taken for a call, given back, and used again."""
+"""Buffers for traversals: taken for a call, given back, and used again."""
 
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.handles import lend, relend
+from model_store.compiled.handles import empty_handle, handle_of, set_array, word_of
 from model_store.ensemble import TreeEnsemble
-from service.kernels.search.beam_workspace import BEAM_KINDS, BeamShape
-from service.kernels.search.queue_workspace import QUEUE_KINDS, make_queue
-from service.kernels.search.workspace import WORKSPACE_KINDS, Workspace, make_workspace
+from model_store.rerank import Rerank
+from service.inference.answering import NOT_WANTED, places_for
+from service.kernels.search.answers import Answers
+from service.kernels.search.call import Call
+from service.kernels.search.query import Rows, Search
+from service.kernels.search.workspace import Workspace, make_workspace
 
-_STOP = Workspace._fields.index("stop")
+FIRST, LAST = word_of(Call, "first"), word_of(Call, "last")
+"""The places in a call's handle of the rows to answer."""
 
 _FEATURES_AT_LEAST = 256
 """Buffers take rows of this many features at least, so that they seldom have to grow."""
@@ -23,7 +29,7 @@ _FEATURES_AT_LEAST = 256
 class Need(NamedTuple):
     """What a call needs room for.
 
-    block_rows  how many rows beam search takes through the chunks together; 0: a traversal by a queue
+    block_rows  how many rows go through the chunks together; 0: a traversal by a queue
     n_features  of the longest row
     """
 
@@ -33,36 +39,53 @@ class Need(NamedTuple):
     top_r: int
 
 
-class Buffers(NamedTuple):
-    """A workspace, what it has room for, and its handles for kernels.
+MakeOwn: TypeAlias = Callable[[Need], tuple[NDArray[Any], ...]]
+"""Return the buffers of a traversal's own, a struct, that suffice for a need."""
 
-    owned  keeps the arrays alive that the handles point into
+
+@dataclass(slots=True)
+class Buffers:
+    """Workspaces with what they have room for, an answer to one row, and handles for kernels.
+
+    own   the traversal's own workspace
+    kept  where a row alone is answered
+    call  the handle of a Call on these workspaces; rows, search, answers, stopping: of the Rows, Search,
+          Answers and Workspace that it leads to
+    plan  whose search the call has; None: of none
     """
 
     room: Need
     work: Workspace
-    owned: tuple[NDArray[np.generic], ...]
-    lent: tuple[NDArray[np.int64], NDArray[np.int64]]
+    own: Any
+    kept: Answers
+    call: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    search: NDArray[np.int64]
+    answers: NDArray[np.int64]
+    stopping: NDArray[np.int64]
+    owned: tuple[NDArray[np.int64], ...]
+    plan: object = None
 
     def watch(self, stop: NDArray[np.uint8]) -> None:
         """Have kernels look at this flag, uint8[1], from their next call on."""
-        relend(self.lent[0], _STOP, stop)
+        set_array(self.stopping, Workspace, "stop", stop)
 
 
 class BufferPool:
     """Idle buffers of one model; there are as many as calls were ever under way at once. Thread-safe."""
 
-    def __init__(self, ensemble: TreeEnsemble, shape: BeamShape) -> None:
+    def __init__(self, ensemble: TreeEnsemble, rerank: Rerank, make_own: MakeOwn) -> None:
+        """Take the arrays of a model, and what makes a traversal's own buffers."""
         self._ensemble = ensemble
-        self._shape = shape
-        self._queues: deque[Buffers] = deque()
-        self._rows: deque[Buffers] = deque()
-        self._blocks: deque[Buffers] = deque()
+        self._rerank = rerank
+        self._handles = handle_of(ensemble), handle_of(rerank)
+        self._make_own = make_own
+        self._idle: tuple[deque[Buffers], ...] = deque(), deque(), deque()
 
     def take(self, need: Need) -> Buffers:
         """Return idle buffers if they suffice, else new ones; those too small are dropped."""
         try:
-            buffers = self._idle(need).pop()
+            buffers = self._idle[min(need.block_rows, 2)].pop()
         except IndexError:
             return self._make(need)
         rows, n_features, beam_width, top_r = buffers.room
@@ -77,18 +100,15 @@ class BufferPool:
 
     def give(self, buffers: Buffers) -> None:
         """Take buffers back that no kernel uses any more."""
-        self._idle(buffers.room).append(buffers)
-
-    def _idle(self, need: Need) -> deque[Buffers]:
-        if need.block_rows == 0:
-            return self._queues
-        return self._rows if need.block_rows == 1 else self._blocks
+        self._idle[min(buffers.room.block_rows, 2)].append(buffers)
 
     def _make(self, need: Need) -> Buffers:
         room = need._replace(n_features=max(need.n_features, _FEATURES_AT_LEAST))
         work = make_workspace(self._ensemble, n_features=room.n_features, maps_features=room.block_rows > 1)
-        if room.block_rows == 0:
-            queue = make_queue(self._ensemble, top_r=room.top_r)
-            return Buffers(room, work, queue, (lend(work, WORKSPACE_KINDS), lend(queue, QUEUE_KINDS)))
-        beam = self._shape.make(n_rows=room.block_rows, beam_width=room.beam_width, top_r=room.top_r)
-        return Buffers(room, work, beam, (lend(work, WORKSPACE_KINDS), lend(beam, BEAM_KINDS)))
+        own = self._make_own(room)
+        kept = Answers(*places_for(1, room.top_r), NOT_WANTED)
+        rows_at, search_at = empty_handle(Rows), empty_handle(Search)
+        answers_at, work_at, own_at = map(handle_of, (kept, work, own))
+        parts = self._handles[0], self._handles[1], rows_at, search_at, answers_at, work_at, own_at
+        call_at = handle_of(Call(0, 1, *parts))
+        return Buffers(room, work, own, kept, call_at, rows_at, search_at, answers_at, work_at, parts)

@@ -74,7 +74,7 @@ class ReachedLeaf(NamedTuple):
 class RoutedExplanation(NamedTuple):
     """The leaves with the label that a row reached, ascending.
 
-    The sum of weight * value is the label's score, before re-ranking if the model has tail arrays.
+    The sum of weight * value is the label's score, before re-ranking if the model re-ranks.
     """
 
     leaves: list[ReachedLeaf]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from service.inference.answering import Predictions
 from service.inference.predictor import NodeThresholds, PredictOptions
-from service.inference.predictors import AnyPredictor
+from service.inference.searcher import Searcher
 from service.rows import SparseRows
 
 PLACES_MAX = 1 << 24
@@ -17,7 +17,7 @@ PLACES_MAX = 1 << 24
 
 
 def predict_parts(
-    predictor: AnyPredictor,
+    predictor: Searcher,
     rows: SparseRows,
     threshold_of: Callable[[], float | NodeThresholds],
     threads: int,
@@ -37,7 +37,7 @@ def predict_parts(
 
 
 def predict_all(
-    predictor: AnyPredictor,
+    predictor: Searcher,
     rows: SparseRows,
     threshold: float | NodeThresholds,
     threads: int,

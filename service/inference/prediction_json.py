@@ -44,9 +44,10 @@ def predictions_json(
     n_rows, n_labels = len(spans.starts), len(spans.labels)
     token, ends = np.empty(TOKEN_ROOM + 4 * n_labels, np.uint8), np.empty(n_rows, np.int64)
     room = text_room(n_rows, n_labels)
+    what = spans[:], thresholds, (names.offsets, names.utf8), seal[:], serial
     while True:
         text = np.empty(room, np.uint8)
-        if write_predictions(*spans, thresholds, names.offsets, names.utf8, *seal, serial, token, text, ends):
+        if write_predictions(*what, token, text, ends):
             return cut(text, ends)
         room *= 4
 

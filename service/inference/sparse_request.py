@@ -13,24 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.calls import address_of
-from model_store.compiled.handles import lend
+from model_store.compiled.handles import handle_of
 from model_store.ensemble import LINK_CODES
 from model_store.version import Model
 from service.features import Featurizer
 from service.features.sparse_request import SparseBodies, SparseQuery, data_of, read_body
 from service.features.weights import NORM_CODES
 from service.inference.answering import NOT_WANTED
-from service.inference.buffers import BufferPool, Need
+from service.inference.buffers import FIRST, Need
 from service.inference.forest_predictor import ForestPredictor
+from service.inference.options import ALL_ALLOWED, ALL_EQUAL, NodeThresholds, PredictOptions
 from service.inference.prediction_json import Seal, cut, predictions_json, spans_of, text_room
-from service.inference.predictor import NodeThresholds, PredictOptions
-from service.inference.predictors import AnyPredictor
+from service.inference.predictor import Predictor
+from service.inference.searcher import Searcher
 from service.kernels.search.beam import beam_rows
-from service.kernels.search.beam_workspace import BeamShape
-from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
+from service.kernels.search.call import set_rows
 from service.kernels.search.query import NUMBER, TUNED
 from service.kernels.search.sparse_request import (
-    CALL_KINDS,
     GROW,
     READS,
     SEARCHES,
@@ -77,15 +76,15 @@ class SparseAnswer(NamedTuple):
 class SparseBeam:
     """Answers plain requests by the beam search of a label tree. One call at a time."""
 
-    def __init__(self, model: Model, featurizer: Featurizer, forms: SparseForms) -> None:
-        """Take an opened model and what makes its rows; `forms` says what is answered."""
-        ensemble = model.ensemble
-        shape = BeamShape(ensemble)
-        self._pool = BufferPool(ensemble, shape)
+    def __init__(
+        self, model: Model, predictor: Predictor, featurizer: Featurizer, forms: SparseForms
+    ) -> None:
+        """Take a predictor, its model, and what makes its rows; `forms` says what is answered."""
+        ensemble, shape = model.ensemble, predictor.shape
+        self._pool = predictor.pool
         self._bodies = SparseBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
         self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
-        self._lent_model = lend(ensemble, ENSEMBLE_KINDS)
-        self._limits = np.array(forms.limits, np.int64)
+        self._limits = handle_of(forms.limits)
         self._names = model.labels
         self._given = np.zeros(len(SparseQuery._fields), np.int64)
         self._asked = np.zeros(5, np.int64)
@@ -120,7 +119,7 @@ class SparseBeam:
         thresholds, seal, serial  as `predictions_json` takes them; of the serial numbers `rows_max` are taken
         tuned                     the same thresholds, prepared; None: requests for them are not answered
         """
-        return self._answer(data_of(message), start, thresholds, tuned, (*seal, serial))
+        return self._answer(data_of(message), start, thresholds, tuned, seal[:], serial)
 
     def answer_rows(
         self,
@@ -144,7 +143,7 @@ class SparseBeam:
         indices[:n_values], values[:n_values] = rows.indices, rows.values
         self._given[:] = asked
         try:
-            return self._answer(_NO_DATA, 0, thresholds, tuned, (*seal, serial))
+            return self._answer(_NO_DATA, 0, thresholds, tuned, seal[:], serial)
         finally:
             self._given[0] = 0
 
@@ -154,10 +153,12 @@ class SparseBeam:
         start: int,
         thresholds: NDArray[np.float32],
         tuned: NodeThresholds | None,
-        signed: tuple[NDArray[np.uint64], int, int, int, int, int],
+        seal: tuple[NDArray[np.uint64], int, int, int, int],
+        serial: int,
     ) -> SparseAnswer | None:
         log_threshold = _NO_THRESHOLDS if tuned is None else tuned.log
-        while (n_rows := answer_plain(data, start, self._lent, thresholds, log_threshold, *signed)) == GROW:
+        how = thresholds, log_threshold, seal, serial
+        while (n_rows := answer_plain(data, start, self._handle, *how)) == GROW:
             self._grow()
         if n_rows == 0:
             return None
@@ -182,43 +183,51 @@ class SparseBeam:
         """Make the buffers of the search, so many places for answers, and room for text."""
         n_rows = len(self._bodies.arrays[0]) - 1
         self._buffers = buffers = self._pool.take(need)
-        self._call = call = SparseCall(
-            np.empty(len(SparseModel._fields), np.int64),
+        set_rows(buffers.rows, *self._bodies.arrays[:3])
+        buffers.call[FIRST] = 0
+        spans = np.empty(n_rows, np.int64), np.empty(n_rows, np.int64)
+        names = self._names.offsets, self._names.utf8
+        token, text, text_ends = (
+            np.empty(TOKEN_ROOM + 4 * need.top_r, np.uint8),
+            np.empty(n_bytes, np.uint8),
+            np.empty(n_rows, np.int64),
+        )
+        labels, scores = np.empty(n_places, np.int32), np.empty(n_places, np.float32)
+        exact = np.empty(n_rows, np.uint8)
+        reading = address_of(read_body, READS, data_of(b""), 0, 0, 0, 0, 0, *self._bodies.arrays)
+        searching = address_of(beam_rows, SEARCHES, buffers.call, *self._dtypes)
+        seal = np.empty(0, np.uint64), 0, 0, 0, 0
+        written = (*spans, labels, scores, exact), scores, names, seal, 0
+        writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
+        addresses = {"reading": reading, "searching": searching, "writing": writing}
+        self._model = handle_of(self._constants._replace(**addresses))
+        self._call = SparseCall(
+            self._model,
             self._limits,
+            buffers.call,
+            buffers.search,
+            buffers.answers,
             self._given,
             self._asked,
             np.array(buffers.room[1:], np.int64),
             *self._bodies.arrays,
-            self._lent_model,
-            *buffers.lent,
-            no_mask=np.empty(0, np.uint8),
-            none=np.empty(0, np.float32),
+            all_allowed=ALL_ALLOWED,
+            none=ALL_EQUAL,
             no_costs=NOT_WANTED,
-            starts=np.empty(n_rows, np.int64),
-            ends=np.empty(n_rows, np.int64),
+            starts=spans[0],
+            ends=spans[1],
             counts=np.empty(n_rows, np.int64),
-            labels=np.empty(n_places, np.int32),
-            scores=np.empty(n_places, np.float32),
-            exact=np.empty(n_rows, np.uint8),
-            offsets=self._names.offsets,
-            utf8=self._names.utf8,
-            token=np.empty(TOKEN_ROOM + 4 * need.top_r, np.uint8),
-            text=np.empty(n_bytes, np.uint8),
-            text_ends=np.empty(n_rows, np.int64),
+            labels=labels,
+            scores=scores,
+            exact=exact,
+            offsets=names[0],
+            utf8=names[1],
+            token=token,
+            text=text,
+            text_ends=text_ends,
         )
-        reading = address_of(read_body, READS, data_of(b""), 0, 0, 0, 0, 0, *self._bodies.arrays)
-        places = call.labels.reshape(1, -1), call.scores.reshape(1, -1)
-        rows = *self._bodies.arrays[:3], 0, 1
-        search = 0, 1, 1, call.no_mask, call.none, call.none, *buffers.lent
-        found = call.counts, *places, call.exact, call.no_costs
-        searching = address_of(beam_rows, SEARCHES, call.lent_model, *self._dtypes, *rows, *search, *found)
-        spans = call.starts, call.ends, call.labels, call.scores, call.exact, call.scores
-        seal = np.empty(0, np.uint64), 0, 0, 0, 0, 0
-        on = call.token, call.text, call.text_ends
-        writing = address_of(write_predictions, WRITES, *spans, call.offsets, call.utf8, *seal, *on)
-        call.model[:] = self._constants._replace(reading=reading, searching=searching, writing=writing)
-        self._lent = lend(call, CALL_KINDS)
-        self._text = call.text.data
+        self._handle = handle_of(self._call)
+        self._text = text.data
 
 
 class SparseForest:
@@ -283,9 +292,11 @@ SparseAnswers: TypeAlias = SparseBeam | SparseForest
 
 
 def sparse_answers(
-    model: Model, predictor: AnyPredictor, featurizer: Featurizer, forms: SparseForms
+    model: Model, predictor: Searcher, featurizer: Featurizer, forms: SparseForms
 ) -> SparseAnswers:
     """Return what answers plain requests from an opened version that `predictor` serves."""
     if isinstance(predictor, ForestPredictor):
         return SparseForest(model, predictor, featurizer, forms)
-    return SparseBeam(model, featurizer, forms)
+    if isinstance(predictor, Predictor):
+        return SparseBeam(model, predictor, featurizer, forms)
+    raise TypeError(f"expected a predictor of trees, found {type(predictor).__name__}")

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.inference.predictor import NodeThresholds, PredictOptions
-from service.inference.predictors import AnyPredictor
+from service.inference.searcher import Searcher
 from service.kernels.search.threshold_update import RowSearch
 
 PREDICTED_MAX = 1000
@@ -18,7 +18,7 @@ PREDICTED_MAX = 1000
 class Thresholded:
     """What `service.thresholds.live.threshold_counters.Traversal` asks for, over a predictor."""
 
-    def __init__(self, predictor: AnyPredictor) -> None:
+    def __init__(self, predictor: Searcher) -> None:
         self._predictor = predictor
 
     def prepare(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
@@ -32,6 +32,6 @@ class Thresholded:
         self._predictor.move_thresholds(prepared, labels, thresholds)
 
     def searching(self, prepared: NodeThresholds, n_features: int) -> AbstractContextManager[RowSearch]:
-        """Lend the search for the labels that reach their thresholds; a row has so many features at most."""
+        """Return the search for labels that reach their thresholds; a row has so many features at most."""
         options = PredictOptions(top_r=PREDICTED_MAX, exact=True, threshold=prepared)
         return self._predictor.row_search(options, n_features)

@@ -11,7 +11,7 @@ from model_store.names import NameTable, find_name
 from service.errors import UnknownLabel, UnsupportedOption
 from service.evaluation.propensity import propensities
 from service.inference.predictor import NodeWeights
-from service.inference.predictors import AnyPredictor
+from service.inference.searcher import Searcher
 
 
 class LabelWeights:
@@ -21,7 +21,7 @@ class LabelWeights:
     """
 
     def __init__(
-        self, predictor: AnyPredictor, labels: NameTable, counts: NDArray[Any] | None, n_rows: int
+        self, predictor: Searcher, labels: NameTable, counts: NDArray[Any] | None, n_rows: int
     ) -> None:
         self._predictor = predictor
         self._labels = labels

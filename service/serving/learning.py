@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from model_store.rerank import has_tail
+from model_store.rerank import has_rerank
 from model_store.version import Model
 from service.db.engine import Database, default_url
-from service.inference.predictors import AnyPredictor
+from service.inference.searcher import Searcher
 from service.inference.thresholded import Thresholded
 from service.settings import Settings
 from service.thresholds.live.feedback import FeedbackWriter
@@ -49,7 +49,7 @@ class OnlineLearning:
         self.follower.close()
         self.database.close()
 
-    def thresholds_of(self, model: Model, predictor: AnyPredictor) -> ServedThresholds:
+    def thresholds_of(self, model: Model, predictor: Searcher) -> ServedThresholds:
         """Return the thresholds of an opened version, followed from now on. Blocking; never raises."""
         live = live_thresholds(model, predictor)
         self.follower.add(live)
@@ -68,7 +68,7 @@ class OnlineLearning:
             self.tokens = Tokens([key], self.days_max * _DAY_SECONDS)
 
 
-def live_thresholds(model: Model, predictor: AnyPredictor) -> ServedThresholds:
+def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
     """Return the thresholds of an opened version, without any so far, its kernels compiled or loaded."""
     manifest = model.manifest
     live = ServedThresholds(
@@ -78,7 +78,7 @@ def live_thresholds(model: Model, predictor: AnyPredictor) -> ServedThresholds:
         Thresholded(predictor),
         counts_that_bound(model.arrays),
         manifest.data.rows,
-        start_for(manifest.link, is_reranked=has_tail(model.arrays)),
+        start_for(manifest.link, is_reranked=has_rerank(model.arrays)),
     )
     live.warm_up()
     return live

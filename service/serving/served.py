@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from model_store.names import NameTable
 from service.features import Featurizer
-from service.inference.predictors import AnyPredictor
+from service.inference.searcher import Searcher
 from service.inference.sparse_request import SparseAnswers
 from service.serving.label_weights import LabelWeights
 from service.serving.live import LiveModels
@@ -25,7 +25,7 @@ class ServedVersion(NamedTuple):
 
     name: str
     version: int
-    predictor: AnyPredictor
+    predictor: Searcher
     featurizer: Featurizer
     labels: NameTable
     features: NameTable | None

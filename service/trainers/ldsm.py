@@ -15,26 +15,18 @@ from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
 from service.errors import BadData
 from service.faults import fault
-from service.kernels.training.ldsm import (
-    CHILDREN_MAX,
-    NAG,
-    RETRIES,
-    SGD,
-    Examples,
-    Learning,
-    Split,
-    split_node,
-)
+from service.kernels.training.ldsm import RETRIES, Examples, Split, split_node
 from service.kernels.training.ldsm_children import share_out
+from service.kernels.training.ldsm_regressors import CHILDREN_MAX, NAG, SGD, Learning
 from service.parameters import Parameters
 from service.rows import SparseRows
 from service.trainers.bounds import STORED_NODE_BYTES, Bound, Counts
 from service.trainers.clustering import derived_seed
 from service.trainers.ldsm_report import LdsmShape, SplitFacts, report_of
 from service.trainers.representations import squared_lengths
+from service.trainers.rerank import rerank_arrays, rerank_numbers
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
-from service.trainers.tail import tail_arrays, tail_numbers
 from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
 from service.trainers.work import Crew, Progress
 
@@ -318,7 +310,7 @@ def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown
     """Pack the trees."""
     extra = {}
     if parameters.rerank == "yes":
-        extra = tail_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
+        extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
     n_labels = len(np.unique(data.labels.indices))
     return Trained(
         ensemble=build_ensemble([g.tree for g in forest], data.labels.n_labels, data.rows.n_features),
@@ -372,7 +364,7 @@ def bound_ldsm(p: LdsmParameters, c: Counts) -> Bound:
     steps = p.trees * depth * passes * copies * c.longest * p.arity
     weights = p.trees * nodes * c.features
     labels = min(nodes * c.labels, depth * copies * c.labels)
-    leaves = p.trees * min(labels, nodes * p.leaf_labels) + (tail_numbers(c) if p.rerank == "yes" else 0)
+    leaves = p.trees * min(labels, nodes * p.leaf_labels) + (rerank_numbers(c) if p.rerank == "yes" else 0)
     each = 32 * c.values + 400 * c.rows + 16 * copies + 16 * labels + 64 * p.arity * c.features
     held = 2 * WEIGHT_BYTES * weights + 32 * leaves + 16 * c.values + p.trees * nodes * STORED_NODE_BYTES
     return Bound(passes, steps, weights, p.trees, p.trees * nodes, held, each, leaves)

@@ -14,7 +14,9 @@ from scipy.stats import entropy
 from model_store.build import build_ensemble
 from model_store.ensemble import Tree
 from service.evaluation.tree_criteria import leaf_criteria, sum_to_inner_nodes
-from service.kernels.training.lomtree import (
+from service.kernels.training.lomtree import learn_rows
+from service.kernels.training.lomtree_regressors import make_scratch
+from service.kernels.training.lomtree_tree import (
     LEAF,
     N_ROWS,
     N_SPLITS,
@@ -22,8 +24,6 @@ from service.kernels.training.lomtree import (
     N_WRONG,
     NODE_BYTES,
     Budget,
-    learn_rows,
-    make_scratch,
     make_tree,
 )
 from service.parameters import Parameters

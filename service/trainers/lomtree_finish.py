@@ -15,9 +15,17 @@ from service.evaluation.tree_criteria import (
     depths,
     splits_by_depth,
 )
-from service.kernels.training.lomtree import LEAF, N_ROWS, N_SPLITS, N_SWAPS, ROOT, WEIGHT, OnlineTree
 from service.kernels.training.lomtree_finish import count_leaves, pack_weights, route_rows
 from service.kernels.training.lomtree_tables import n_refused
+from service.kernels.training.lomtree_tree import (
+    LEAF,
+    N_ROWS,
+    N_SPLITS,
+    N_SWAPS,
+    ROOT,
+    WEIGHT,
+    OnlineTree,
+)
 from service.trainers.spec import TrainingSet
 
 _GROWTH_POINTS = 100

@@ -17,9 +17,9 @@ from service.trainers.ranking_forest import (
     estimate_forest,
     grow_forest,
 )
+from service.trainers.rerank import rerank_arrays, rerank_numbers
 from service.trainers.size import SizeEstimate
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
-from service.trainers.tail import tail_arrays, tail_numbers
 from service.trainers.work import Crew, Progress
 
 
@@ -61,7 +61,7 @@ def train_pfastrexml(
 
     Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions for recommendation, tagging, ranking
     & other missing label applications": a label gains 1 / its propensity in the splits' nDCG; re-ranking: see
-    `tail_arrays`. The value of a label in a leaf is its propensity-scored share, scaled by the least
+    `rerank_arrays`. The value of a label in a leaf is its propensity-scored share, scaled by the least
     propensity into [0, 1]. Deviation: gamma and alpha as measured (the authors' code: 30 and 0.8).
     Rows without labels are left out of the trees.
     """
@@ -69,7 +69,7 @@ def train_pfastrexml(
     forest = grow_forest(data, parameters, worths, parameters.trees, seed, crew, progress)
     extra = {}
     if parameters.rerank == "yes":
-        extra = tail_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
+        extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
     return assemble_forest(data, parameters, forest, worths / worths.max(), extra)
 
 
@@ -87,8 +87,8 @@ def estimate_pfastrexml(
 def bound_pfastrexml(p: PfastreXmlParameters, c: Counts) -> Bound:
     """Return what a training takes at most: that of the forest, and the labels' mean rows."""
     bound = bound_forest(p, c)
-    tail = tail_numbers(c) if p.rerank == "yes" else 0
-    return bound._replace(held=bound.held + 32 * tail, leaves=bound.leaves + tail)
+    n_means = rerank_numbers(c) if p.rerank == "yes" else 0
+    return bound._replace(held=bound.held + 32 * n_means, leaves=bound.leaves + n_means)
 
 
 PFASTREXML = TrainerSpec(

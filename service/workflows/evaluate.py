@@ -9,12 +9,13 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.rerank import has_tail
+from model_store.rerank import has_rerank
 from model_store.version import Model
 from service.evaluation import EmptyConvention, PredictedRows, Report, Truth, evaluation_report
 from service.inference.parts import predict_all
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import AnyPredictor, make_predictor
+from service.inference.predictors import make_predictor
+from service.inference.searcher import Searcher
 from service.rows import SparseRows
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
 
@@ -74,7 +75,7 @@ def measure(
 
 def note_on(model: Model) -> str | None:
     """Return what to know about the metrics of a version that is not tuned, if there is something."""
-    return RERANKED if has_tail(model.arrays) else None
+    return RERANKED if has_rerank(model.arrays) else None
 
 
 def metrics_of(model: Model, valid: Labelled, threads: int, on_progress: OnProgress) -> dict[str, float]:
@@ -83,7 +84,7 @@ def metrics_of(model: Model, valid: Labelled, threads: int, on_progress: OnProgr
     But for F-measures of a version that re-ranks: see RERANKED.
     """
     report, _ = _measure(model, valid, threads, on_progress, None, "one")
-    left_out = F_MEASURES if has_tail(model.arrays) else ()
+    left_out = F_MEASURES if has_rerank(model.arrays) else ()
     return {key: value for key, value in report.items() if type(value) is float and key not in left_out}
 
 
@@ -94,7 +95,7 @@ def _measure(
     on_progress: OnProgress,
     thresholds: NDArray[np.float32] | None,
     empty: EmptyConvention,
-) -> tuple[Report, AnyPredictor]:
+) -> tuple[Report, Searcher]:
     """Return the figures of a version on labelled rows but for its speed, and what to measure that with."""
     rows = labelled.rows
     predictor = make_predictor(model)
@@ -117,7 +118,7 @@ def _measure(
     return report, predictor
 
 
-def _us_per_row(predictor: AnyPredictor, rows: SparseRows, on_progress: OnProgress) -> float:
+def _us_per_row(predictor: Searcher, rows: SparseRows, on_progress: OnProgress) -> float:
     """Return the microseconds a row takes in a batch on one thread: the median of a few runs."""
     options = PredictOptions(top_r=TOP_R)
     seconds: list[float] = []

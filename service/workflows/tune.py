@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from model_store.rerank import has_tail
+from model_store.rerank import has_rerank
 from model_store.version import Model
 from service.db.engine import Database
 from service.errors import BadData, BadParameter
 from service.evaluation import EmptyConvention, FMeasures, f_measures
 from service.inference.answering import writeable
 from service.inference.parts import predict_all, predict_parts
-from service.inference.predictors import AnyPredictor, make_predictor
+from service.inference.predictors import make_predictor
+from service.inference.searcher import Searcher
 from service.inference.thresholded import Thresholded
 from service.rows import LabelRows, SparseRows
 from service.thresholds.live.events import instances_of
@@ -120,7 +121,7 @@ class TuningOutcome(NamedTuple):
 class _Task(NamedTuple):
     """All that the methods need."""
 
-    predictor: AnyPredictor
+    predictor: Searcher
     valid: Labelled
     estimates: Estimates
     bounds: NDArray[np.float32]
@@ -225,7 +226,7 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     counted = counts_that_bound(model.arrays), manifest.data.rows
     lower = lower_bounds(*counted, manifest.n_labels)
     kappa = np.maximum(lower, np.float32(request.kappa))
-    usual = usual_power(manifest.link, is_reranked=has_tail(model.arrays))
+    usual = usual_power(manifest.link, is_reranked=has_rerank(model.arrays))
     keeper = EstimateKeeper(kappa ** np.float32(1.0 / (_POWER_SHARE * usual)), request.estimates_max)
     parts = predict_parts(
         predictor,
@@ -266,7 +267,7 @@ def _tune(task: _Task, method: Method, request: TuneRequest, on_progress: OnProg
 
 
 def learn(
-    predictor: AnyPredictor,
+    predictor: Searcher,
     rows: SparseRows,
     truth: LabelRows,
     start: Start,
@@ -298,7 +299,7 @@ def learn(
 
 
 def _measure(
-    predictor: AnyPredictor, rows: Labelled, tuned: Tuned, request: TuneRequest, on_progress: OnProgress
+    predictor: Searcher, rows: Labelled, tuned: Tuned, request: TuneRequest, on_progress: OnProgress
 ) -> FMeasures:
     """Return the F-measures of the decisions under thresholds."""
     ptr, labels = predict_all(

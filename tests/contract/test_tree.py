@@ -16,6 +16,18 @@ SOURCES = sorted(
     file for package in ("service", "model_store", "xylem") for file in (ROOT / package).rglob("*.py")
 )
 LINES_MAX = 70
+PARAMETERS_MAX = 10
+FILE_LINES_MAX = 400
+MANY_PARAMETERS = {
+    "service/cli/predict.py: predict",
+    "service/cli/thresholds.py: thresholds",
+    "service/cli/train.py: train",
+    "xylem/admin.py: train",
+    "xylem/async_admin.py: train",
+}
+"""Commands, and calls of the client, whose options are still parameters."""
+LONG_FILES = {"service/trainers/lomtree.py"}
+"""Files that are still to be divided."""
 
 
 def tracked_texts() -> list[tuple[str, str]]:
@@ -71,6 +83,20 @@ def test_public_names_have_docstrings_and_functions_fit_a_screen(file: Path) -> 
         assert node.name.startswith("_") or ast.get_docstring(node), f"{where} has no docstring"
         n_lines = (node.end_lineno or node.lineno) - node.lineno + 1
         assert isinstance(node, ast.ClassDef) or n_lines <= LINES_MAX, f"{where} has {n_lines} lines"
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_functions_have_few_parameters_and_files_few_lines(file: Path) -> None:
+    name, text = str(file.relative_to(ROOT)), file.read_text()
+    many = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            given = node.args
+            if len(given.posonlyargs + given.args + given.kwonlyargs) > PARAMETERS_MAX:
+                many.add(f"{name}: {node.name}")
+    assert many <= MANY_PARAMETERS
+    n_lines = len(text.splitlines())
+    assert n_lines <= FILE_LINES_MAX or name in LONG_FILES, f"{name} has {n_lines} lines"
 
 
 def test_links_between_pages_lead_somewhere() -> None:

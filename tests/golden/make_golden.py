@@ -20,7 +20,7 @@ from model_store.version import Model
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.rows import SparseRows
-from tests.small_models import random_tail, small_draft
+from tests.small_models import random_rerank, small_draft
 
 HERE = Path(__file__).resolve().parent
 
@@ -34,7 +34,7 @@ DRAFTS: dict[str, dict[str, Any]] = {
         "kind": "decision-tree",
         "link": "argmax",
         "n_features": 40,
-        "extra": {**random_tail(1, 6, 40), REPORT: report_array({"splits": [1, 2]})},
+        "extra": {**random_rerank(1, 6, 40), REPORT: report_array({"splits": [1, 2]})},
     },
 }
 

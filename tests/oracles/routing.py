@@ -87,16 +87,16 @@ def routed_scores(trees: list[Tree], link: str, row: dict[int, float], n_labels:
     return total / len(trees)
 
 
-def reranked_scores(scores: np.ndarray, tail: dict[str, np.ndarray], row: dict[int, float]) -> np.ndarray:
-    """Return the scores re-ranked by the tail arrays of a version."""
-    alpha, gamma = tail["tail/parameters"].tolist()
+def reranked_scores(scores: np.ndarray, arrays: dict[str, np.ndarray], row: dict[int, float]) -> np.ndarray:
+    """Return the scores re-ranked by the re-ranking arrays of a version."""
+    alpha, gamma = arrays["tail/parameters"].tolist()
     length = np.sqrt(sum(value * value for value in row.values()))
     x = {feature: value / length for feature, value in row.items()} if length else {}
     found = np.zeros(len(scores))
     for label in np.flatnonzero(scores).tolist():
-        own = slice(*tail["tail/ptr"][label : label + 2])
-        pairs = zip(tail["tail/features"][own].tolist(), tail["tail/values"][own].tolist(), strict=True)
+        own = slice(*arrays["tail/ptr"][label : label + 2])
+        pairs = zip(arrays["tail/features"][own].tolist(), arrays["tail/values"][own].tolist(), strict=True)
         product = sum(value * x.get(feature, 0.0) for feature, value in pairs)
-        distance = max(0.0, (length > 0) - 2 * product + float(tail["tail/norm2"][label]))
+        distance = max(0.0, (length > 0) - 2 * product + float(arrays["tail/norm2"][label]))
         found[label] = scores[label] ** alpha * np.exp(-gamma / 2 * distance) ** (1 - alpha)
     return found

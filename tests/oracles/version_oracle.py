@@ -34,7 +34,7 @@ def is_version(manifest: Manifest, arrays: Mapping[str, Any]) -> bool:
         and topology_holds(manifest, a)
         and offsets_hold(arrays, a)
         and leaves_hold(manifest, a)
-        and tail_holds(manifest, a)
+        and rerank_holds(manifest, a)
         and report_holds(arrays)
         and all(chunk_holds(manifest, arrays, a, n) for n in range(manifest.n_nodes))
     )
@@ -143,7 +143,7 @@ def leaves_hold(manifest: Manifest, a: dict[str, Any]) -> bool:
     return True
 
 
-def tail_holds(manifest: Manifest, a: dict[str, Any]) -> bool:
+def rerank_holds(manifest: Manifest, a: dict[str, Any]) -> bool:
     if not any(name.startswith("tail/") for name in a):
         return True
     ptr, features, norm2 = a["tail/ptr"], a["tail/features"], a["tail/norm2"]

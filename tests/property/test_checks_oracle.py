@@ -14,7 +14,7 @@ from model_store.report import REPORT, report_array
 from model_store.version import manifest_of
 from tests.mutations import mutated
 from tests.oracles.version_oracle import is_version
-from tests.small_models import random_tail, small_draft
+from tests.small_models import random_rerank, small_draft
 
 DRAFTS = {
     "small": small_draft(n_labels=3, n_features=40, n_trees=1),
@@ -28,7 +28,10 @@ DRAFTS = {
         n_labels=4,
         n_features=33,
         n_trees=1,
-        extra={**random_tail(1, 4, 33), REPORT: report_array({"purity": [0.5], "balance": {"depth": 3}})},
+        extra={
+            **random_rerank(1, 4, 33),
+            REPORT: report_array({"purity": [0.5], "balance": {"depth": 3}}),
+        },
     ),
     "one label": small_draft(4, n_labels=1, n_features=1),
     "full blocks": small_draft(5, n_labels=4, n_features=2048, share=0.9, n_trees=1),

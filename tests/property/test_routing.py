@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_store.compiled.handles import lend, relend
 from model_store.ensemble import LINK_CODES, TreeEnsemble
-from model_store.rerank import Tail
-from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
+from model_store.rerank import Rerank
+from service.kernels.search.query import Search
 from service.kernels.search.routing import route_rows
-from service.kernels.search.routing_rerank import NO_TAIL, TAIL_KINDS
-from service.kernels.search.routing_workspace import ROUTING_KINDS, RoutingShape
-from service.kernels.search.workspace import WORKSPACE_KINDS, make_workspace
+from service.kernels.search.routing_rerank import NO_RERANK
+from service.kernels.search.routing_workspace import RoutingShape
+from service.kernels.search.workspace import make_workspace
+from tests.calls import dicts_of, make_call, no_answers
 from tests.oracles.routing import random_decision_forest, reranked_scores, routed_scores, whole_rows
-from tests.small_models import random_tail
+from tests.small_models import random_rerank
 
 N_ROWS = 7
 ALL_PASS = np.empty(0, np.float32)
@@ -47,7 +47,7 @@ def run(
     block_rows: int = 1,
     room: int | None = None,
     top_r: int | None = None,
-    tail: Tail = NO_TAIL,
+    rerank: Rerank = NO_RERANK,
     log_threshold: Any = ALL_PASS,
     allowed: Any = ALL,
     weight: Any = EQUAL,
@@ -68,42 +68,17 @@ def run(
     if room is not None:
         entries = [name for name in routing._fields if name.startswith(("entry_", "next_", "leaf_"))]
         routing = routing._replace(**{name: getattr(routing, name)[:room] for name in entries})
-    lent_work = lend(work, WORKSPACE_KINDS)
+    flag = None
     if stop is not None:
         flag = getattr(routing, stop)
         flag[:] = 0
-        relend(lent_work, work._fields.index("stop"), flag)
-    counts = np.full(n_rows, -1, np.int64)
-    labels = np.full((n_rows, top_r), -1, np.int32)
-    scores = np.full((n_rows, top_r), np.nan, np.float32)
-    route_rows(
-        lend(ensemble, ENSEMBLE_KINDS),
-        np.empty(0, ensemble.sparse.dtype),
-        np.empty(0, ensemble.dense.dtype),
-        lend(tail, TAIL_KINDS),
-        *rows,
-        0,
-        n_rows,
-        LINK_CODES[link],
-        block_rows,
-        top_r,
-        log_threshold,
-        allowed,
-        weight,
-        is_sure,
-        lent_work,
-        lend(routing, ROUTING_KINDS),
-        counts,
-        labels,
-        scores,
-        np.empty((0, 2), np.int64) if costs is None else costs,
-    )
+    search = Search(LINK_CODES[link], 1, top_r, is_sure, allowed, weight, log_threshold)
+    answers = no_answers(n_rows, top_r, costs)
+    call = make_call(ensemble, rows, search, work, routing, answers, rerank=rerank, stop=flag)
+    route_rows(*call.arguments)
     assert not routing.label_sum.any()
     assert not routing.dense_row.any()
-    return [
-        dict(zip(labels[i, : counts[i]].tolist(), scores[i, : counts[i]].tolist(), strict=True))
-        for i in range(n_rows)
-    ]
+    return dicts_of(answers)
 
 
 def row_dicts(rows: Any) -> list[dict[int, float]]:
@@ -155,15 +130,15 @@ def test_blocks_and_their_room_change_no_bit(forest, link, block_rows, is_tight,
 
 @settings(max_examples=60, deadline=None)
 @given(forests, links, st.integers(0, 2**31), st.integers(1, 5), st.booleans())
-def test_weights_rank_labels_by_score_times_weight(forest, link, seed, top_r, is_tail):
+def test_weights_rank_labels_by_score_times_weight(forest, link, seed, top_r, is_reranked):
     _, ensemble = random_decision_forest(**forest)
     n_labels = forest["n_labels"]
-    arrays = random_tail(seed, n_labels, forest["n_features"], 1.0)
-    tail = Tail(*(arrays[f"tail/{name}"] for name in Tail._fields)) if is_tail else NO_TAIL
+    arrays = random_rerank(seed, n_labels, forest["n_features"], 1.0)
+    rerank = Rerank(*(arrays[f"tail/{name}"] for name in Rerank._fields)) if is_reranked else NO_RERANK
     rows = whole_rows(forest["seed"], N_ROWS, forest["n_features"])
     weight = np.random.default_rng(seed).uniform(0.5, 20, n_labels).astype(np.float32)
-    plain = run(ensemble, link, rows, n_labels, tail=tail)
-    found = run(ensemble, link, rows, n_labels, tail=tail, weight=weight, top_r=top_r)
+    plain = run(ensemble, link, rows, n_labels, rerank=rerank)
+    found = run(ensemble, link, rows, n_labels, rerank=rerank, weight=weight, top_r=top_r)
     for one, other in zip(plain, found, strict=True):
         keys = {label: float(np.float32(score) * weight[label]) for label, score in one.items()}
         best = sorted(keys.items(), key=lambda item: (-item[1], item[0]))[:top_r]
@@ -174,11 +149,11 @@ def test_weights_rank_labels_by_score_times_weight(forest, link, seed, top_r, is
 @given(forests, links, st.integers(0, 2**31), st.sampled_from([0.0, 1.0, 30.0]))
 def test_reranking_equals_the_oracle(forest, link, seed, gamma):
     trees, ensemble = random_decision_forest(**forest)
-    arrays = random_tail(seed, forest["n_labels"], forest["n_features"], gamma)
-    tail = Tail(*(arrays[f"tail/{name}"] for name in Tail._fields))
+    arrays = random_rerank(seed, forest["n_labels"], forest["n_features"], gamma)
+    rerank = Rerank(*(arrays[f"tail/{name}"] for name in Rerank._fields))
     rows = whole_rows(forest["seed"], N_ROWS, forest["n_features"])
-    answers = run(ensemble, link, rows, forest["n_labels"], tail=tail)
-    best = run(ensemble, link, rows, forest["n_labels"], tail=tail, top_r=2)
+    answers = run(ensemble, link, rows, forest["n_labels"], rerank=rerank)
+    best = run(ensemble, link, rows, forest["n_labels"], rerank=rerank, top_r=2)
     for answer, first_two, row in zip(answers, best, row_dicts(rows), strict=True):
         scores = routed_scores(trees, link, row, forest["n_labels"])
         check_answer(answer, reranked_scores(scores, arrays, row), 2e-4)

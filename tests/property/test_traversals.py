@@ -10,16 +10,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from model_store.build import build_ensemble
-from model_store.compiled.handles import lend, relend
 from model_store.ensemble import LANES, LINK_CODES, LINKS, Chunk, Tree
 from service.kernels.search.beam import beam_rows
-from service.kernels.search.beam_workspace import BEAM_KINDS, BeamShape
+from service.kernels.search.beam_workspace import BeamShape
 from service.kernels.search.best_first import best_first_rows
-from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
-from service.kernels.search.queue_workspace import QUEUE_KINDS, make_queue
+from service.kernels.search.query import Search
+from service.kernels.search.queue_workspace import make_queue
 from service.kernels.search.subtrees import greatest_weights, mark_allowed
 from service.kernels.search.threshold import threshold_rows
-from service.kernels.search.workspace import WORKSPACE_KINDS, make_workspace
+from service.kernels.search.workspace import make_workspace
+from tests.calls import dicts_of, make_call, no_answers
 from tests.oracles.trees import (
     beam_passing,
     beam_probabilities,
@@ -76,42 +76,14 @@ def run(
         shape = BeamShape(ensemble)
         kept = beam_width if len(log_threshold) == 0 else beam_width * shape.n_levels
         own = shape.make(n_rows=block_rows, beam_width=kept, top_r=top_r)
-        lent_own = lend(own, BEAM_KINDS)
     else:
         own = make_queue(ensemble, top_r=top_r)
-        lent_own = lend(own, QUEUE_KINDS)
-    lent_work = lend(work, WORKSPACE_KINDS)
-    if stop is not None:
-        relend(lent_work, work._fields.index("stop"), stop(work, own))
-    n_rows = len(indptr) - 1
-    counts = np.full(n_rows, -1, np.int64)
-    labels = np.full((n_rows, top_r), -1, np.int32)
-    scores = np.full((n_rows, top_r), np.nan, np.float32)
-    samples = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
-    kernel(
-        lend(ensemble, ENSEMBLE_KINDS),
-        *samples,
-        *rows,
-        0,
-        n_rows,
-        LINK_CODES[link],
-        beam_width,
-        top_r,
-        mask,
-        log_weight,
-        log_threshold,
-        lent_work,
-        lent_own,
-        counts,
-        labels,
-        scores,
-        np.full(n_rows, 7, np.uint8) if exact is None else exact,
-        np.empty((0, 2), np.int64) if costs is None else costs,
-    )
-    return [
-        dict(zip(labels[i, : counts[i]].tolist(), scores[i, : counts[i]].tolist(), strict=True))
-        for i in range(n_rows)
-    ]
+    search = Search(LINK_CODES[link], beam_width, top_r, True, mask, log_weight, log_threshold)
+    answers = no_answers(len(indptr) - 1, top_r, costs, exact)
+    flag = None if stop is None else stop(work, own)
+    call = make_call(ensemble, rows, search, work, own, answers, stop=flag)
+    kernel(*call.arguments)
+    return dicts_of(answers)
 
 
 def row_dicts(rows):

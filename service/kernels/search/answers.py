@@ -7,26 +7,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.handles import F32_2, I32_2, I64_1, I64_2, U8_1, handle
 from service.kernels.search.heaps import sort_best
 from service.kernels.search.workspace import Workspace
 
 
+@handle
 class Answers(NamedTuple):
     """Where the answers of n rows go.
 
-    counts  int64[n]             how many labels a row has
-    labels  int32[n, top_r]      the labels, the best first, of equal scores the smaller id first
-    scores  float32[n, top_r]    probability times weight
-    exact   uint8[n]             1 where these are surely the first top_r of all labels that are asked for
-    costs   int64[n, 2] or [0, 2]  chunks scored and bytes of their weights read for a row; or not wanted
+    counts  [n]              how many labels a row has
+    labels  [n, top_r]       the labels, the best first, of equal scores the smaller id first
+    scores  [n, top_r]       probability times weight
+    exact   [n]              1 where these are surely the first top_r of all labels that are asked for
+    costs   [n, 2] or [0, 2] chunks scored and bytes of their weights read for a row; or not wanted
     """
 
-    counts: NDArray[np.int64]
-    labels: NDArray[np.int32]
-    scores: NDArray[np.float32]
-    exact: NDArray[np.uint8]
-    costs: NDArray[np.int64]
+    counts: I64_1
+    labels: I32_2
+    scores: F32_2
+    exact: U8_1
+    costs: I64_2
 
 
 @inlined

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
-from model_store.compiled.decorators import borrowing_kernel as kernel
+from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.decorators import nonallocating_kernel as kernel
+from model_store.compiled.handles import struct_at
 from model_store.compiled.vectors import lowest_lane, vadd, vatleast, vbroadcast, vload
 from model_store.ensemble import LANES, TreeEnsemble
 from service.kernels.search.answers import Answers, charge, clear_cost, write_answer
@@ -40,8 +41,8 @@ from service.kernels.search.beam_levels import (
     reaches,
     start_levels,
 )
-from service.kernels.search.beam_workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace, borrow_beam
-from service.kernels.search.ensemble_handle import borrow_ensemble
+from service.kernels.search.beam_workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace
+from service.kernels.search.call import Call
 from service.kernels.search.feature_map import (
     end_of_run,
     end_of_turn,
@@ -52,57 +53,29 @@ from service.kernels.search.feature_map import (
 )
 from service.kernels.search.heaps import keep_best
 from service.kernels.search.links import log_links
-from service.kernels.search.query import Rows, Search, has_thresholds, is_allowed, key_of
+from service.kernels.search.query import Rows, Search, has_thresholds, is_allowed, key_of, with_thresholds
 from service.kernels.search.scorer import score_in_turn, start_turns
-from service.kernels.search.workspace import Workspace, borrow_workspace
+from service.kernels.search.workspace import Workspace
 
 
 @kernel
-def beam_rows(
-    lent_ensemble: NDArray[np.int64],
-    sparse: NDArray[Any],
-    dense: NDArray[Any],
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    first: int,
-    last: int,
-    link: int,
-    beam_width: int,
-    top_r: int,
-    node_mask: NDArray[np.uint8],
-    log_weight: NDArray[np.float32],
-    log_threshold: NDArray[np.float32],
-    lent_work: NDArray[np.int64],
-    lent_beam: NDArray[np.int64],
-    counts_out: NDArray[np.int64],
-    labels_out: NDArray[np.int32],
-    scores_out: NDArray[np.float32],
-    exact_out: NDArray[np.uint8],
-    costs_out: NDArray[np.int64],
-) -> None:
-    """Answer rows first .. last - 1 of compressed sparse rows.
+def beam_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[Any]) -> None:
+    """Answer the rows of a Call, whose `own` is a BeamWorkspace; its rows are the block.
 
-    lent_ensemble         a TreeEnsemble, lent; `sparse` and `dense` are empty samples of its weights' dtypes
-    indptr .. values      the fields of Rows; link .. log_threshold: those of Search
-    lent_work, lent_beam  a Workspace and a BeamWorkspace made for this B and R; its rows are the block
-    counts_out ..         the fields of Answers
     Stopped, a row has the labels found until then; with several trees the leaves not reached count 0.
     Cost: at most beam_width chunks a level and tree, with thresholds on average over the levels. The answer
     to a row does not depend on the other rows.
     """
-    ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
-    work = borrow_workspace(lent_work, ())
-    beam = borrow_beam(lent_beam, ())
-    rows = Rows(indptr, indices, values)
+    call = struct_at(Call, call_at)
+    ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
+    rows, asked = struct_at(Rows, call.rows), struct_at(Search, call.search)
+    answers = struct_at(Answers, call.answers)
     n_trees = ensemble.child_ptr[0]
-    asked = Search(link, beam_width, top_r, node_mask, log_weight, log_threshold)
-    below = log_threshold if n_trees == 1 else log_threshold[:0]
-    search = Search(link, beam_width, top_r, node_mask, log_weight, below)
-    answers = Answers(counts_out, labels_out, scores_out, exact_out, costs_out)
+    search = with_thresholds(asked, asked.log_threshold if n_trees == 1 else asked.log_threshold[:0])
+    work, beam = struct_at(Workspace, call.work), struct_at(BeamWorkspace, call.own)
     block_rows = len(beam.next_size) // n_trees
-    for begin in range(first, last, block_rows):
-        end = min(last, begin + block_rows)
+    for begin in range(call.first, call.last, block_rows):
+        end = min(call.last, begin + block_rows)
         for row in range(begin, end):
             clear_cost(answers.costs, row, work)
         level = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors import lowest_lane, vadd, vatleast, vbroadcast, vload, vselect, vstore
 from model_store.ensemble import LANES, TreeEnsemble
 from service.kernels.search.beam_workspace import BeamWorkspace
@@ -133,8 +133,8 @@ def keep_best_means(ensemble: TreeEnsemble, search: Search, first_lane: int, bea
                         continue
                     if has_thresholds(search) and np.log(mean) < threshold_of(search.log_threshold, leaf):
                         continue
-                    if len(search.log_weight) > 0:
-                        mean *= np.exp(search.log_weight[leaf])
+                    if len(search.weight) > 0:
+                        mean *= np.exp(search.weight[leaf])
                     n_best = keep_best(best_score, best_label, n_best, search.top_r, mean, label)
     beam.best_size[first_lane] = n_best
 

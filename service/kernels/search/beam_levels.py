@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.beam_leaves import keep_best_leaves
 from service.kernels.search.beam_workspace import BeamWorkspace
@@ -60,8 +60,8 @@ def go_down(search: Search, n_lanes: int, best_first: bool, beam: BeamWorkspace)
             node = beam.next_node[lane, i]
             beam.level_node[lane, i] = node
             beam.level_score[lane, i] = beam.next_score[lane, i]
-            if len(search.log_weight) > 0:
-                beam.level_score[lane, i] -= search.log_weight[node]
+            if len(search.weight) > 0:
+                beam.level_score[lane, i] -= search.weight[node]
         beam.level_size[lane] = n_next
         if has_thresholds(search):
             beam.width[lane] += search.beam_width - n_next

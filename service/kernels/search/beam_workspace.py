@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.handles import Kinds, borrower
+from model_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, U8_1, handle
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.workspace import widest_chunk
 
@@ -19,77 +19,50 @@ _SAVED_BYTES_MAX = 1 << 24
 """The saved leaves of a block take no more than this, or the block is one row."""
 
 
+@handle
 class BeamWorkspace(NamedTuple):
     """Buffers for blocks of up to n rows of a model of T trees; a *lane* is a row in a tree: n * T of them.
 
     B is the beam width, R top_r, C the chunks of the model, E = lanes * B, W the widest chunk, S the most
     nodes with leaves that a beam visits in a tree.
 
-    below                   uint8[C]            of each chunk: ALL_LEAVES, ALL_INNER or MIXED
-    chunk_ptr               int32[C + 1]        where the entries of a chunk go
-    in_rounds               uint8[levels + 1]   whether a level's nodes have two rounds (see beam_levels)
-    level_node/score/size   int32/float32[lanes, B], int32[lanes]  each lane's nodes of this level
-    entry_node/lane/row     int32[E]            the (node, lane) pairs being scored, and the lanes' rows
-    entry_score             float32[E]          log-scores of these nodes
-    next_score/node/size    float32/int32[lanes, B], int32[lanes]  each lane's heap of the next level's nodes
-    width                   int32[lanes]        how many nodes of the next level a lane may keep
-    left_out                float32[lanes]      no node that a full heap left out has a better key; -inf: none
-    best_score/label/size   float32/int32[lanes, R], int32[lanes]  each lane's heap of labels
-    saved_node/score        int32/float32[lanes, S]   the nodes with leaves that a lane visited
-    saved_log_p             float32[lanes, S, W]      and the log-probabilities of their children
-    saved_size              int32[lanes]
+    below                  [C]                  of each chunk: ALL_LEAVES, ALL_INNER or MIXED
+    chunk_ptr              [C + 1]              where the entries of a chunk go
+    in_rounds              [levels + 1]         whether a level's nodes have two rounds (see beam_levels)
+    level_node/score/size  [lanes, B], [lanes]  each lane's nodes of this level
+    entry_node/lane/row    [E]                  the (node, lane) pairs being scored, and the lanes' rows
+    entry_score            [E]                  log-scores of these nodes
+    next_score/node/size   [lanes, B], [lanes]  each lane's heap of the next level's nodes
+    width                  [lanes]              how many nodes of the next level a lane may keep
+    left_out               [lanes]              no node that a full heap left out has a better key; -inf: none
+    best_score/label/size  [lanes, R], [lanes]  each lane's heap of labels
+    saved_node/score       [lanes, S]           the nodes with leaves that a lane visited
+    saved_log_p            [lanes, S, W]        and the log-probabilities of their children
+    saved_size             [lanes]
     """
 
-    below: NDArray[np.uint8]
-    chunk_ptr: NDArray[np.int32]
-    in_rounds: NDArray[np.uint8]
-    level_node: NDArray[np.int32]
-    level_score: NDArray[np.float32]
-    level_size: NDArray[np.int32]
-    entry_node: NDArray[np.int32]
-    entry_lane: NDArray[np.int32]
-    entry_row: NDArray[np.int32]
-    entry_score: NDArray[np.float32]
-    next_score: NDArray[np.float32]
-    next_node: NDArray[np.int32]
-    next_size: NDArray[np.int32]
-    width: NDArray[np.int32]
-    left_out: NDArray[np.float32]
-    best_score: NDArray[np.float32]
-    best_label: NDArray[np.int32]
-    best_size: NDArray[np.int32]
-    saved_node: NDArray[np.int32]
-    saved_score: NDArray[np.float32]
-    saved_log_p: NDArray[np.float32]
-    saved_size: NDArray[np.int32]
-
-
-BEAM_KINDS: Kinds = {
-    "below": (np.uint8, 1),
-    "chunk_ptr": (np.int32, 1),
-    "in_rounds": (np.uint8, 1),
-    "level_node": (np.int32, 2),
-    "level_score": (np.float32, 2),
-    "level_size": (np.int32, 1),
-    "entry_node": (np.int32, 1),
-    "entry_lane": (np.int32, 1),
-    "entry_row": (np.int32, 1),
-    "entry_score": (np.float32, 1),
-    "next_score": (np.float32, 2),
-    "next_node": (np.int32, 2),
-    "next_size": (np.int32, 1),
-    "width": (np.int32, 1),
-    "left_out": (np.float32, 1),
-    "best_score": (np.float32, 2),
-    "best_label": (np.int32, 2),
-    "best_size": (np.int32, 1),
-    "saved_node": (np.int32, 2),
-    "saved_score": (np.float32, 2),
-    "saved_log_p": (np.float32, 3),
-    "saved_size": (np.int32, 1),
-}
-
-borrow_beam = borrower(BeamWorkspace, BEAM_KINDS)
+    below: U8_1
+    chunk_ptr: I32_1
+    in_rounds: U8_1
+    level_node: I32_2
+    level_score: F32_2
+    level_size: I32_1
+    entry_node: I32_1
+    entry_lane: I32_1
+    entry_row: I32_1
+    entry_score: F32_1
+    next_score: F32_2
+    next_node: I32_2
+    next_size: I32_1
+    width: I32_1
+    left_out: F32_1
+    best_score: F32_2
+    best_label: I32_2
+    best_size: I32_1
+    saved_node: I32_2
+    saved_score: F32_2
+    saved_log_p: F32_3
+    saved_size: I32_1
 
 
 def widest_level(beam_width: int, n_levels: int, n_chunks: int, has_thresholds: bool) -> int:

@@ -7,27 +7,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
-from model_store.compiled.decorators import borrowing_kernel as kernel
+from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.decorators import nonallocating_kernel as kernel
+from model_store.compiled.handles import struct_at
 from model_store.compiled.vectors import vstore
 from model_store.ensemble import LANES, TreeEnsemble
-from service.kernels.search.ensemble_handle import borrow_ensemble
+from service.kernels.search.call import Call
 from service.kernels.search.links import log_links
 from service.kernels.search.packed_weights import load_weights, word_child, word_weight
+from service.kernels.search.query import Rows, Search
 from service.kernels.search.scorer import find_blocks, find_rows, find_words, score_at_once
-from service.kernels.search.workspace import Workspace, borrow_workspace
+from service.kernels.search.workspace import Workspace
 
 
 @kernel
 def explain_leaf(
-    lent_ensemble: NDArray[np.int64],
+    call_at: NDArray[np.int64],
     sparse: NDArray[Any],
     dense: NDArray[Any],
-    link: int,
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
     leaf: int,
-    lent_work: NDArray[np.int64],
     path_out: NDArray[np.int32],
     probability_out: NDArray[np.float32],
     score_out: NDArray[np.float32],
@@ -35,7 +33,7 @@ def explain_leaf(
 ) -> None:
     """Walk a leaf's path from below the root to the leaf, of `depth` nodes.
 
-    indices, values  the row, as a traversal takes it
+    call_at          of a Call: the row is its first one
     path_out         int32[depth]: the nodes
     probability_out  float32[depth]: of each node given its parent
     score_out        float32[depth]: of each node, the product down to it; in a model of one tree the last has
@@ -44,8 +42,10 @@ def explain_leaf(
                      value * weight; margin = bias + the sum over the features, but for rounding
     Cost: a chunk a node, and a row of the chunk a feature and node.
     """
-    ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
-    work = borrow_workspace(lent_work, ())
+    call = struct_at(Call, call_at)
+    ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
+    link, work = struct_at(Search, call.search).link, struct_at(Workspace, call.work)
+    indices, values = first_row(call)
     depth = len(path_out)
     node = leaf
     for step in range(depth - 1, -1, -1):
@@ -63,6 +63,14 @@ def explain_leaf(
         probability_out[step] = np.exp(score_out[step])
         total += score_out[step]
         score_out[step] = np.exp(total)
+
+
+@inlined
+def first_row(call: Call) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return the features and values of the first row of a call."""
+    rows = struct_at(Rows, call.rows)
+    low, high = rows.indptr[call.first], rows.indptr[call.first + 1]
+    return rows.indices[low:high], rows.values[low:high]
 
 
 @inlined

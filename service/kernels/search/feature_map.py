@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS
-from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors import lowest_lane
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.query import Rows

@@ -12,7 +12,7 @@ from __future__ import annotations
 from numpy import float32, int32
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import nonallocating_inlined as inlined
 
 
 @inlined

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors import vadd, vbroadcast, vexp, vload, vlog, vmax, vmin, vmul, vstore, vsub
 from model_store.ensemble import LANES
 

@@ -5,52 +5,36 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from model_store.compiled.handles import Kinds, borrower
+from model_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from model_store.ensemble import TreeEnsemble
 
 
+@handle
 class QueueWorkspace(NamedTuple):
     """Buffers, none of which carries anything from one row to the next; they grow with the number of nodes.
 
     R is top_r, N nodes, I inner nodes, T trees, K labels.
 
-    row               int32[1]               the row
-    stamp             int64[1]               counts rows, so that stamps need no clearing
-    front_score/node  float32/int32[I + T]   the queue
-    node_score/stamp  float32/int64[N]       log-scores of nodes, valid where the stamp equals the row's
-    best_score/label  float32/int32[R]       the heap of labels: the answer
-    leaf_seen         int32[K or 0]          several trees: a leaf of each label found so far, in that order
-    label_stamp       int64[K or 0]          the row for which a label was last found
+    row               [1]       the row
+    stamp             [1]       counts rows, so that stamps need no clearing
+    front_score/node  [I + T]   the queue
+    node_score/stamp  [N]       log-scores of nodes, valid where the stamp equals the row's
+    best_score/label  [R]       the heap of labels: the answer
+    leaf_seen         [K or 0]  several trees: a leaf of each label found so far, in that order
+    label_stamp       [K or 0]  the row for which a label was last found
     """
 
-    row: NDArray[np.int32]
-    stamp: NDArray[np.int64]
-    front_score: NDArray[np.float32]
-    front_node: NDArray[np.int32]
-    node_score: NDArray[np.float32]
-    node_stamp: NDArray[np.int64]
-    best_score: NDArray[np.float32]
-    best_label: NDArray[np.int32]
-    leaf_seen: NDArray[np.int32]
-    label_stamp: NDArray[np.int64]
-
-
-QUEUE_KINDS: Kinds = {
-    "row": (np.int32, 1),
-    "stamp": (np.int64, 1),
-    "front_score": (np.float32, 1),
-    "front_node": (np.int32, 1),
-    "node_score": (np.float32, 1),
-    "node_stamp": (np.int64, 1),
-    "best_score": (np.float32, 1),
-    "best_label": (np.int32, 1),
-    "leaf_seen": (np.int32, 1),
-    "label_stamp": (np.int64, 1),
-}
-
-borrow_queue = borrower(QueueWorkspace, QUEUE_KINDS)
+    row: I32_1
+    stamp: I64_1
+    front_score: F32_1
+    front_node: I32_1
+    node_score: F32_1
+    node_stamp: I64_1
+    best_score: F32_1
+    best_label: I32_1
+    leaf_seen: I32_1
+    label_stamp: I64_1
 
 
 def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:

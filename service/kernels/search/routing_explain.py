@@ -7,37 +7,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_kernel as kernel
-from service.kernels.search.ensemble_handle import borrow_ensemble
-from service.kernels.search.explain import weight_at
+from model_store.compiled.decorators import nonallocating_kernel as kernel
+from model_store.compiled.handles import struct_at
+from model_store.ensemble import TreeEnsemble
+from service.kernels.search.call import Call
+from service.kernels.search.explain import first_row, weight_at
 from service.kernels.search.scorer import score_at_once
-from service.kernels.search.workspace import borrow_workspace
+from service.kernels.search.workspace import Workspace
 
 
 @kernel
 def explain_route(
-    lent_ensemble: NDArray[np.int64],
+    call_at: NDArray[np.int64],
     sparse: NDArray[Any],
     dense: NDArray[Any],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
     leaf: int,
-    lent_work: NDArray[np.int64],
     path_out: NDArray[np.int32],
     margin_out: NDArray[np.float32],
     added_out: NDArray[np.float32],
 ) -> None:
     """Walk a leaf's path from below the root to the leaf, of `depth` nodes.
 
-    indices, values  the row, as routing takes it
+    call_at          of a Call: the row is its first one
     path_out         int32[depth]: the nodes
     margin_out       float32[depth]: their margins, with the bits that routing compares
     added_out        float32[depth, features of the row]: what each feature adds to the node's margin, that is
                      value * weight; margin = bias + the sum over the features, but for rounding
     Cost: a chunk a node, and a row of the chunk a feature and node.
     """
-    ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
-    work = borrow_workspace(lent_work, ())
+    call = struct_at(Call, call_at)
+    ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
+    work = struct_at(Workspace, call.work)
+    indices, values = first_row(call)
     node = leaf
     for step in range(len(path_out) - 1, -1, -1):
         above = ensemble.parent[node]

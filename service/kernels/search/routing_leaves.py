@@ -7,17 +7,15 @@ tree and by ascending leaf, whatever the rows that went down together.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors import prefetch
 from model_store.ensemble import TreeEnsemble
-from model_store.rerank import Tail
+from model_store.rerank import Rerank
 from service.kernels.search.heaps import keep_best, sort_best
-from service.kernels.search.query import threshold_of
+from service.kernels.search.query import Search, threshold_of
 from service.kernels.search.routing_rerank import clear_row, nearness, share_of_trees, spread_row
 from service.kernels.search.routing_workspace import RoutingWorkspace
 from service.kernels.search.threshold_update import log_of
@@ -29,19 +27,43 @@ _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
 
 
-class Wanted(NamedTuple):
-    """Which labels of a row to answer.
+@inlined
+def sort_leaves(n_leaves: int, first: int, n_rows: int, routing: RoutingWorkspace) -> None:
+    """Fill leaf_order and row_ptr: by row, of a row by tree, of a tree by leaf.
 
-    top_r          at most so many, in [1, the workspace's]
-    log_threshold  float32[K], or float32[1] for all: the logarithm of the least score; or empty: all pass
-    allowed        uint8[K]: 0 for labels that are not; or empty: all are
-    weight         float32[K]: labels are ranked by score times weight; or empty: all weights are 1
+    A counting sort: of a row alone by tree, of several by row, for these come tree by tree.
     """
+    if n_rows == 1:
+        _count_and_place(n_leaves, routing.leaf_tree, 0, len(routing.tree_leaves), routing.tree_ptr, routing)
+        routing.row_ptr[0] = 0
+        routing.row_ptr[1] = n_leaves
+    else:
+        _count_and_place(n_leaves, routing.leaf_row, first, n_rows, routing.row_ptr, routing)
 
-    top_r: int
-    log_threshold: NDArray[np.float32]
-    allowed: NDArray[np.uint8]
-    weight: NDArray[np.float32]
+
+@inlined
+def _count_and_place(
+    n_leaves: int,
+    keys: NDArray[np.int32],
+    least: int,
+    n_keys: int,
+    ends: NDArray[np.int32],
+    routing: RoutingWorkspace,
+) -> None:
+    """Fill leaf_order by key, leaves of one key in their order, and `ends` with where each key begins."""
+    for i in range(n_keys + 1):
+        ends[i] = 0
+    for i in range(n_leaves):
+        ends[keys[i] - least + 1] += 1
+    for i in range(n_keys):
+        ends[i + 1] += ends[i]
+    for i in range(n_leaves - 1, -1, -1):
+        key = keys[i] - least
+        ends[key + 1] -= 1
+        routing.leaf_order[ends[key + 1]] = i
+    for i in range(n_keys):
+        ends[i] = ends[i + 1]
+    ends[n_keys] = n_leaves
 
 
 @inlined
@@ -78,36 +100,36 @@ def rank_labels(
     n_seen: int,
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
-    tail: Tail,
-    wanted: Wanted,
+    rerank: Rerank,
+    search: Search,
     routing: RoutingWorkspace,
 ) -> int:
     """Leave the best of label_seen, sorted, in best_*; return their number. Clears label_sum.
 
-    With tail arrays the labels are re-ranked by the row (indices, values), but for those whose score could
-    not enter the answer at any distance.
+    With re-ranking arrays the labels are re-ranked by the row (indices, values), but for those whose score
+    could not enter the answer at any distance.
     """
-    is_tail = len(tail.parameters) > 0
-    is_weighted = len(wanted.weight) > 0
-    row_square = spread_row(indices, values, routing.dense_row) if is_tail else _ZERO
+    is_reranked = len(rerank.parameters) > 0
+    is_weighted = len(search.weight) > 0
+    row_square = spread_row(indices, values, routing.dense_row) if is_reranked else _ZERO
     n_best = 0
     for i in range(n_seen):
         label = int(routing.label_seen[i])
         score = min(_ONE, routing.label_sum[label] / np.float32(n_trees))
         routing.label_sum[label] = _ZERO
-        if score == _ZERO or (len(wanted.allowed) > 0 and wanted.allowed[label] == 0):
+        if score == _ZERO or (len(search.allowed) > 0 and search.allowed[label] == 0):
             continue
-        if is_tail:
-            score = share_of_trees(tail, score)
-            if n_best == wanted.top_r and not is_weighted and score < routing.best_score[0]:
+        if is_reranked:
+            score = share_of_trees(rerank, score)
+            if n_best == search.top_r and not is_weighted and score < routing.best_score[0]:
                 continue
-            score *= nearness(tail, label, row_square, routing.dense_row)
-        if len(wanted.log_threshold) > 0 and log_of(score) < threshold_of(wanted.log_threshold, label):
+            score *= nearness(rerank, label, row_square, routing.dense_row)
+        if len(search.log_threshold) > 0 and log_of(score) < threshold_of(search.log_threshold, label):
             continue
         if is_weighted:
-            score *= wanted.weight[label]
-        n_best = keep_best(routing.best_score, routing.best_label, n_best, wanted.top_r, score, label)
-    if is_tail:
+            score *= search.weight[label]
+        n_best = keep_best(routing.best_score, routing.best_label, n_best, search.top_r, score, label)
+    if is_reranked:
         clear_row(indices, routing.dense_row)
     sort_best(routing.best_score, routing.best_label, n_best)
     return n_best

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors_of_eight import EIGHT, add_scaled8, load8, store8, zero8
 from model_store.ensemble import LANES, TreeEnsemble
 from service.kernels.search.query import Rows

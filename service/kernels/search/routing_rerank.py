@@ -10,28 +10,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
-from model_store.compiled.handles import Kinds, borrower
-from model_store.rerank import Tail
+from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.rerank import Rerank
 
-TAIL_KINDS: Kinds = {
-    "ptr": (np.int64, 1),
-    "features": (np.int32, 1),
-    "values": (np.float32, 1),
-    "norm2": (np.float32, 1),
-    "parameters": (np.float32, 1),
-}
-
-NO_TAIL = Tail(
+NO_RERANK = Rerank(
     np.empty(0, np.int64),
     np.empty(0, np.int32),
     np.empty(0, np.float32),
     np.empty(0, np.float32),
     np.empty(0, np.float32),
 )
-"""What a model without tail arrays lends."""
-
-borrow_tail = borrower(Tail, TAIL_KINDS)
+"""Of a model that does not re-rank."""
 
 _ZERO = np.float32(0.0)
 
@@ -63,21 +52,23 @@ def clear_row(indices: NDArray[np.int32], dense_row: NDArray[np.float32]) -> Non
 
 
 @inlined
-def share_of_trees(tail: Tail, score: np.float32) -> np.float32:
+def share_of_trees(rerank: Rerank, score: np.float32) -> np.float32:
     """Return P^alpha, which the re-ranked score does not exceed."""
-    return np.float32(np.exp(tail.parameters[0] * np.log(score)))
+    return np.float32(np.exp(rerank.parameters[0] * np.log(score)))
 
 
 @inlined
-def nearness(tail: Tail, label: int, row_square: np.float32, dense_row: NDArray[np.float32]) -> np.float32:
+def nearness(
+    rerank: Rerank, label: int, row_square: np.float32, dense_row: NDArray[np.float32]
+) -> np.float32:
     """Return exp(-gamma / 2 * |x - mu|^2)^(1 - alpha), in [0, 1], of the row spread in `dense_row`.
 
     The products are added by ascending feature. Cost: the features of the mean row.
     """
     product = _ZERO
-    for i in range(tail.ptr[label], tail.ptr[label + 1]):
-        product += tail.values[i] * dense_row[tail.features[i]]
-    distance = row_square - np.float32(2.0) * product + tail.norm2[label]
+    for i in range(rerank.ptr[label], rerank.ptr[label + 1]):
+        product += rerank.values[i] * dense_row[rerank.features[i]]
+    distance = row_square - np.float32(2.0) * product + rerank.norm2[label]
     distance = distance if distance > _ZERO else _ZERO
-    rate = np.float32(0.5) * (np.float32(1.0) - tail.parameters[0]) * tail.parameters[1]
+    rate = np.float32(0.5) * (np.float32(1.0) - rerank.parameters[0]) * rerank.parameters[1]
     return np.float32(np.exp(-rate * distance))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from model_store.compiled.handles import Kinds, borrower
+from model_store.compiled.handles import F32_1, I32_1, handle
 from model_store.ensemble import TreeEnsemble
 
 _ENTRIES_A_TREE = 4
@@ -20,76 +19,52 @@ _BLOCK_ROWS_MAX = 1 << 14
 """So many rows go down together at most: of few trees, where more would only take memory."""
 
 
+@handle
 class RoutingWorkspace(NamedTuple):
     """Buffers, none of which carries anything from one row to the next.
 
     E and L are the entries of a level and the leaves that there is room for, R the rows of a block, T trees,
     C chunks, K labels, D features.
 
-    entry_node/row/tree  int32[E]    the inner nodes entered on this level: by node, of a node by row
-    next_node/row/tree   int32[E]    those of the next level, as they are found
-    chunk_ptr            int32[C + 1]  where the entries of a chunk go
-    leaf_node/row/tree   int32[L]    the leaves reached that are not empty
-    leaf_order           int32[L]    their places, by row, of a row by tree, of a tree by leaf
-    row_ptr              int32[R + 1]  where the leaves of a row begin
-    tree_ptr             int32[T + 1]  of a row alone: where the leaves of a tree begin
-    tree_leaves          int32[T]    how many leaves of each tree a row reached
-    label_sum            float32[K]  sums over a row's leaves, zero between rows
-    label_seen           int32[K]    the labels whose sum is not zero
-    dense_row            float32[D or 0]  the row to be re-ranked, zero between rows
-    best_score/label     float32/int32[top_r]  the heap of labels: the answer
+    entry_node/row/tree  [E]       the inner nodes entered on this level: by node, of a node by row
+    next_node/row/tree   [E]       those of the next level, as they are found
+    chunk_ptr            [C + 1]   where the entries of a chunk go
+    leaf_node/row/tree   [L]       the leaves reached that are not empty
+    leaf_order           [L]       their places, by row, of a row by tree, of a tree by leaf
+    row_ptr              [R + 1]   where the leaves of a row begin
+    tree_ptr             [T + 1]   of a row alone: where the leaves of a tree begin
+    tree_leaves          [T]       how many leaves of each tree a row reached
+    label_sum            [K]       sums over a row's leaves, zero between rows
+    label_seen           [K]       the labels whose sum is not zero
+    dense_row            [D or 0]  the row to be re-ranked, zero between rows
+    best_score/label     [top_r]   the heap of labels: the answer
     """
 
-    entry_node: NDArray[np.int32]
-    entry_row: NDArray[np.int32]
-    entry_tree: NDArray[np.int32]
-    next_node: NDArray[np.int32]
-    next_row: NDArray[np.int32]
-    next_tree: NDArray[np.int32]
-    chunk_ptr: NDArray[np.int32]
-    leaf_node: NDArray[np.int32]
-    leaf_row: NDArray[np.int32]
-    leaf_tree: NDArray[np.int32]
-    leaf_order: NDArray[np.int32]
-    row_ptr: NDArray[np.int32]
-    tree_ptr: NDArray[np.int32]
-    tree_leaves: NDArray[np.int32]
-    label_sum: NDArray[np.float32]
-    label_seen: NDArray[np.int32]
-    dense_row: NDArray[np.float32]
-    best_score: NDArray[np.float32]
-    best_label: NDArray[np.int32]
-
-
-ROUTING_KINDS: Kinds = {
-    "entry_node": (np.int32, 1),
-    "entry_row": (np.int32, 1),
-    "entry_tree": (np.int32, 1),
-    "next_node": (np.int32, 1),
-    "next_row": (np.int32, 1),
-    "next_tree": (np.int32, 1),
-    "chunk_ptr": (np.int32, 1),
-    "leaf_node": (np.int32, 1),
-    "leaf_row": (np.int32, 1),
-    "leaf_tree": (np.int32, 1),
-    "leaf_order": (np.int32, 1),
-    "row_ptr": (np.int32, 1),
-    "tree_ptr": (np.int32, 1),
-    "tree_leaves": (np.int32, 1),
-    "label_sum": (np.float32, 1),
-    "label_seen": (np.int32, 1),
-    "dense_row": (np.float32, 1),
-    "best_score": (np.float32, 1),
-    "best_label": (np.int32, 1),
-}
-
-borrow_routing = borrower(RoutingWorkspace, ROUTING_KINDS)
+    entry_node: I32_1
+    entry_row: I32_1
+    entry_tree: I32_1
+    next_node: I32_1
+    next_row: I32_1
+    next_tree: I32_1
+    chunk_ptr: I32_1
+    leaf_node: I32_1
+    leaf_row: I32_1
+    leaf_tree: I32_1
+    leaf_order: I32_1
+    row_ptr: I32_1
+    tree_ptr: I32_1
+    tree_leaves: I32_1
+    label_sum: F32_1
+    label_seen: I32_1
+    dense_row: F32_1
+    best_score: F32_1
+    best_label: I32_1
 
 
 class RoutingShape:
     """What of a model decides how large its routing workspaces are.
 
-    n_mapped  the features of a dense row; 0 for a model without tail arrays
+    n_mapped  the features of a dense row; 0 for a model that does not re-rank
     """
 
     def __init__(self, ensemble: TreeEnsemble, n_labels: int, n_mapped: int) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS, count_below, has, padded_width
-from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors import prefetch, vadd, vbroadcast, vload, vmul, vstore
 from model_store.ensemble import LANES, TreeEnsemble
 from service.kernels.search.packed_weights import load_weights, word_child, word_weight

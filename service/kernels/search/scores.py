@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
+from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.links import log_links
 from service.kernels.search.queue_workspace import QueueWorkspace

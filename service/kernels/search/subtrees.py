@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_kernel as kernel
+from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.ensemble import TreeEnsemble
 
 

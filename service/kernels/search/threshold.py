@@ -12,57 +12,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
-from model_store.compiled.decorators import borrowing_kernel as kernel
+from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.decorators import nonallocating_kernel as kernel
+from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.answers import Answers, charge, clear_cost, write_answer
-from service.kernels.search.ensemble_handle import borrow_ensemble
+from service.kernels.search.call import Call
 from service.kernels.search.heaps import keep_best
 from service.kernels.search.query import Rows, Search, is_allowed, key_of, threshold_of
-from service.kernels.search.queue_workspace import QueueWorkspace, borrow_queue
+from service.kernels.search.queue_workspace import QueueWorkspace
 from service.kernels.search.scorer import score_in_turn, start_turns
 from service.kernels.search.scores import label_probability, record_children, start_row
-from service.kernels.search.workspace import Workspace, borrow_workspace
+from service.kernels.search.workspace import Workspace
 
 
 @kernel
-def threshold_rows(
-    lent_ensemble: NDArray[np.int64],
-    sparse: NDArray[Any],
-    dense: NDArray[Any],
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    first: int,
-    last: int,
-    link: int,
-    beam_width: int,
-    top_r: int,
-    node_mask: NDArray[np.uint8],
-    log_weight: NDArray[np.float32],
-    log_threshold: NDArray[np.float32],
-    lent_work: NDArray[np.int64],
-    lent_queue: NDArray[np.int64],
-    counts_out: NDArray[np.int64],
-    labels_out: NDArray[np.int32],
-    scores_out: NDArray[np.float32],
-    exact_out: NDArray[np.uint8],
-    costs_out: NDArray[np.int64],
-) -> None:
-    """Answer rows first .. last - 1 exactly; parameters and outputs as in `best_first.best_first_rows`, and
+def threshold_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[Any]) -> None:
+    """Answer the rows of a Call exactly; its `own` is a QueueWorkspace. Its search has thresholds.
 
-    log_threshold  not empty
     Stopped, a row has the labels found until then, all of which pass.
     Cost: the chunks of the nodes that pass. The answer to a row does not depend on the other rows.
     """
-    ensemble = borrow_ensemble(lent_ensemble, (sparse, dense))
-    work = borrow_workspace(lent_work, ())
-    queue = borrow_queue(lent_queue, ())
-    rows = Rows(indptr, indices, values)
-    search = Search(link, beam_width, top_r, node_mask, log_weight, log_threshold)
-    answers = Answers(counts_out, labels_out, scores_out, exact_out, costs_out)
+    call = struct_at(Call, call_at)
+    ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
+    rows, search = struct_at(Rows, call.rows), struct_at(Search, call.search)
+    answers = struct_at(Answers, call.answers)
+    work, queue = struct_at(Workspace, call.work), struct_at(QueueWorkspace, call.own)
     are_logs = ensemble.child_ptr[0] == 1
-    for row in range(first, last):
+    for row in range(call.first, call.last):
         clear_cost(answers.costs, row, work)
         queue.row[0] = row
         n_best, n_seen = _search(ensemble, rows, search, queue, work)
@@ -140,7 +117,7 @@ def _keep_means(
         key = label_probability(ensemble, search.link, label, indices, values, queue, work)
         if np.log(key) < threshold_of(search.log_threshold, leaf):
             continue
-        if len(search.log_weight) > 0:
-            key *= np.exp(search.log_weight[leaf])
+        if len(search.weight) > 0:
+            key *= np.exp(search.weight[leaf])
         n_best = keep_best(queue.best_score, queue.best_label, n_best, search.top_r, key, label)
     return n_best

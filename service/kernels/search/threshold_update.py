@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
-from model_store.compiled.decorators import borrowing_kernel as kernel
+from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.decorators import nonallocating_kernel as kernel
 
 Paths: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 """child_ptr, parent and label_leaf, as `move_thresholds` takes them."""
 
 
 class RowSearch(NamedTuple):
-    """A thresholded search lent to a kernel that asks it row by row, and what moves its thresholds.
+    """A thresholded search of one row at a time, for a kernel that calls it, and what moves its thresholds.
 
-    address        of the kernel that searches, as `calls.address_of` has it; it returns nothing
-    model, search  what it takes before and after `indptr, indices, values, first, last`
-    n_found        int64[1]: how many labels it found; found: int32[top_r], which, the best first
-    paths          from its labels to the nodes whose thresholds it compares with
+    address  of the traversal, as `calls.address_of` has it; it returns nothing
+    call     the handle of its Call, whose search and answers are set
+    rows     the handle of the Call's Rows: the row to search goes there, as the only one
+    n_found  int64[1]: how many labels it found; found: int32[top_r], which, the best first
+    paths    from its labels to the nodes whose thresholds it compares with
     """
 
     address: int
-    model: tuple[Any, ...]
-    search: tuple[Any, ...]
+    call: NDArray[np.int64]
+    rows: NDArray[np.int64]
     n_found: NDArray[np.int64]
     found: NDArray[np.int32]
     paths: Paths

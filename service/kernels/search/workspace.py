@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model_store.compiled.bits import GROUP_BITS
-from model_store.compiled.handles import Kinds, borrower
+from model_store.compiled.handles import F32_1, F32_2, I32_1, I64_1, I64_2, U8_1, handle
 from model_store.ensemble import LANES, TreeEnsemble
 
 STAGES = 4
@@ -21,55 +20,37 @@ _MAP_FEATURES_MAX = 1 << 18
 """A map of more features than this does not stay in the caches, and does not pay."""
 
 
+@handle
 class Workspace(NamedTuple):
     """Buffers, none of which carries anything from one row to the next.
 
     F is the most features of a row, W the widest chunk padded to LANES, D the features of the model.
 
-    block_at, block_item       int64[STAGES, F]    the blocks found, and of which feature each is
-    dense_at, sparse_at        int64[STAGES, F]    where the rows found begin
-    dense_value, sparse_value  float32[STAGES, F]  the values of their features
-    sparse_count               int64[STAGES, F]    the lengths of the sparse rows
-    counts                     int64[STAGES, 3]    how many blocks, dense rows and sparse rows were found
-    turns           int64[3]         of a list of nodes: how many have had their blocks, rows, words found
-    feature_row     int32[D padded, or 0]  the rows of one chunk by feature, or zeros (see feature_map)
-    margins         float32[W]       of the children of the chunk being scored
-    cost            int64[2]         chunks scored, and bytes of their weights read, since it was last cleared
-    stop            uint8[1]         not 0: end with what is sure so far; traversals look once a chunk
+    block_at, block_item       [STAGES, F]       the blocks found, and of which feature each is
+    dense_at, sparse_at        [STAGES, F]       where the rows found begin
+    dense_value, sparse_value  [STAGES, F]       the values of their features
+    sparse_count               [STAGES, F]       the lengths of the sparse rows
+    counts                     [STAGES, 3]       how many blocks, dense rows and sparse rows were found
+    turns                      [3]               of a list of nodes: how many have their blocks, rows, words
+    feature_row                [D padded, or 0]  the rows of one chunk by feature, or zeros (see feature_map)
+    margins                    [W]               of the children of the chunk being scored
+    cost                       [2]               chunks scored and bytes of weights read since it was cleared
+    stop                       [1]               not 0: end with what is sure; traversals look once a chunk
     """
 
-    block_at: NDArray[np.int64]
-    block_item: NDArray[np.int64]
-    dense_at: NDArray[np.int64]
-    dense_value: NDArray[np.float32]
-    sparse_at: NDArray[np.int64]
-    sparse_value: NDArray[np.float32]
-    sparse_count: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    turns: NDArray[np.int64]
-    feature_row: NDArray[np.int32]
-    margins: NDArray[np.float32]
-    cost: NDArray[np.int64]
-    stop: NDArray[np.uint8]
-
-
-WORKSPACE_KINDS: Kinds = {
-    "block_at": (np.int64, 2),
-    "block_item": (np.int64, 2),
-    "dense_at": (np.int64, 2),
-    "dense_value": (np.float32, 2),
-    "sparse_at": (np.int64, 2),
-    "sparse_value": (np.float32, 2),
-    "sparse_count": (np.int64, 2),
-    "counts": (np.int64, 2),
-    "turns": (np.int64, 1),
-    "feature_row": (np.int32, 1),
-    "margins": (np.float32, 1),
-    "cost": (np.int64, 1),
-    "stop": (np.uint8, 1),
-}
-
-borrow_workspace = borrower(Workspace, WORKSPACE_KINDS)
+    block_at: I64_2
+    block_item: I64_2
+    dense_at: I64_2
+    dense_value: F32_2
+    sparse_at: I64_2
+    sparse_value: F32_2
+    sparse_count: I64_2
+    counts: I64_2
+    turns: I64_1
+    feature_row: I32_1
+    margins: F32_1
+    cost: I64_1
+    stop: U8_1
 
 
 def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bool) -> Workspace:

@@ -91,19 +91,12 @@ def _write_base64(data: NDArray[np.uint8], n: int, out: NDArray[np.uint8], at: i
 
 @kernel
 def write_predictions(
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    scores: NDArray[np.float32],
-    exact: NDArray[np.uint8],
+    spans: tuple[
+        NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.float32], NDArray[np.uint8]
+    ],
     thresholds: NDArray[np.float32],
-    offsets: NDArray[np.int64],
-    utf8: NDArray[np.uint8],
-    keyed: NDArray[np.uint64],
-    model: int,
-    version: int,
-    epoch: int,
-    expiry: int,
+    names: tuple[NDArray[np.int64], NDArray[np.uint8]],
+    seal: tuple[NDArray[np.uint64], int, int, int, int],
     serial: int,
     token: NDArray[np.uint8],
     out: NDArray[np.uint8],
@@ -111,13 +104,21 @@ def write_predictions(
 ) -> bool:
     """Write `{"labels":[{"label":"a","id":3,"score":0.5},...],"prediction_id":"...","exact":false}` a row.
 
-    Parameters: starts, ends int64[n]: row i has labels[starts[i] : ends[i]], int32, and their scores, finite
-    and not below 0, float32; exact uint8[n], 0 or 1; thresholds float32[K] that a label's score must reach to
-    be named by the token, or [0]: it need not; offsets, utf8 as in NameTable; keyed .. expiry: a Seal;
-    serial: the number of the first row's token; token uint8[TOKEN_ROOM + 4 * the most labels of a row],
-    overwritten; out uint8[..]; ends_out int64[n], where each row's text ends. Returns whether there was room.
-    Deterministic; some 50 nanoseconds a label, and a microsecond a row.
+    spans       starts, ends int64[n]; labels int32[..]; scores float32[..], finite and not below 0; exact
+                uint8[n], 0 or 1: row i has labels[starts[i] : ends[i]] and their scores
+    thresholds  float32[K] that a label's score must reach to be named by the token; or [0]: it need not
+    names       offsets, utf8 as in NameTable
+    seal        the fields of a Seal; plain tuples, because numba takes a microsecond more for a NamedTuple
+    serial      the number of the first row's token
+    token       uint8[TOKEN_ROOM + 4 * the most labels of a row], overwritten
+    out         uint8[..]
+    ends_out    int64[n], where each row's text ends
+
+    Returns whether there was room. Deterministic; some 50 nanoseconds a label, and a microsecond a row.
     """
+    starts, ends, labels, scores, exact = spans
+    offsets, utf8 = names
+    keyed, model, version, epoch, expiry = seal
     bits = scores.view(np.uint32)
     at = 0
     for row in range(len(starts)):

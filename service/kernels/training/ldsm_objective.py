@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_inlined, inlined, kernel
+from model_store.compiled.decorators import inlined, kernel, nonallocating_inlined
 from service.kernels.search.scorer import place
 
 Integer = int | np.int64
@@ -107,7 +107,7 @@ def localise_labels(
     return NodeLabels(ptr, ranks, used)
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def _add_gaps(tally: Tally, sums: NDArray[np.float64], first: Integer, size: float, weight: float) -> None:
     """Add weight * sum over j < l of |gap_jl + size (s_j - s_l)| to J, s_m saying whether m gets the row.
 
@@ -131,7 +131,7 @@ def _add_gaps(tally: Tally, sums: NDArray[np.float64], first: Integer, size: flo
         linear[place(l)] += to_l
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> None:
     """Write C_v J of every direction set of row i but for the multi-way penalty and a common constant.
 
@@ -158,7 +158,7 @@ def _tabulate(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float) -> N
             values[place((1 << l) + lower)] = values[place(lower)] + added[place(lower)]
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def best_directions(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float, lambda2: float) -> Any:
     """Return the direction set of row i with the least J, and count the row's labels as seen.
 
@@ -185,7 +185,7 @@ def best_directions(tally: Tally, labels: NodeLabels, i: Integer, lambda1: float
     return chosen
 
 
-@borrowing_inlined
+@nonallocating_inlined
 def count_share(tally: Tally, labels: NodeLabels, i: Integer, child: int, share: float) -> None:
     """Count that so much of row i goes to `child`: the updates of P_m and P_m^k at the end of algorithm 4."""
     tally.totals[child] += share * (labels.ptr[i + 1] - labels.ptr[i])

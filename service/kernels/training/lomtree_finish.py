@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import borrowing_kernel, kernel
-from service.kernels.training.lomtree import COUNT, LEAF, ROOT, SCALE, WEIGHT, OnlineTree, score_of
+from model_store.compiled.decorators import kernel, nonallocating_kernel
+from service.kernels.training.lomtree_regressors import score_of
+from service.kernels.training.lomtree_tree import COUNT, LEAF, ROOT, SCALE, WEIGHT, OnlineTree
 
 
-@borrowing_kernel
+@nonallocating_kernel
 def route_rows(
     tree: OnlineTree,
     indptr: NDArray[np.int64],
@@ -90,7 +91,7 @@ def pack_weights(
                 n_out[i] += 1
 
 
-@borrowing_kernel
+@nonallocating_kernel
 def count_leaves(
     tree: OnlineTree,
     leaves: NDArray[np.int64],

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from model_store.compiled.decorators import borrowing_inlined as inlined
-from model_store.compiled.decorators import borrowing_kernel as kernel
+from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.vectors import prefetch
 
 Integer = int | np.int64

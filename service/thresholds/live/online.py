@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from model_store.compiled.calls import caller
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import write_struct
+from service.kernels.search.query import Rows
 from service.kernels.search.threshold_update import Paths, move_thresholds
 from service.thresholds.methods.ofo import lower_bound_at, threshold_at
 
@@ -30,97 +32,95 @@ Counted: TypeAlias = tuple[
     NDArray[np.int32],
     NDArray[np.int32],
     NDArray[np.float32],
-    float,
-    float,
-    float,
+    tuple[float, float, float],
     NDArray[np.int64],
     int,
 ]
-"""hits, marks, thresholds, a, b, power, label_counts and n_rows, as `count_event` takes them."""
+"""hits, marks, thresholds, start, label_counts and n_rows, as `count_event` takes them."""
+
+Journal: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
+"""int32[3, ..], float32[..]: what events did. Of each touched label its id, what was added to its hits and
+marks, and its threshold before."""
+
+SearchFields: TypeAlias = tuple[
+    int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], Paths
+]
+"""The fields of `threshold_update.RowSearch`."""
+
+_NO_WEIGHTS = np.empty(0, np.uint8)
+"""Stands for the samples of a traversal's weights: the one at the address was compiled for the model's."""
 
 
 @kernel
 def count_events(
-    searching: int,
-    model: tuple[Any, ...],
-    search: tuple[Any, ...],
-    n_found: NDArray[np.int64],
-    found: NDArray[np.int32],
-    paths: Paths,
+    search: SearchFields,
     log_threshold: NDArray[np.float32],
     counters: Counted,
     columns: tuple[Any, ...],
     chosen: NDArray[np.int64],
     first: int,
     ends: NDArray[np.int64],
-    counts_out: NDArray[np.int32],
-    before_out: NDArray[np.float32],
+    journal: Journal,
 ) -> int:
     """Count the events chosen[first:], one after the other; return how many of `chosen` are counted then.
 
     Fewer than all: the journal has no room for the next. Source: plt-fmeasure.txt, algorithm 2; the label
     thresholds move as in section 5.2.
 
-    searching, model, search, n_found, found, paths  the fields of `threshold_update.RowSearch`
-    log_threshold           what `paths` lead to, changed: what the search compares with
-    counters                what `count_event` takes first
-    columns                 of `events.Events`: indptr, indices, values of the rows, indptr, indices of the
-                            labels and of those predicted, epochs: one below 0 is predicted here
-    ends                    int64[chosen + 1]: the i-th event's entries of the journal begin at ends[i], which
-                            is known up to `first`
-    counts_out, before_out  as `count_event` takes them, the journal, of any length
+    log_threshold  what the search's paths lead to, changed: what the search compares with
+    counters       what `count_event` takes first
+    columns        of `events.Events`: indptr, indices, values of the rows, indptr, indices of the labels and
+                   of those predicted, epochs: one below 0 is predicted here
+    ends           int64[chosen + 1]: the i-th event's entries of the journal begin at ends[i], which is known
+                   up to `first`
+    journal        of any length
 
     Cost: a prediction for each event with an instance; O(true + predicted) labels moved.
     """
+    searching, call, rows, n_found, found, paths = search
     indptr, indices, values, true_ptr, true_labels, predicted_ptr, predicted_labels, epochs = columns
     for k in range(first, len(chosen)):
         i = chosen[k]
         predicted = predicted_labels[predicted_ptr[i] : predicted_ptr[i + 1]]
         if epochs[i] < 0:
-            _search(searching, (*model, indptr[i : i + 2], indices, values, 0, 1, *search))
+            write_struct(Rows, rows, (indptr[i : i + 2], indices, values))
+            _search(searching, (call, _NO_WEIGHTS, _NO_WEIGHTS))
             predicted = found[: n_found[0]]
             predicted.sort()
         true = true_labels[true_ptr[i] : true_ptr[i + 1]]
         begin = ends[k]
-        if begin + len(true) + len(predicted) > len(before_out):
+        if begin + len(true) + len(predicted) > len(journal[1]):
             return k
-        end = count_event(*counters, true, predicted, begin, counts_out, before_out)
-        move_thresholds(*paths, counts_out[0, begin:end], counters[2], log_threshold)
+        end = count_event(counters, true, predicted, begin, journal)
+        move_thresholds(*paths, journal[0][0, begin:end], counters[2], log_threshold)
         ends[k + 1] = end
     return len(chosen)
 
 
 @inlined
 def count_event(
-    hits: NDArray[np.int32],
-    marks: NDArray[np.int32],
-    thresholds: NDArray[np.float32],
-    a: float,
-    b: float,
-    power: float,
-    label_counts: NDArray[np.int64],
-    n_rows: int,
+    counters: Counted,
     true_labels: NDArray[np.int32],
     predicted_labels: NDArray[np.int32],
     begin: int,
-    counts_out: NDArray[np.int32],
-    before_out: NDArray[np.float32],
+    journal: Journal,
 ) -> int:
     """Count one row: plt-fmeasure.txt, algorithm 2, lines 5 to 8; return where the journal ends then.
 
     hits, marks             int32[K], changed
     thresholds              float32[K], changed: those of the touched labels, which are scores
-    a, b, power             the fields of ofo.Start
+    start                   the fields of ofo.Start
     label_counts, n_rows    as `ofo.lower_bounds` takes them; label_counts is int64[0] where nobody counted.
                             Lower bounds are computed when needed: an array of them would be K floats more
     true_labels, predicted_labels  int32[..], ascending, without repeats, in [0, K); predicted under the
                             thresholds that hold before the event
     begin                   where the journal ends now, with room after it for both lengths together
-    counts_out, before_out  int32[3, ..], float32[..], the journal: from `begin` on the touched labels,
-                            ascending, what was added to their hits and marks, and their thresholds before
+    journal                 from `begin` on the touched labels, ascending
 
     Cost: O(true + predicted). Deterministic; the counters do not depend on the order of events.
     """
+    hits, marks, thresholds, (a, b, power), label_counts, n_rows = counters
+    counts_out, before_out = journal
     end = begin
     i, j = 0, 0
     while i < len(true_labels) or j < len(predicted_labels):

@@ -29,7 +29,7 @@ class Traversal(Protocol):
         """Bring what `prepare` returned up to date where thresholds[labels] changed."""
 
     def searching(self, prepared: Any, n_features: int) -> AbstractContextManager[RowSearch]:
-        """Lend the search for the labels that reach their thresholds; a row has so many features at most."""
+        """Return the search for labels that reach their thresholds; a row has so many features at most."""
 
 
 class Halved(NamedTuple):
@@ -80,7 +80,7 @@ class ThresholdCounters:
         longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
         a, b, power = map(float, self.start)  # whatever numbers they are: a kernel is compiled for each kind
         counted = self._label_counts, self._n_rows
-        counters = self._hits, self._marks, self.thresholds, a, b, power, *counted
+        counters = self._hits, self._marks, self.thresholds, (a, b, power), *counted
         columns = *rows[:3], *true[:2], *predicted[:2], events.epochs
         n_counted = 0
         try:
@@ -88,7 +88,7 @@ class ThresholdCounters:
                 while True:
                     journal = self._counts, self._before
                     n_counted = count_events(
-                        *search, self.prepared.log, counters, columns, chosen, n_counted, ends, *journal
+                        search[:], self.prepared.log, counters, columns, chosen, n_counted, ends, journal
                     )
                     if n_counted == len(chosen):
                         return ends

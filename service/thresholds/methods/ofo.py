@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from model_store.checks import LABEL_COUNTS
 from model_store.compiled.decorators import inlined, kernel
 from model_store.ensemble import Link
-from model_store.rerank import has_tail
+from model_store.rerank import has_rerank
 from service.errors import BadParameter
 
 POWER_MIN, POWER_MAX = 0.1, 10.0
@@ -103,7 +103,7 @@ def counts_that_bound(arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int64] |
 
     None where nobody counted them (models of other libraries), and where scores are re-ranked: see above.
     """
-    return None if has_tail(arrays) else arrays.get(LABEL_COUNTS)
+    return None if has_rerank(arrays) else arrays.get(LABEL_COUNTS)
 
 
 def lower_bounds(label_counts: NDArray[np.int64] | None, n_rows: int, n_labels: int) -> NDArray[np.float32]:

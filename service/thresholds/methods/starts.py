@@ -46,15 +46,12 @@ def replay(
     counters = no_counts(truth.n_labels)
     thresholds = thresholds_of(counters, start, bounds)
     _replay(
-        estimates.ptr,
-        estimates.labels,
-        estimates.scores,
-        truth.indptr,
-        truth.indices,
+        (estimates.ptr, estimates.labels, estimates.scores),
+        (truth.indptr, truth.indices),
         np.full(truth.n_labels, -1, np.int64),
         bounds,
-        *start,
-        *counters,
+        start[:],
+        counters[:],
         thresholds,
     )
     return thresholds
@@ -62,21 +59,19 @@ def replay(
 
 @kernel
 def _replay(
-    ptr: NDArray[np.int64],
-    labels: NDArray[np.int32],
-    scores: NDArray[np.float32],
-    true_ptr: NDArray[np.int64],
-    true_labels: NDArray[np.int32],
+    estimates: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
+    truth: tuple[NDArray[np.int64], NDArray[np.int32]],
     last_row: NDArray[np.int64],
     bounds: NDArray[np.float32],
-    a: float,
-    b: float,
-    power: float,
-    hits: NDArray[np.int64],
-    marks: NDArray[np.int64],
+    start: tuple[float, float, float],
+    counters: tuple[NDArray[np.int64], NDArray[np.int64]],
     thresholds: NDArray[np.float32],
 ) -> None:
     """Do algorithm 2's lines 3 to 8 on estimates; counters and thresholds are changed."""
+    ptr, labels, scores = estimates
+    true_ptr, true_labels = truth
+    a, b, power = start
+    hits, marks = counters
     for row in range(len(ptr) - 1):
         for i in range(true_ptr[row], true_ptr[row + 1]):
             last_row[true_labels[i]] = row

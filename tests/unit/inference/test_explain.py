@@ -7,15 +7,17 @@ import itertools
 import numpy as np
 import pytest
 
-from model_store.compiled.handles import lend
 from model_store.ensemble import LINK_CODES
 from model_store.store import Store
 from service.inference.explain import FEATURES_MAX
+from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from service.inference.predictor import PredictOptions, Predictor
-from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
 from service.kernels.search.explain import depth_of, explain_leaf
-from service.kernels.search.workspace import WORKSPACE_KINDS, make_workspace
+from service.kernels.search.query import Search
+from service.kernels.search.queue_workspace import make_queue
+from service.kernels.search.workspace import make_workspace
 from service.rows import SparseRows
+from tests.calls import make_call, no_answers
 from tests.oracles.trees import LINKS, node_margins, random_forest, random_rows
 from tests.small_models import small_draft
 
@@ -45,8 +47,11 @@ def test_a_path_equals_the_oracle(weights, link, seed, n_features, arity):
     (tree,), ensemble = random_forest(
         seed, n_trees=1, n_labels=40, n_features=n_features, arity=arity, weights=weights
     )
-    _, indices, values = random_rows(seed, 1, n_features)
+    rows = random_rows(seed, 1, n_features)
+    _, indices, values = rows
     work = make_workspace(ensemble, n_features=n_features, maps_features=False)
+    search = Search(LINK_CODES[link], 1, 1, True, ALL_ALLOWED, ALL_EQUAL, ALL_PASS)
+    call = make_call(ensemble, rows, search, work, make_queue(ensemble, top_r=1), no_answers(1, 1))
     row = dict(zip(indices.tolist(), values.tolist(), strict=True))
     margins = node_margins(tree, row)
     error = {"float32": 1e-6, "bfloat16": 2**-8, "int8": 0.05}[weights]
@@ -56,20 +61,7 @@ def test_a_path_equals_the_oracle(weights, link, seed, n_features, arity):
         assert depth == len(nodes)
         path, probability = np.empty(depth, np.int32), np.empty(depth, np.float32)
         score, added = np.empty(depth, np.float32), np.empty((depth, len(indices)), np.float32)
-        samples = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
-        explain_leaf(
-            lend(ensemble, ENSEMBLE_KINDS),
-            *samples,
-            LINK_CODES[link],
-            indices,
-            values,
-            leaf,
-            lend(work, WORKSPACE_KINDS),
-            path,
-            probability,
-            score,
-            added,
-        )
+        explain_leaf(*call.arguments, leaf, path, probability, score, added)
         assert path.tolist() == nodes
         products = np.array([[row[f] * of_node.get(f, 0.0) for f in row] for of_node in expected])
         np.testing.assert_allclose(added, products, rtol=error, atol=error)

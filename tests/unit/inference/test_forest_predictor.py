@@ -24,7 +24,7 @@ from service.kernels.search.routing_explain import explain_route
 from service.kernels.search.threshold_update import set_logs
 from service.rows import SparseRows
 from tests.oracles.routing import random_decision_forest, routed_scores, whole_rows
-from tests.small_models import random_tail, small_draft
+from tests.small_models import random_rerank, small_draft
 
 N_FEATURES = 70
 N_LABELS = 40
@@ -42,9 +42,9 @@ def published(root: Path, link: str, seed: int = 4, **changes: Any) -> tuple[lis
 
 @pytest.fixture(scope="module", params=["multiway", "argmax", "re-ranked"])
 def model(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Model:
-    tail = random_tail(3, N_LABELS, N_FEATURES, 1.0) if request.param == "re-ranked" else {}
-    link = "multiway" if tail else request.param
-    return published(tmp_path_factory.mktemp("store"), link, extra=tail)[1]
+    extra = random_rerank(3, N_LABELS, N_FEATURES, 1.0) if request.param == "re-ranked" else {}
+    link = "multiway" if extra else request.param
+    return published(tmp_path_factory.mktemp("store"), link, extra=extra)[1]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import SparseQuery
 from service.inference.prediction_json import predictions_json, spans_of
 from service.inference.predictor import PredictOptions
-from service.inference.predictors import AnyPredictor, make_predictor
+from service.inference.predictors import make_predictor
+from service.inference.searcher import Searcher
 from service.inference.sparse_request import (
     SparseAnswer,
     SparseAnswers,
@@ -49,7 +50,7 @@ class Both:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self.predictor: AnyPredictor = make_predictor(model)
+        self.predictor: Searcher = make_predictor(model)
         self.featurizer: Featurizer = load_featurizer(
             model.manifest.features, model.arrays, model.manifest.n_features
         )

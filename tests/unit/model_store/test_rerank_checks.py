@@ -10,10 +10,10 @@ import pytest
 from model_store.checks import check_version
 from model_store.errors import Corrupt
 from model_store.version import manifest_of
-from tests.small_models import random_tail, small_draft
+from tests.small_models import random_rerank, small_draft
 
 DRAFT = small_draft(
-    3, kind="decision-tree", n_labels=6, n_features=64, link="argmax", extra=random_tail(1, 6, 64)
+    3, kind="decision-tree", n_labels=6, n_features=64, link="argmax", extra=random_rerank(1, 6, 64)
 )
 
 
@@ -60,4 +60,4 @@ def test_all_or_none_of_the_right_shape(name: str) -> None:
 
 def test_a_label_tree_has_none() -> None:
     with pytest.raises(Corrupt, match="expected no array of tail in a label-tree"):
-        manifest_of(small_draft(n_labels=6, n_features=64, extra=random_tail(1, 6, 64)))
+        manifest_of(small_draft(n_labels=6, n_features=64, extra=random_rerank(1, 6, 64)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from model_store import store as store_module
+from model_store import reading as reading_module
 from model_store import verified
 from model_store.store import Store
 from model_store.verified import VERIFIED_MAX, Verified
@@ -33,7 +33,7 @@ def test_a_store_that_lives_long_remembers_so_many_versions(
     def counted(model: object, maps: object) -> None:
         read.append(model.manifest.version)  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(store_module, "verify_version", counted)
+    monkeypatch.setattr(reading_module, "verify_version", counted)
     store = Store(tmp_path / "store", fs=QuickFileSystem())
     draft = small_draft(n_labels=3, n_features=40, n_trees=1)
     for _ in range(3):

@@ -17,8 +17,8 @@ from service.trainers import estimate, parse_parameters, train
 from service.trainers.fastxml import FastXmlParameters
 from service.trainers.pfastrexml import PfastreXmlParameters
 from service.trainers.ranking_forest import grow_forest, typical_value
+from service.trainers.rerank import rerank_arrays
 from service.trainers.spec import TrainingSet
-from service.trainers.tail import tail_arrays
 from service.trainers.work import Crew, no_progress
 from tests.oracles.problems import (
     dense_labels,
@@ -169,7 +169,7 @@ def test_propensities_raise_rare_labels_and_come_with_mean_rows():
     of_rows = carried[carried.any(axis=1)].mean(axis=0) * worth / worth.max()
     ensemble = trained.ensemble
     assert ensemble.leaf_value == pytest.approx(np.tile(of_rows[of_rows > 0], 2))
-    expected = tail_arrays(rows, labels, 0.25, 7.0)
+    expected = rerank_arrays(rows, labels, 0.25, 7.0)
     assert trained.extra.keys() == expected.keys()
     assert all(np.array_equal(trained.extra[key], expected[key]) for key in expected)
     plain = PfastreXmlParameters(trees=2, rerank="no")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.errors import BadParameter
 from service.rows import LabelRows, SparseRows
-from service.trainers.tail import tail_arrays
+from service.trainers.rerank import rerank_arrays
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels, to_rows
 
 
@@ -31,7 +31,7 @@ def test_means_and_norms_are_those_of_dense_rows(seed: int, n_rows: int, n_label
     rows = random_rows(rng, n_rows, 15, density)
     rows = rows._replace(values=(rows.values * rng.uniform(0.1, 9)).astype(np.float32))
     labels = random_labels(rng, n_rows, n_labels, 0.3)
-    found = tail_arrays(rows, labels, 0.8, 30.0)
+    found = rerank_arrays(rows, labels, 0.8, 30.0)
     assert {name: array.dtype for name, array in found.items()} == {
         "tail/ptr": np.int64,
         "tail/features": np.int32,
@@ -55,7 +55,7 @@ def test_means_and_norms_are_those_of_dense_rows(seed: int, n_rows: int, n_label
 def test_rows_without_features_and_labels_without_rows():
     rows = to_rows(np.array([[3.0, 4.0], [0.0, 0.0], [0.0, 2.0]]))
     labels = to_labels(np.array([[1, 0, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0]], bool))
-    found = tail_arrays(rows, labels, 1.0, 0.0)
+    found = rerank_arrays(rows, labels, 1.0, 0.0)
     assert found["tail/ptr"].tolist() == [0, 2, 3, 3, 3]
     assert found["tail/values"] == pytest.approx([0.3, 0.4, 1.0])
     assert found["tail/norm2"] == pytest.approx([0.25, 1.0, 0.0, 0.0])
@@ -74,4 +74,4 @@ def test_rows_without_features_and_labels_without_rows():
 )
 def test_alpha_and_gamma_out_of_range_are_refused(alpha: float, gamma: float, message: str):
     with pytest.raises(BadParameter, match=message):
-        tail_arrays(to_rows(np.eye(2)), to_labels(np.eye(2, dtype=bool)), alpha, gamma)
+        rerank_arrays(to_rows(np.eye(2)), to_labels(np.eye(2, dtype=bool)), alpha, gamma)

@@ -27,7 +27,7 @@ from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, check_request, learn, tune
 from tests.oracles.metrics import f_measures
 from tests.oracles.thresholds import ofo_thresholds
-from tests.small_models import random_tail, small_draft
+from tests.small_models import random_rerank, small_draft
 
 N_ROWS, K, D = 120, 11, 70
 RAW = {"kind": "raw", "norm": "none"}
@@ -130,7 +130,7 @@ def test_every_method_reports_the_f_measures_of_its_decisions(model, file, label
 def test_scores_that_re_ranking_made_small_are_not_lost(tmp_path):
     """Each label is true where its score is among its best: there is a threshold that says so."""
     store = Store(tmp_path / "store")
-    extra = {"labels/counts": np.ones(K, np.int64), **random_tail(1, K, D, gamma=60.0)}
+    extra = {"labels/counts": np.ones(K, np.int64), **random_rerank(1, K, D, gamma=60.0)}
     store.publish(
         "small",
         small_draft(3, kind="decision-tree", link="argmax", n_trees=4, features=RAW, extra=extra),

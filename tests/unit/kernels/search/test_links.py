@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_store.compiled.decorators import borrowing_kernel
+from model_store.compiled.decorators import nonallocating_kernel
 from model_store.ensemble import LINK_CODES
 from service.kernels.search.links import log_links
 from tests.oracles.trees import LINKS
@@ -15,7 +15,7 @@ from tests.oracles.trees import LINKS
 links = st.sampled_from(list(LINKS))
 
 
-@borrowing_kernel
+@nonallocating_kernel
 def call(link, n_children, margins):
     log_links(link, n_children, margins)
 

@@ -7,16 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.kernels.training.ldsm import (
-    NAG,
-    SGD,
-    Examples,
-    Learning,
-    begin_regressors,
-    route_rows,
-    split_node,
-    train_regressors,
-)
+from service.kernels.training.ldsm import Examples, route_rows, split_node
 from service.kernels.training.ldsm_children import share_out
 from service.kernels.training.ldsm_objective import (
     Tally,
@@ -26,6 +17,7 @@ from service.kernels.training.ldsm_objective import (
     localise_labels,
     split_quality,
 )
+from service.kernels.training.ldsm_regressors import NAG, SGD, Learning, begin_regressors, train_regressors
 from service.kernels.training.problem import localise
 from service.kernels.training.random import shuffle
 from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train_nag, train_sgd

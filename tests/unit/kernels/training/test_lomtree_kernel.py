@@ -8,23 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from service.kernels.training.lomtree import (
-    COUNT,
-    LEAF,
-    N_NODES,
-    N_SPLITS,
-    N_SWAPS,
-    N_WRONG,
-    ROOT,
-    SCALE,
-    WEIGHT,
-    Budget,
-    OnlineTree,
-    learn_rows,
-    make_scratch,
-    make_tree,
-)
+from service.kernels.training.lomtree import learn_rows
 from service.kernels.training.lomtree_finish import pack_weights, route_rows
+from service.kernels.training.lomtree_regressors import make_scratch
 from service.kernels.training.lomtree_tables import (
     LINE_BYTES,
     TABLE,
@@ -36,6 +22,20 @@ from service.kernels.training.lomtree_tables import (
     release,
     reserve,
     slots_taken,
+)
+from service.kernels.training.lomtree_tree import (
+    COUNT,
+    LEAF,
+    N_NODES,
+    N_SPLITS,
+    N_SWAPS,
+    N_WRONG,
+    ROOT,
+    SCALE,
+    WEIGHT,
+    Budget,
+    OnlineTree,
+    make_tree,
 )
 from service.rows import LabelRows, SparseRows
 from tests.oracles.lomtree_oracle import Lomtree, Node

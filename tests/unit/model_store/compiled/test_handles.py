@@ -1,81 +1,127 @@
-"""Arrays lent by address: what kernels see of them, and what is refused."""
+"""Structs handed over by handles: what kernels see of them and write to them, and what is refused."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pytest
+from numba.core import errors
 
-from model_store.compiled.decorators import borrowing_kernel
-from model_store.compiled.handles import Kinds, borrower, lend
-from model_store.ensemble import TreeEnsemble
-from service.kernels.search.beam_workspace import BEAM_KINDS, BeamShape
-from service.kernels.search.ensemble_handle import ENSEMBLE_KINDS
-from service.kernels.search.queue_workspace import QUEUE_KINDS, make_queue
-from service.kernels.search.workspace import WORKSPACE_KINDS, make_workspace
-from tests.oracles.trees import random_forest
+from model_store.compiled.decorators import nonallocating_kernel
+from model_store.compiled.handles import (
+    F32_1,
+    I32_1,
+    I64_2,
+    Kind,
+    handle,
+    handle_of,
+    set_array,
+    struct_at,
+    word_of,
+    write_struct,
+)
 
 
+@handle
 class Pair(NamedTuple):
-    """Two arrays."""
+    """Two arrays and a number."""
 
-    ints: np.ndarray
-    floats: np.ndarray
-
-
-PAIR_KINDS: Kinds = {"ints": (np.int32, 1), "floats": (0, 3)}
-borrow_pair = borrower(Pair, PAIR_KINDS)
+    ints: I32_1
+    number: int
+    floats: Annotated[np.ndarray, Kind(0, 3)]
 
 
-@borrowing_kernel
-def read_pair(lent, sample, i, j, k, m):
-    pair = borrow_pair(lent, (sample,))
-    return pair.ints[i] + pair.floats[j, k, m], pair.ints.shape[0], pair.floats.shape
+@handle
+class Written(NamedTuple):
+    """What a kernel has a handle lead to."""
+
+    number: int
+    floats: F32_1
+    table: I64_2
 
 
-@borrowing_kernel
-def write_pair(lent, sample, i, value):
-    borrow_pair(lent, (sample,)).ints[i] = value
+@nonallocating_kernel
+def read_pair(pair_at, sample, i, j, k, m):
+    pair = struct_at(Pair, pair_at, (sample,))
+    return pair.ints[i] + pair.floats[j, k, m], pair.number, pair.ints.shape[0], pair.floats.shape
+
+
+@nonallocating_kernel
+def write_pair(pair_at, sample, i, value):
+    struct_at(Pair, pair_at, (sample,)).ints[i] = value
+
+
+@nonallocating_kernel
+def write(written_at, number, floats, table):
+    write_struct(Written, written_at, (number, floats, table))
+
+
+@nonallocating_kernel
+def read_written(written_at):
+    written = struct_at(Written, written_at)
+    return written.number, written.floats[-1], written.table[-1, -1]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_kernel_reads_and_writes_the_lent_arrays(dtype):
-    pair = Pair(np.arange(5, dtype=np.int32), np.arange(24, dtype=dtype).reshape(2, 3, 4))
-    lent, sample = lend(pair, PAIR_KINDS), np.empty(0, dtype)
-    assert read_pair(lent, sample, 4, 1, 2, 3) == (27.0, 5, (2, 3, 4))
-    write_pair(lent, sample, 2, -7)
+def test_a_kernel_reads_and_writes_the_arrays(dtype):
+    pair = Pair(np.arange(5, dtype=np.int32), -3, np.arange(24, dtype=dtype).reshape(2, 3, 4))
+    pair_at, sample = handle_of(pair), np.empty(0, dtype)
+    assert read_pair(pair_at, sample, 4, 1, 2, 3) == (27.0, -3, 5, (2, 3, 4))
+    write_pair(pair_at, sample, 2, -7)
     assert pair.ints.tolist() == [0, 1, -7, 3, 4]
+    other = np.full(2, 9, np.int32)
+    set_array(pair_at, Pair, "ints", other)
+    pair_at[word_of(Pair, "number")] = 8
+    assert read_pair(pair_at, sample, 1, 0, 0, 1) == (10.0, 8, 2, (2, 3, 4))
+
+
+def test_a_kernel_has_a_handle_lead_to_other_arrays():
+    first = Written(1, np.ones(2, np.float32), np.ones((2, 2), np.int64))
+    written_at = handle_of(first)
+    floats, table = np.arange(5, dtype=np.float32), np.arange(6).reshape(2, 3)
+    floats.flags.writeable = False
+    write(written_at, 7, floats[:4], table)
+    assert read_written(written_at) == (7, 3.0, 5)
+    assert read_written(handle_of(first)) == (1, 1.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("floats", "table"),
+    [
+        (np.zeros(2), np.zeros((2, 2), np.int64)),
+        (np.zeros(4, np.float32)[::2], np.zeros((2, 2), np.int64)),
+        (np.zeros(2, np.float32), np.zeros(2, np.int64)),
+        (np.zeros(2, np.float32), 5),
+    ],
+)
+def test_a_kernel_that_would_write_other_arrays_is_refused(floats, table):
+    with pytest.raises(errors.TypingError, match=r"(floats|table): expected array\("):
+        write(np.zeros(12, np.int64), 1, floats, table)
+
+
+CUBE = np.zeros((1, 1, 1))
 
 
 @pytest.mark.parametrize(
     ("pair", "message"),
     [
-        (Pair(np.zeros(5, np.int64), np.zeros((1, 1, 1))), "ints: expected 1 dimensions of .*int32"),
-        (Pair(np.zeros((5, 1), np.int32), np.zeros((1, 1, 1))), "ints: expected 1 dimensions"),
-        (Pair(np.zeros(10, np.int32)[::2], np.zeros((1, 1, 1))), "ints: expected a C-contiguous array"),
-        (Pair(np.zeros(5, np.int32), np.zeros((1, 1))), "floats: expected 3 dimensions"),
+        (Pair(np.zeros(5, np.int64), 0, CUBE), "ints: expected 1 dimensions of .*int32"),
+        (Pair(np.zeros((5, 1), np.int32), 0, CUBE), "ints: expected 1 dimensions"),
+        (Pair(np.zeros(10, np.int32)[::2], 0, CUBE), "ints: expected a C-contiguous array"),
+        (Pair(np.zeros(5, np.int32), 0, np.zeros((1, 1))), "floats: expected 3 dimensions"),
     ],
 )
 def test_other_arrays_are_refused(pair, message):
     with pytest.raises(ValueError, match=message):
-        lend(pair, PAIR_KINDS)
+        handle_of(pair)
 
 
-def test_the_kinds_name_every_field_in_order():
-    with pytest.raises(ValueError, match=r"expected the fields \('ints', 'floats'\)"):
-        borrower(Pair, {"floats": (np.int32, 1), "ints": (np.int32, 1)})
+def test_a_struct_says_what_every_field_holds():
+    class Other(NamedTuple):
+        """A field of no known kind."""
 
+        ints: np.ndarray
 
-@pytest.mark.parametrize("n_trees", [1, 2])
-def test_ensembles_and_workspaces_are_of_their_kinds(n_trees):
-    _, ensemble = random_forest(0, n_trees=n_trees, n_labels=9, n_features=40, arity=3)
-    assert tuple(ENSEMBLE_KINDS) == TreeEnsemble._fields
-    for maps_features in (False, True):
-        work = make_workspace(ensemble, n_features=5, maps_features=maps_features)
-        assert len(lend(work, WORKSPACE_KINDS)) == 4 * len(work)
-    beam = BeamShape(ensemble).make(n_rows=3, beam_width=2, top_r=3)
-    assert len(lend(beam, BEAM_KINDS)) == 4 * len(beam)
-    queue = make_queue(ensemble, top_r=3)
-    assert len(lend(queue, QUEUE_KINDS)) == 4 * len(queue)
-    assert len(lend(ensemble, ENSEMBLE_KINDS)) == 4 * len(ensemble)
+    with pytest.raises(TypeError, match=r"Other.ints: expected int or a kind of array"):
+        handle(Other)

@@ -24,7 +24,7 @@ from service.thresholds.methods.ofo import (
     thresholds_of,
 )
 from tests.oracles.thresholds import ofo_thresholds
-from tests.small_models import random_tail
+from tests.small_models import random_rerank
 
 K, ROWS = 7, 40
 
@@ -32,7 +32,8 @@ K, ROWS = 7, 40
 def count(counters, start, label_counts, thresholds, true, predicted):
     journal, before = np.full((3, 2 * K), -1, np.int32), np.empty(2 * K, np.float32)
     labels = np.int32(true), np.int32(predicted)
-    n = count_event(*counters, thresholds, *start, label_counts, ROWS, *labels, 0, journal, before)
+    counted = *counters, thresholds, start[:], label_counts, ROWS
+    n = count_event(counted, *labels, 0, (journal, before))
     return journal[0, :n].tolist()
 
 
@@ -113,4 +114,4 @@ def test_counts_bound_thresholds_where_scores_are_probabilities():
     counted = {LABEL_COUNTS: np.arange(6)}
     assert counts_that_bound(counted) is counted[LABEL_COUNTS]
     assert counts_that_bound({}) is None
-    assert counts_that_bound(counted | random_tail(1, 6, 40)) is None
+    assert counts_that_bound(counted | random_rerank(1, 6, 40)) is None

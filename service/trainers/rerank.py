@@ -13,7 +13,7 @@ from service.trainers.bounds import Counts
 from service.trainers.representations import label_sums, squared_lengths
 
 
-def tail_arrays(rows: SparseRows, labels: LabelRows, alpha: float, gamma: float) -> dict[str, NDArray[Any]]:
+def rerank_arrays(rows: SparseRows, labels: LabelRows, alpha: float, gamma: float) -> dict[str, NDArray[Any]]:
     """Return the mean row mu_l of each label l, and how much a prediction heeds it.
 
     Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4 (the tail-label
@@ -55,6 +55,6 @@ def _at_length_one(rows: SparseRows) -> NDArray[np.float64]:
     return scaled
 
 
-def tail_numbers(c: Counts) -> int:
+def rerank_numbers(c: Counts) -> int:
     """Return how many numbers of 8 bytes the re-ranking arrays of a model take at most."""
     return 3 * c.label_values + 4 * c.labels

@@ -1,0 +1,281 @@
+"""The half of the store that reads: models, versions and aliases, which anybody may read at any time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from model_store.aliases import ALIAS_BYTES_MAX, Alias, parse_alias
+from model_store.archive import Writable, archive_pieces
+from model_store.errors import (
+    AliasNotFound,
+    Corrupt,
+    ModelNotFound,
+    NotFound,
+    StoreUnreadable,
+    VersionNotFound,
+)
+from model_store.fs import Buffer, Entry, FileSystem
+from model_store.identifiers import (
+    check_alias,
+    check_model,
+    check_version,
+    is_alias,
+    is_model,
+    is_version,
+    parse_ref,
+)
+from model_store.made_for import is_made_for
+from model_store.manifest import Manifest
+from model_store.verified import Verified
+from model_store.version import (
+    Model,
+    map_version,
+    read_manifest,
+    verify_version,
+)
+
+LATEST = "latest"
+"""The alias that every publication moves."""
+
+MODELS, VERSIONS, ALIASES, LAST = "models", "versions", "aliases", "last_version"
+
+_OPEN_ATTEMPTS = 3
+_NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
+"""What opening gives for a link, a pipe, a directory or a socket where a file should be."""
+
+
+class ModelInfo(NamedTuple):
+    """A model of the store: its versions, ascending, what its aliases name, and aliases it cannot read."""
+
+    name: str
+    versions: tuple[int, ...]
+    aliases: Mapping[str, int]
+    broken_aliases: tuple[str, ...] = ()
+
+
+class StoreReader:
+    """A directory of models, to be read; see `store.Store`."""
+
+    def __init__(self, root: Path, *, fs: FileSystem | None = None) -> None:
+        self.root = Path(root)
+        self._fs = fs or FileSystem()
+        self._verified = Verified()
+
+    def models(self) -> list[ModelInfo]:
+        """Return the models that have a version, by name. Aliases that cannot be read do not raise."""
+        found = [e.name for e in self._entries(self.root / MODELS) if e.is_dir and is_model(e.name)]
+        return [info for info in map(self.info, found) if info.versions]
+
+    def info(self, name: str) -> ModelInfo:
+        """Return what there is of a model; one that is not there has no versions and no aliases."""
+        versions = self.versions(name)
+        aliases, broken = {}, []
+        for alias in self._alias_names(name) if versions else []:
+            try:
+                aliases[alias] = self.alias(name, alias).version
+            except (Corrupt, StoreUnreadable):
+                broken.append(alias)
+        return ModelInfo(name, versions, aliases, tuple(broken))
+
+    def last_version(self, name: str) -> int:
+        """Return the highest number that a version of a model has or had, 0 if none; raise Corrupt."""
+        numbers = [0, *self.versions(name)]
+        path = self._home(name) / LAST
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
+            numbers.append(parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: {LAST}").version)
+        return max(numbers)
+
+    def versions(self, name: str) -> tuple[int, ...]:
+        """Return the numbers of a model's versions, ascending; none when there is no such model."""
+        found = self._entries(self._home(name) / VERSIONS)
+        return tuple(sorted(int(e.name) for e in found if e.is_dir and is_version(e.name)))
+
+    def alias(self, name: str, alias: str = LATEST) -> Alias:
+        """Return what an alias names now, and before; raise NotFound or Corrupt.
+
+        `latest` without a file names the highest version: its first publisher died at the last step.
+        """
+        path = self._home(name) / ALIASES / check_alias(alias)
+        try:
+            with self._reading(path):
+                return parse_alias(self._fs.read(path, ALIAS_BYTES_MAX), f"{name}: alias {alias}")
+        except (FileNotFoundError, NotADirectoryError):
+            versions = self.versions(name)
+            if alias == LATEST and versions:
+                return Alias(versions[-1], ())
+            raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}")) from None
+
+    def resolve(self, name: str, ref: str | int = LATEST) -> int:
+        """Return the version that `ref`, a number or an alias, stands for; raise NotFound."""
+        parsed = parse_ref(ref)
+        if isinstance(parsed, str):
+            return self.alias(name, parsed).version
+        if parsed not in self.versions(name):
+            raise self._missing(name, no_version(name, parsed))
+        return parsed
+
+    def manifest(self, name: str, version: int) -> Manifest:
+        """Return the manifest of a version; raise NotFound, Corrupt or StoreUnreadable."""
+        directory = self._version_path(name, version)
+        with self._reading_version(name, version):
+            manifest = read_manifest(self._fs, directory)
+            if (manifest.model, manifest.version) != (name, version):
+                found = f"{manifest.model}@{manifest.version}"
+                raise Corrupt("manifest.json: model and version", f"{name}@{version}", found)
+            return manifest
+
+    def open(self, name: str, ref: str | int = LATEST, *, verify: bool = True) -> Model:
+        """Return a version with its arrays mapped; raise NotFound, Corrupt or StoreUnreadable.
+
+        With `verify`, every digest and invariant is checked first, unless this object has checked these very
+        files before. Without, it takes milliseconds whatever the size, and no kernel may be given the model
+        that was not verified before.
+        """
+        for _ in range(_OPEN_ATTEMPTS):
+            version = self.resolve(name, ref)
+            try:
+                return self._open(name, version, verify=verify)
+            except VersionNotFound:  # deleted since; its alias must have moved on before that
+                if self.resolve(name, ref) == version:
+                    raise
+        raise no_version(name, version)
+
+    def verify(self, name: str, version: int) -> None:
+        """Raise Corrupt unless every digest of a version is right and every invariant holds."""
+        self._open(name, version, verify=True, again=True)
+
+    def check_readable(self) -> None:
+        """Raise StoreUnreadable unless the store is a directory that can be read; it may be empty."""
+        try:
+            self._fs.entries(self.root)
+        except FileNotFoundError:
+            raise StoreUnreadable.of(self.root, "the directory of the models", "none") from None
+        except NotADirectoryError:
+            raise StoreUnreadable.of(self.root, "the directory of the models", "a file") from None
+        except OSError as error:
+            found = error.strerror or type(error).__name__
+            raise StoreUnreadable.of(self.root, "to read the directory of the models", found) from error
+
+    def generation(self) -> tuple[object, ...]:
+        """Return a value that differs when a version was published or deleted or an alias moved.
+
+        Compare for equality only. Cost: two directories a model and a file of 200 bytes an alias.
+        """
+        found: list[object] = []
+        for model in self._entries(self.root / MODELS):
+            home = self.root / MODELS / model.name
+            found.append((model.name, self._entries(home / VERSIONS)))
+            for entry in self._entries(home / ALIASES):
+                path = home / ALIASES / entry.name
+                with contextlib.suppress(FileNotFoundError, Corrupt), self._reading(path):
+                    found.append((entry.name, self._fs.read(path, ALIAS_BYTES_MAX)))
+        return tuple(found)
+
+    def published(self, name: str, made_for: str) -> Manifest | None:
+        """Return the manifest of the version that was made for `made_for`, None when there is none.
+
+        Cost: the manifests of all versions, the newest first. Raises StoreUnreadable.
+        """
+        for version in reversed(self.versions(name)):
+            with contextlib.suppress(NotFound, Corrupt):
+                manifest = self.manifest(name, version)
+                if is_made_for(manifest, made_for):
+                    return manifest
+        return None
+
+    def export(self, name: str, version: int, file: Writable) -> None:
+        """Write a version, verified first, to `file` as a tar, which is only written to.
+
+        Raises NotFound, Corrupt and StoreUnreadable, and what `file` raises.
+        """
+        self.verify(name, version)
+        for piece in self._archive(name, version):
+            file.write(piece)
+
+    # --- parts
+
+    def _home(self, name: str) -> Path:
+        return self.root / MODELS / check_model(name)
+
+    def _version_path(self, name: str, version: int) -> Path:
+        return self._home(name) / VERSIONS / str(check_version(version))
+
+    def _entries(self, path: Path) -> list[Entry]:
+        """Return the entries of a directory, none when there is no such directory."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
+            return self._fs.entries(path)
+        return []
+
+    def _alias_names(self, name: str) -> list[str]:
+        found = {e.name for e in self._entries(self._home(name) / ALIASES) if is_alias(e.name)}
+        return sorted(found | {LATEST})
+
+    def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
+        manifest = self.manifest(name, version)
+        with self._reading_version(name, version):
+            model, maps = map_version(self._fs, self._version_path(name, version), manifest)
+            digest = hashlib.sha256(repr(manifest).encode()).digest()
+            key = (name, version, digest, *(mapped.identity for mapped in maps.values()))
+            if again or (verify and not self._verified.knows(key)):
+                verify_version(model, maps)
+                self._verified.add(key)
+        return model
+
+    def _archive(self, name: str, version: int) -> Iterator[Buffer]:
+        manifest = self.manifest(name, version)
+        with self._reading_version(name, version):
+            yield from archive_pieces(self._fs, self._version_path(name, version), manifest)
+
+    def _missing(self, name: str, error: NotFound) -> NotFound:
+        """Return ModelNotFound when the whole model is missing, else `error`."""
+        if self.versions(name):
+            return error
+        missing = ModelNotFound(f"{self.root}: expected a model, found none named {name!r}")
+        missing.told = f"expected a model, found none named {name!r}"
+        return missing
+
+    @contextlib.contextmanager
+    def _reading(self, path: Path) -> Iterator[None]:
+        """Give the errors of reading their types, but for missing files."""
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except OSError as error:
+            if error.errno in _NO_FILE:
+                raise Corrupt(
+                    self._name_of(error.filename or path), "a regular file", "something else"
+                ) from error
+            found = error.strerror or type(error).__name__
+            raise StoreUnreadable.of(path, f"to read {self._name_of(path)}", found) from error
+
+    def _name_of(self, path: Path | str) -> str:
+        """Return a file's path within the store, for messages that clients see."""
+        try:
+            return str(Path(path).relative_to(self.root))
+        except ValueError:
+            return Path(path).name
+
+    @contextlib.contextmanager
+    def _reading_version(self, name: str, version: int) -> Iterator[None]:
+        """Give the errors of reading a version their types and say which one it was."""
+        try:
+            with self._reading(self._version_path(name, version)):
+                yield
+        except Corrupt as error:
+            raise error.within(f"{name}@{version}") from error
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if version in self.versions(name):
+                found = Path(str(error.filename)).name
+                raise Corrupt(f"{name}@{version}: {found}", "a file", "none") from error
+            raise self._missing(name, no_version(name, version)) from None
+
+
+def no_version(name: str, version: int) -> VersionNotFound:
+    """Return the refusal of a version that is not there."""
+    return VersionNotFound(f"{name}: expected one of its versions, found {version}")

@@ -1,0 +1,72 @@
+"""How to predict: options, and thresholds and weights prepared for a model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.inference.answering import writeable
+from service.kernels.search.threshold_update import set_logs
+
+ALL_ALLOWED = np.empty(0, np.uint8)
+ALL_EQUAL = np.empty(0, np.float32)
+ALL_PASS = np.empty(0, np.float32)
+"""What no mask, no weights and no thresholds are for kernels."""
+
+
+class NodeThresholds(NamedTuple):
+    """Thresholds of labels, prepared: as `service.kernels.search.query.Search.log_threshold` has them.
+
+    For decision trees float32[K], the labels' logarithms.
+    """
+
+    log: NDArray[np.float32]
+
+
+class NodeWeights(NamedTuple):
+    """Weights of labels, prepared: float32[N], a logarithm a node; for decision trees float32[K], weights."""
+
+    prepared: NDArray[np.float32]
+
+
+class PredictOptions(NamedTuple):
+    """How to predict.
+
+    top_r       at most so many labels a row, >= 1
+    beam_width  inner nodes kept a level, >= 1; without effect when exact
+    exact       search until the answer is surely right, instead of with a beam
+    threshold   labels with at least this probability only: a number in [0, 1], which is exact whatever
+                `exact` says, because it costs less than a beam; or what Predictor.node_thresholds prepared
+    mask        what Predictor.label_mask prepared, or None: all labels are allowed
+    weights     what Predictor.node_weights prepared, or None: labels are ranked by their probability alone
+    costs       whether to count what each row costs
+    stop        uint8[1] or None: once another thread sets it, the answer is what was found until then, and if
+                exact and without a threshold, those labels of it that are surely the best
+    """
+
+    top_r: int = 5
+    beam_width: int = 10
+    exact: bool = False
+    threshold: float | NodeThresholds | None = None
+    mask: NDArray[np.uint8] | None = None
+    weights: NodeWeights | None = None
+    costs: bool = False
+    stop: NDArray[np.uint8] | None = None
+
+
+def log_thresholds(threshold: float | NodeThresholds | None) -> NDArray[np.float32]:
+    """Return the logarithms of thresholds as kernels take them: none, one, or those prepared."""
+    if threshold is None:
+        return ALL_PASS
+    if isinstance(threshold, NodeThresholds):
+        return threshold.log
+    return logs_of(np.array([threshold], np.float32))
+
+
+def logs_of(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the logarithms of thresholds or weights, as traversals compare them."""
+    logs = np.empty(len(numbers), np.float32)
+    set_logs(writeable(numbers), logs)
+    return logs

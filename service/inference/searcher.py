@@ -1,0 +1,72 @@
+"""What answers rows from an opened model, whatever its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.inference.answering import Predictions
+from service.inference.explain import Explanation, RoutedExplanation
+from service.inference.options import NodeThresholds, NodeWeights, PredictOptions
+from service.kernels.search.threshold_update import RowSearch
+from service.rows import SparseRows
+
+
+class Searcher(Protocol):
+    """Answers rows from one opened version. Safe to call from several threads at once.
+
+    The answer to a row depends on the row, the options and the model only.
+    """
+
+    n_labels: int
+    n_features: int
+
+    def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
+        """Answer rows one after the other, on the calling thread."""
+
+    def predict_shortly(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
+        """Return what `predict` does if that surely takes no longer than usual, else None."""
+
+    def predict_batch(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
+        """Answer rows on `threads` threads; the same bits as `predict`."""
+
+    def row_search(self, options: PredictOptions, n_features: int) -> AbstractContextManager[RowSearch]:
+        """Return the exact search for prepared thresholds, for a kernel that calls it row by row.
+
+        Rows have so many features at most.
+        """
+
+    def explain(self, rows: SparseRows, row: int, label: int) -> Explanation | RoutedExplanation:
+        """Return how one row of `rows` comes by its score for a label."""
+
+    def children_scored(self, beam_width: int) -> int:
+        """Return a bound on the children that a search of this width scores for a row at once."""
+
+    def label_mask(
+        self, allow: Iterable[str] | None = None, deny: Iterable[str] | None = None
+    ) -> NDArray[np.uint8] | None:
+        """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.
+
+        Raises UnknownLabel.
+        """
+
+    def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
+        """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions."""
+
+    def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
+        """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions."""
+
+    def move_thresholds(
+        self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
+    ) -> None:
+        """Bring `prepared` up to date in place where thresholds[labels], float32[K] in [0, 1], have changed.
+
+        Predictions may go on meanwhile, see `service.thresholds.live.served`; two such calls may not.
+        """
+
+    def warm_up(self) -> None:
+        """Compile or load every kernel that a request can need."""
