@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from model_store import staging
-from model_store.aliases import ALIAS_BYTES_MAX, Alias, parse_alias, render_alias
+from model_store.aliases import Alias, render_alias
 from model_store.archive import Readable, read_archive
 from model_store.errors import (
     AliasNotFound,

@@ -22,6 +22,7 @@ from types import FrameType
 
 import uvicorn
 
+from service.access.scopes import describe_access
 from service.api.door.protocol import bounded_protocol
 from service.app import create_app
 from service.descriptors import are_used_up, raise_limit
@@ -56,6 +57,7 @@ def run(settings: Settings) -> None:
     listener = _listen(settings.host, settings.port)
     shown, port = listener.getsockname()[:2]
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    log(logging.INFO, "access", **describe_access(settings))
     log(logging.INFO, "listening", url=url, workers=settings.workers, jobs=settings.jobs, pid=os.getpid())
     jobs = JobWorkers(settings)
     try:

@@ -14,6 +14,7 @@ from model_store.errors import NotFound, StoreError
 from service.jobs.context import JobContext, patiently
 from service.jobs.job import PromotionVerdict
 from service.jobs.requests import PromotionCondition, PromotionRule
+from service.registry.causes import Cause
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.evaluate import F_MEASURES, measure, note_on
 
@@ -49,6 +50,10 @@ def promote_if(
         verdict = PromotionVerdict(False, (reason,), rule.alias, baseline)
     kept = verdict
     patiently(lambda: context.leases.record_verdict(context.claim, kept))
+    if not kept.promoted:
+        patiently(
+            lambda: context.registry.refuse(context.job.model, version, rule.alias, _cause(context, kept))
+        )
     _act(context, kept, version)
     return kept
 
@@ -110,7 +115,13 @@ def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
     """Move the alias if it is to move and names what it did when that was decided."""
     model = context.job.model
     if verdict.promoted and named_now(context, verdict.alias) in (verdict.baseline, version):
-        context.store.promote(model, version, verdict.alias)
+        context.registry.promote(model, version, verdict.alias, _cause(context, verdict))
+
+
+def _cause(context: JobContext, verdict: PromotionVerdict) -> Cause:
+    """Return what the history of the alias says: the job, and what its rule found."""
+    why = "; ".join(verdict.reasons)
+    return Cause("a training job", why, context.job.id, verdict._asdict())
 
 
 def _measured(context: JobContext, version: int, valid: Path) -> dict[str, float | None]:

@@ -18,6 +18,7 @@ from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
 from service.jobs.requests import PromotionRule, TrainingJob, TuningChoice
 from service.jobs.split import split_lines
+from service.registry.causes import Cause
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import request_of, tune_and_keep
@@ -105,6 +106,9 @@ def _train(
     )
     watched = files.watching(context.on_progress, "publish")
     report = train_and_publish(context.store, job.model, train, watched)
+    if context.registry.named(job.model, LATEST) == report.version:
+        cause = Cause("a training job", job=job.id)
+        patiently(lambda: context.registry.published(job.model, report.version, cause))
     return context.store.manifest(job.model, report.version)
 
 
