@@ -1,0 +1,202 @@
+"""R8: every route with every kind of key. No route answers a key that does not fit, and none is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from model_store.store import Store
+from service.access.keys import AccessKeys
+from service.access.scopes import ALL_SCOPES, AccessScope
+from service.settings import Settings
+from tests.conftest import serving, settings_of
+from tests.schemas import openapi
+
+OPEN = {"/livez", "/readyz", "/openapi.json"}
+SCOPES = {
+    "predict": AccessScope.PREDICT,
+    "batch": AccessScope.PREDICT,
+    "thresholds": AccessScope.PREDICT,
+    "feedback": AccessScope.FEEDBACK,
+}
+
+
+def scope_of(path: str) -> AccessScope | None:
+    """The scope that a route must ask for, None for those that anybody may call."""
+    if path in OPEN or path.startswith("/docs"):
+        return None
+    if path.startswith("/v1/admin"):
+        return AccessScope.ADMIN
+    if path == "/metrics":
+        return AccessScope.METRICS
+    return SCOPES.get(path.rsplit("/", 1)[1], AccessScope.PREDICT)
+
+
+def requests() -> list[tuple[str, str, AccessScope | None]]:
+    """Every operation: its method, a path for it, its scope."""
+    found = []
+    for path, item in openapi()["paths"].items():
+        filled = re.sub(r"{version}", "1", re.sub(r"{alias}", "latest", path.replace("{model}", "none")))
+        filled = re.sub(r"{\w+}", "0" * 24, filled)
+        found += [(method.upper(), filled, scope_of(path)) for method in item]
+    return found
+
+
+def keyed(store: Store, **settings: Any) -> Settings:
+    return settings_of(store.root, open_scopes=(), **settings)
+
+
+async def keys_for(app: FastAPI) -> dict[str, tuple[str, frozenset[AccessScope]]]:
+    """A key for each scope, and some that open nothing, by what they are: the text and what it opens."""
+    services = app.state.services
+    keys = AccessKeys(services.learning.database)
+
+    def make() -> dict[str, tuple[str, frozenset[AccessScope]]]:
+        made = {}
+        for scope in AccessScope:
+            opens = ALL_SCOPES if scope is AccessScope.ADMIN else frozenset({scope})
+            made[scope.value] = keys.create(scope.value, [scope]).text, opens
+        revoked = keys.create("revoked", ALL_SCOPES)
+        keys.revoke(revoked.key.id)
+        made["revoked"] = revoked.text, frozenset()
+        made["expired"] = keys.create("expired", ALL_SCOPES, 1e-3).text, frozenset()
+        made["unknown"] = revoked.text[:-1] + ("A" if revoked.text[-1] != "A" else "B"), frozenset()
+        services.ring.refresh()
+        return made
+
+    return await asyncio.to_thread(make)
+
+
+def test_every_route_with_every_key(own_store: Store) -> None:
+    async def main() -> None:
+        async with serving(keyed(own_store)) as (app, client):
+            keys = await keys_for(app)
+            seen: set[tuple[str, str]] = set()
+            for method, path, scope in requests():
+                if path.endswith("/events"):
+                    continue
+                answer = await client.request(method, path)
+                assert_refused(answer, scope, 401 if scope else None, "unauthorized", path)
+                for kind, (text, opens) in keys.items():
+                    answer = await client.request(method, path, headers={"authorization": f"Bearer {text}"})
+                    expected = None if scope is None or scope in opens else 401 if not opens else 403
+                    assert_refused(answer, scope, expected, None, f"{method} {path} {kind}")
+                    seen.add((kind, answer.json()["code"] if expected else "let in"))
+            assert {
+                ("revoked", "key-revoked"),
+                ("expired", "key-expired"),
+                ("unknown", "unauthorized"),
+            } <= seen
+            assert {("predict", "scope-missing"), ("predict", "let in"), ("admin", "let in")} <= seen
+
+    asyncio.run(main())
+
+
+def assert_refused(
+    answer: httpx.Response, scope: AccessScope | None, status: int | None, code: str | None, where: str
+) -> None:
+    if status is None:
+        assert answer.status_code not in (401, 403), where
+        return
+    assert answer.status_code == status, (where, answer.text)
+    assert code is None or answer.json()["code"] == code
+    assert answer.headers["www-authenticate"].startswith("Bearer"), where
+
+
+def test_what_is_open_needs_no_key_and_admin_never_is(own_store: Store) -> None:
+    async def main() -> None:
+        settings = settings_of(own_store.root, open_scopes=("predict", "metrics"))
+        async with serving(settings) as (_, client):
+            assert (await client.get("/v1/models")).status_code == 200
+            assert (await client.get("/metrics")).status_code == 200
+            assert (await client.post("/v1/models/raw/feedback", json={})).status_code == 401
+            assert (await client.get("/v1/admin/jobs")).status_code == 401
+
+    asyncio.run(main())
+
+
+def test_the_key_is_looked_at_before_the_body(own_store: Store) -> None:
+    async def main() -> None:
+        async with serving(keyed(own_store)) as (_, client):
+            answer = await client.post("/v1/admin/keys", content=b"{", headers={"content-type": "text/html"})
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+
+    asyncio.run(main())
+
+
+def test_whole_requests_whose_head_is_remembered_lose_their_right_with_the_key(own_store: Store) -> None:
+    body = b'{"instances": [{"indices": [1], "values": [1.0]}]}'
+
+    async def main() -> None:
+        async with serving(keyed(own_store)) as (app, client):
+            services, wholes = app.state.services, app.state.whole_requests
+            keys = AccessKeys(services.learning.database)
+            made = await asyncio.to_thread(keys.create, "shop", [AccessScope.PREDICT])
+            await asyncio.to_thread(services.ring.refresh)
+            headers = {
+                "host": "x",
+                "authorization": f"Bearer {made.text}",
+                "content-type": "application/json",
+                "content-length": str(len(body)),
+            }
+            path = "/v1/models/raw/predict"
+            lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+            message = "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+            encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+            scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": encoded}
+            wholes.learn(message, {**scope, "http_version": "1.1"})
+            assert wholes.answer(message, b"").startswith(b"HTTP/1.1 200")
+            await asyncio.to_thread(keys.revoke, made.key.id)
+            await asyncio.to_thread(services.ring.refresh)
+            refused = wholes.answer(message, b"")
+            assert refused.startswith(b"HTTP/1.1 401")
+            assert b"key-revoked" in refused
+            assert b"www-authenticate: Bearer" in refused
+
+    asyncio.run(main())
+
+
+def test_pages_of_other_origins_may_call_where_that_is_set(own_store: Store) -> None:
+    async def main() -> None:
+        origin = {"origin": "https://shop.example"}
+        async with serving(settings_of(own_store.root)) as (_, client):
+            answer = await client.get("/v1/models", headers=origin)
+            assert "access-control-allow-origin" not in answer.headers
+        settings = settings_of(own_store.root, cors_origins=("https://shop.example",))
+        async with serving(settings) as (_, client):
+            answer = await client.get("/v1/models", headers=origin)
+            assert answer.headers["access-control-allow-origin"] == "https://shop.example"
+            asked = {**origin, "access-control-request-method": "POST"}
+            answer = await client.options("/v1/models/raw/predict", headers=asked)
+            assert answer.status_code == 200
+            answer = await client.get("/v1/models", headers={"origin": "https://other.example"})
+            assert "access-control-allow-origin" not in answer.headers
+
+    asyncio.run(main())
+
+
+def test_the_audit_log_has_what_admins_changed_and_what_was_refused_them(own_store: Store) -> None:
+    async def main() -> None:
+        async with serving(keyed(own_store)) as (app, client):
+            keys = await keys_for(app)
+            admin = {"authorization": f"Bearer {keys['admin'][0]}"}
+            done = await client.post(
+                "/v1/admin/models/raw/promote", json={"version": 1, "alias": "old"}, headers=admin
+            )
+            assert done.json()["version"] == 1
+            await client.post("/v1/admin/models/raw/promote", json={"version": 99}, headers=admin)
+            await client.post("/v1/admin/models/raw/promote", json={"version": 1})
+            await client.get("/v1/admin/keys", headers=admin)
+            page = (await client.get("/v1/admin/audit", headers=admin)).json()["entries"]
+            found = [(one["who"], one["action"], one["target"], one["outcome"]) for one in page]
+            assert found == [
+                ("admin", "promote", "models/raw/promote", "version-not-found"),
+                ("admin", "promote", "models/raw/promote", "done"),
+            ]
+            assert not any(text in str(page) for text, _ in keys.values())
+
+    asyncio.run(main())
