@@ -220,6 +220,14 @@ class LiveModels(Generic[T]):
             await loop.run_in_executor(self._looker, self.look)
             self._forget_asked()
 
+    async def catch_up(self, seconds_max: float) -> None:
+        """Look at the store at once, and return when what it says is served, or after so long. Never raises.
+
+        Event loop only.
+        """
+        looking = asyncio.get_running_loop().run_in_executor(self._looker, self.look)
+        await asyncio.wait([looking], timeout=seconds_max)
+
     def wake(self) -> None:
         """Look at the store at once, and try again what failed. Event loop only."""
         self._woken.set()

@@ -110,8 +110,10 @@ def test_every_operation_says_what_it_takes_and_answers_and_how_it_refuses() -> 
             assert operation["summary"], where
             assert operation["description"], where
             assert len(operation["tags"]) == 1, where
-            assert (method in ("post", "put")) == ("requestBody" in operation), where
-            assert operation["responses"]["200"]["content"], where
+            takes = method in ("post", "put") and operation["operationId"] != "retryJob"
+            assert takes == ("requestBody" in operation), where
+            success = [operation["responses"].get(status) for status in ("200", "202", "204")]
+            assert sum(one is not None for one in success) == 1, where
             for status, answer in operation["responses"].items():
                 if status >= "400" and path != "/readyz":
                     assert answer["content"].keys() == {"application/problem+json"}, where
@@ -123,6 +125,8 @@ def test_the_examples_of_requests_are_true() -> None:
     for item in document["paths"].values():
         for operation in item.values():
             for media, said in operation.get("requestBody", {}).get("content", {}).items():
+                if said["schema"].get("format") == "binary":
+                    continue
                 lines = said["example"].splitlines() if "ndjson" in media else [json.dumps(said["example"])]
                 n_examples += len(lines)
                 for line in lines:

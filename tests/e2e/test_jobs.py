@@ -129,9 +129,14 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(desk: Desk, workers: int) -> None:
-    settings: dict[str, Any] = {"jobs": 1, "data_dir": desk.settings.data_dir, "job_lease_seconds": 1}
+    settings: dict[str, Any] = {
+        "jobs": 1,
+        "data_dir": desk.settings.data_dir,
+        "job_lease_seconds": 1,
+        "job_nice": 0,
+    }
     with ServerProcess(desk.settings.store, workers, **settings) as server:
         wait_for(lambda: bool(server.events("job_worker_started")))
         [started] = server.events("job_worker_started")
@@ -142,21 +147,37 @@ def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(desk: Desk, 
             job_id = desk.jobs.submit("training", TRAINING).job.id
             assert job_when(desk, job_id, lambda job: job.has_ended).state == "succeeded"
             wait_for(lambda: server.status("/v1/models/m") == 200)
-        assert server.terminate() == 0
-        for event in server.events("job_worker_started"):
-            assert not Path(f"/proc/{event['pid']}").exists()
+            assert server.terminate() == 0
+        else:  # a server that is killed takes the worker with it
+            server.process.kill()
+        pids = [event["pid"] for event in server.events("job_worker_started")]
+        wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
-def test_the_worker_of_a_server_that_was_killed_ends(desk: Desk) -> None:
-    with ServerProcess(desk.settings.store, jobs=1) as server:
-        wait_for(lambda: bool(server.events("job_worker_started")))
-        [started] = server.events("job_worker_started")
-        server.process.kill()
-        wait_for(lambda: not Path(f"/proc/{started['pid']}").exists())
+_SERVER = """
+import sys, time
+from pathlib import Path
+from service.jobs.serving import JobWorkers
+from tests.jobs_helpers import settings_for
+jobs = JobWorkers(settings_for(Path(sys.argv[1]), jobs=1))
+jobs.tend()
+print(jobs.pid, flush=True)
+time.sleep(3600)
+"""
+
+
+def test_the_worker_of_a_server_that_was_killed_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _SERVER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        assert server.stdout is not None and server.stderr is not None
+        pid = int(server.stdout.readline())
+        assert b"job_worker_started" in server.stderr.readline()
+        server.kill()
+        wait_for(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_xylem_worker_runs_until_it_is_told_to_stop(desk: Desk) -> None:
-    environment = {**os.environ, "XYLEM_DATA_DIR": str(desk.settings.data_dir)}
+    environment = {**os.environ, "XYLEM_DATA_DIR": str(desk.settings.data_dir), "XYLEM_JOB_NICE": "0"}
     command = [sys.executable, "-m", "service.entry", "worker", "--jobs", "2", "--json"]
     worker = subprocess.Popen(
         [*command, "--store", str(desk.settings.store)], env=environment, stdout=subprocess.PIPE
@@ -164,7 +185,7 @@ def test_xylem_worker_runs_until_it_is_told_to_stop(desk: Desk) -> None:
     ids = [desk.jobs.submit("training", {**TRAINING, "seed": seed}).job.id for seed in range(2)]
     jobs = [job_when(desk, job_id, lambda job: job.has_ended) for job_id in ids]
     assert [job.state for job in jobs] == ["succeeded"] * 2
-    assert {job.version for job in jobs} == {1, 2} and jobs[0].worker != jobs[1].worker
+    assert {job.version for job in jobs} == {1, 2}
     worker.send_signal(signal.SIGTERM)
     said, _ = worker.communicate()
     assert worker.returncode == 0 and json.loads(said.splitlines()[-1]) == {"stopped": True}

@@ -33,7 +33,7 @@ class ThreadPipe:
         self._work = threads.submit(self._run, function, arguments)
         piece = await self._pieces.get()
         if piece is None:
-            self._work.result()
+            await asyncio.wrap_future(self._work)
             return b""
         return piece
 

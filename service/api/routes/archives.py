@@ -15,7 +15,7 @@ from service.api.door.pipe import ThreadPipe
 from service.api.door.uploads import pieces
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import ModelName, answers, problems, query_parameters, takes
-from service.api.routes.registry import cause_of
+from service.api.routes.registry import CATCH_UP_SECONDS, cause_of
 from service.api.routes.services import Wired
 from service.errors import LimitExceeded
 from service.registry.archives import export_to, import_from
@@ -95,5 +95,5 @@ async def import_model(model: ModelName, request: Request, services: Wired) -> P
             ).version
 
         version = await loop.run_in_executor(services.archive_threads, publish, file)
-    services.live.wake()
+    await services.live.catch_up(CATCH_UP_SECONDS)
     return Published(model=model, version=version)

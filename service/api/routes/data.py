@@ -10,7 +10,7 @@ from service.api.door.uploads import pieces
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import problems, takes
 from service.api.routes.services import Wired
-from service.serving.schemas.jobs import DataFile, DataFileList
+from service.serving.schemas.jobs import UploadedFile, UploadedFileList
 
 router = APIRouter(
     prefix="/v1/admin/data", tags=["jobs"], dependencies=[needs("admin")], route_class=AuditedRoute
@@ -25,10 +25,10 @@ _FILE = {"application/octet-stream": {"schema": {"type": "string", "format": "bi
     summary="The files of the data directory",
     responses=problems(401, 403, 422, 503),
 )
-async def list_data(services: Wired) -> DataFileList:
+async def list_data(services: Wired) -> UploadedFileList:
     """Files below the service's data directory (`XYLEM_DATA_DIR`), by the names that jobs know them by."""
     found = await services.admin_work.run(services.jobs.data.list)
-    return DataFileList(files=[DataFile(**one._asdict()) for one in found])
+    return UploadedFileList(files=[UploadedFile(**one._asdict()) for one in found])
 
 
 @router.put(
@@ -38,7 +38,7 @@ async def list_data(services: Wired) -> DataFileList:
     responses=problems(401, 403, 408, 422, 503),
     openapi_extra=takes(_FILE),
 )
-async def put_data(name: str, request: Request, services: Wired) -> DataFile:
+async def put_data(name: str, request: Request, services: Wired) -> UploadedFile:
     """The body is the file, as it is. It is in its place once all has come; what breaks off leaves nothing.
 
     It may be as long as the limit `data_bytes_max`.
@@ -48,7 +48,7 @@ async def put_data(name: str, request: Request, services: Wired) -> DataFile:
         async for piece in pieces(request, services.limits):
             await asyncio.to_thread(upload.write, piece)
         found = await asyncio.to_thread(upload.finish)
-    return DataFile(**found._asdict())
+    return UploadedFile(**found._asdict())
 
 
 @router.delete(

@@ -83,7 +83,7 @@ class JobList(BaseModel):
     jobs: list[JobAnswer]
 
 
-class DataFile(BaseModel):
+class UploadedFile(BaseModel):
     """A file of the data directory; `modified` in seconds since 1970."""
 
     name: str
@@ -91,7 +91,7 @@ class DataFile(BaseModel):
     modified: float
 
 
-class DataFileList(BaseModel):
+class UploadedFileList(BaseModel):
     """The files of the data directory, by name."""
 
-    files: list[DataFile]
+    files: list[UploadedFile]

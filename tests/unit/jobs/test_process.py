@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -14,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from service.jobs.files import WORK, BoundedLog, make_directory, read_log, remove_leftovers
+from model_store.store import Store
+from service.jobs.files import WORK, BoundedLog, can_work, make_directory, read_log, remove_leftovers
 from service.jobs.job import JobProgress
 from service.jobs.leases import Word
 from service.jobs.process import JobProcess, Outcome
+from service.jobs.worker import Worker
 from tests.jobs_helpers import Desk, settings_for
 from tests.servers import wait_for
 
@@ -34,7 +37,7 @@ class Runs:
         self.told: list[JobProgress | None] = []
 
     def __call__(self, way: str, stopping: threading.Event | None = None, **limits: Any) -> Outcome:
-        settings = self.desk.limited(job_memory_bytes_max=MEMORY, **limits).settings
+        settings = self.desk.limited(**{"job_memory_bytes_max": MEMORY, **limits}).settings
         self.job = self.desk.add(way)
         claim = self.desk.leases.claim("w")
         assert claim is not None and claim.job.id == self.job
@@ -113,6 +116,39 @@ def test_what_fills_the_disk_is_stopped_and_removed(runs: Runs) -> None:
     assert {path.name for path in directory.iterdir()} <= {"log"}
 
 
+def test_a_version_that_is_too_large_leaves_nothing_in_the_store(runs: Runs) -> None:
+    outcome = runs("fill-a-store", job_memory_bytes_max=1 << 30, job_file_bytes_max=4096)
+    assert outcome.end == "failed" and "expected about" in outcome.error, outcome
+    store = Store(runs.desk.settings.store)
+    assert store.versions("m") == () and not list((store.root / "staging").iterdir())
+
+
+def test_a_database_that_is_away_does_not_stop_a_job(runs: Runs, capfd: pytest.CaptureFixture[str]) -> None:
+    desk, stopping = runs.desk, threading.Event()
+    job = desk.add("wait-for-a-word")
+    worker = Worker(desk.settings, desk.database, "w", "tests.job_children")
+    thread = threading.Thread(target=worker.run, args=(stopping,))
+    thread.start()
+    wait_for(lambda: desk.jobs.get(job).progress is not None)
+    other = sqlite3.connect(desk.settings.store / "xylem.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    said = ""
+
+    def has_failed() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return "database_failed" in said
+
+    wait_for(has_failed)
+    (desk.settings.store / "jobs" / job / WORK / "go-on").touch()
+    other.execute("ROLLBACK")
+    other.close()
+    wait_for(lambda: desk.jobs.get(job).has_ended)
+    stopping.set()
+    thread.join()
+    assert (desk.jobs.get(job).state, desk.jobs.get(job).attempts) == ("succeeded", 1)
+
+
 def test_open_files_are_finite(runs: Runs) -> None:
     assert runs("open-files").error == "Too many open files"
 
@@ -133,7 +169,7 @@ def test_a_process_has_a_session_of_its_own_the_least_priority_and_no_secret(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XYLEM_ADMIN_KEY", "secret")
-    outcome = runs("look-around")
+    outcome = runs("look-around", job_nice=19)
     assert outcome == Outcome("succeeded", result={"done": True}, progress=outcome.progress)
     assert outcome.progress is not None and outcome.progress[:3] == ("begin", 3, 3)
     found = json.loads(runs.log)
@@ -176,4 +212,26 @@ def test_a_process_dies_with_its_worker(tmp_path: Path) -> None:
         worker.wait()
     wait_for(lambda: not is_alive(int(left)))
     assert desk.jobs.get(job).state == "running"  # until its lease has run out
+    desk.database.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_store_that_cannot_be_written_is_noticed_by_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir(mode=0o500)
+    assert not can_work(tmp_path)
+
+
+def test_a_worker_without_a_store_that_can_be_written_takes_no_job(tmp_path: Path) -> None:
+    desk = Desk(settings_for(tmp_path))
+    assert can_work(desk.settings.store)
+    job = desk.add("sleep")
+    (tmp_path / "file").write_text("")
+    elsewhere = desk.settings.model_copy(update={"store": tmp_path / "file"})
+    stopping = threading.Event()
+    thread = threading.Thread(target=Worker(elsewhere, desk.database, "w").run, args=(stopping,))
+    thread.start()
+    stopping.wait(1.5)
+    stopping.set()
+    thread.join()
+    assert desk.jobs.get(job).attempts == 0
     desk.database.close()

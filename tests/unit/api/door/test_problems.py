@@ -68,7 +68,7 @@ def test_every_error_of_an_app_is_a_problem(path: str, status: int, code: str) -
     metrics = Metrics()
     app.add_middleware(
         RequestScope,
-        admission=Admission(Limits(), re.compile("none")),
+        admission=Admission(Limits(), re.compile("none"), re.compile("none")),
         metrics=metrics,
         requests=RequestLog(metrics, access_log=False),
         draining=lambda: False,

@@ -132,7 +132,7 @@ def test_whole_requests_whose_head_is_remembered_lose_their_right_with_the_key(o
     body = b'{"instances": [{"indices": [1], "values": [1.0]}]}'
 
     async def main() -> None:
-        async with serving(keyed(own_store)) as (app, client):
+        async with serving(keyed(own_store)) as (app, _):
             services, wholes = app.state.services, app.state.whole_requests
             keys = AccessKeys(services.learning.database)
             made = await asyncio.to_thread(keys.create, "shop", [AccessScope.PREDICT])
