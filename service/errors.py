@@ -7,11 +7,16 @@ XylemError
 │   ├── BadParameter         bad-parameter: a setting or trainer parameter
 │   ├── BadInstance          bad-instance: an instance that cannot be turned into a row
 │   ├── BadRequest           bad-request: a field unknown, missing, of the wrong type or out of range
+│   │   └── BadFields        bad-request: several such fields, all told at once
 │   ├── MalformedJson        malformed-json: bytes that are not JSON
 │   ├── UnsupportedOption    unsupported-option: an option that the route or the model does not have
 │   ├── NotTuned             thresholds-not-tuned: tuned thresholds asked of a model without any
 │   ├── UnknownLabel         unknown-label
-│   └── LimitExceeded        limit-exceeded: names the limit, its value and what was found
+│   ├── LimitExceeded        limit-exceeded: names the limit, its value and what was found
+│   ├── JobNotFound          job-not-found
+│   ├── JobConflict          job-conflict: the state of a job forbids what was asked
+│   ├── IdempotencyConflict  idempotency-conflict: a key that came with another request before
+│   └── DataNotFound         data-not-found: no such file below the data directory
 └── Unavailable              unavailable: try again later
     ├── Overloaded           overloaded: too much at once
     ├── TimedOut             timed-out: not answered in the time a limit gives
@@ -22,6 +27,7 @@ XylemError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 
@@ -80,6 +86,14 @@ class BadRequest(BadInput):
     code = "bad-request"
 
 
+class BadFields(BadRequest):
+    """Several fields of a request that cannot be used; `faults` has each, with its place."""
+
+    def __init__(self, faults: Sequence[BadInput]) -> None:
+        super().__init__("; ".join(map(located, faults)))
+        self.faults = tuple(faults)
+
+
 class MalformedJson(BadInput):
     """Bytes that are not JSON."""
 
@@ -108,6 +122,30 @@ class LimitExceeded(BadInput):
     """More than a limit allows; the message names the limit."""
 
     code = "limit-exceeded"
+
+
+class JobNotFound(BadInput):
+    """No job has this id, or its history is not kept any more."""
+
+    code = "job-not-found"
+
+
+class JobConflict(BadInput):
+    """The state of a job forbids what was asked."""
+
+    code = "job-conflict"
+
+
+class IdempotencyConflict(BadInput):
+    """An idempotency key that came with another request before."""
+
+    code = "idempotency-conflict"
+
+
+class DataNotFound(BadInput):
+    """No file of this name below the data directory."""
+
+    code = "data-not-found"
 
 
 class Unavailable(XylemError):

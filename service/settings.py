@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -31,6 +32,9 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Pause = Annotated[float, Field(ge=0, le=86_400)]
 
 Workers = Annotated[int, Field(ge=1, le=256)]
+Jobs = Annotated[int, Field(ge=0, le=64)]
+Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
+Duration = Annotated[float, Field(gt=0, le=100 * 86_400)]
 
 _PORT = 8080
 
@@ -83,6 +87,15 @@ def _seconds(default: float, says: str) -> float:
     return field
 
 
+def _memory_bytes() -> int:
+    """Return the bytes of memory that this process may have: the machine's, or its control group's."""
+    found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):
+            found = min(found, int(Path(file).read_text()))
+    return max(found, 2)
+
+
 class Limits(BaseSettings):
     """How much one request, and all of them together, may ask for: the most, or the least."""
 
@@ -121,6 +134,21 @@ class Limits(BaseSettings):
     event_queue_max: Count = _count(4096, "events that wait to be written; one more is answered 503")
     models_max: Count = _count(1000, "model versions that aliases keep open")
     versions_max: Count = _count(16, "further model versions kept open because requests named them")
+    data_bytes_max: Bytes = _count(16 << 30, "bytes of a file that is uploaded into the data directory")
+    jobs_queued_max: Count = _count(100, "jobs that wait; one more is answered 503")
+    jobs_kept_max: Count = _count(1000, "jobs that have ended and are remembered; the oldest go first")
+    job_attempts_max: Count = _count(3, "workers that may die of a job before it fails")
+    job_lease_seconds: Seconds = _seconds(
+        30.0, "seconds without a word of its worker after which a job is another's to take"
+    )
+    job_threads_max: Count = _count(len(os.sched_getaffinity(0)), "threads of a job")
+    job_memory_bytes_max: Bytes = _count(
+        _memory_bytes() // 2, "bytes of memory of a job, mapped files not counted"
+    )
+    job_cpu_seconds_max: Duration = _seconds(86_400.0, "seconds of processor time of a job, over all threads")
+    job_seconds_max: Duration = _seconds(86_400.0, "seconds that a job may take")
+    job_file_bytes_max: Bytes = _count(64 << 30, "bytes of a file that a job writes")
+    job_log_bytes_max: Bytes = _count(1 << 20, "bytes of a job's log; its beginning goes first")
 
 
 class Settings(BaseSettings):
@@ -132,6 +160,9 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", description="the address that `xylem serve` listens on")
     port: Port = Field(_PORT, description="the port that `xylem serve` listens on; 0: a free one")
     workers: Workers = Field(1, description="processes of `xylem serve`; they share the mapped models")
+    jobs: Jobs = Field(
+        1, description="jobs that `xylem serve` runs at a time, in processes of their own; 0: none"
+    )
     store_poll_seconds: Seconds = _seconds(2.0, "seconds between two looks at the store for new versions")
     drain_seconds: Pause = _seconds(
         1.0, "seconds after SIGTERM in which `/readyz` says no while requests are still accepted"
@@ -152,7 +183,7 @@ class Settings(BaseSettings):
         description="events after which a version's counters are halved; none: nothing is forgotten",
     )
     data_dir: Path | None = Field(
-        None, description="the directory of the files that `/v1/admin` tunes on; none: it does not"
+        None, description="the directory of the files that jobs and `/v1/admin` read; none: they do not"
     )
     token_key: SigningKeys | None = Field(
         None, description="the key that signs prediction ids, or several, separated by commas"

@@ -71,7 +71,7 @@ def _files(directory: Path) -> Iterator[tuple[str, Path]]:
         yield "raw", path
 
 
-class Job(NamedTuple):
+class WarmUpJob(NamedTuple):
     """A version to train, publish and predict with."""
 
     trainer: str
@@ -80,22 +80,24 @@ class Job(NamedTuple):
     weights: Weights
 
 
-def jobs(directory: Path) -> list[Job]:
+def jobs(directory: Path) -> list[WarmUpJob]:
     """Return jobs that need every kernel together: each trainer, kind of features and type of weights.
 
     The longest first. Weights have kernels of their own in label trees and in decision trees.
     """
     files = list(_files(directory))
     raw = files[-1][1]
-    trainers = [Job(trainer, raw, (), "float32") for trainer in TRAINERS]
-    variants = [Job("plt", raw, ("solver=sgd", f"tree={tree}"), "float32") for tree in ("kmeans", "huffman")]
-    variants.append(Job("ldsm", raw, ("optimiser=nag", "rerank=yes"), "float32"))
-    stored = [Job(trainer, raw, (), w) for w in WEIGHTS[1:] for trainer in ("label-tree", "ldsm")]
-    features = [Job("label-tree", path, (f"features.kind={kind}",), "float32") for kind, path in files]
+    trainers = [WarmUpJob(trainer, raw, (), "float32") for trainer in TRAINERS]
+    variants = [
+        WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}"), "float32") for tree in ("kmeans", "huffman")
+    ]
+    variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes"), "float32"))
+    stored = [WarmUpJob(trainer, raw, (), w) for w in WEIGHTS[1:] for trainer in ("label-tree", "ldsm")]
+    features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",), "float32") for kind, path in files]
     return [*reversed(trainers), *variants, *stored, *features]
 
 
-def warm(job: Job) -> None:
+def warm(job: WarmUpJob) -> None:
     """Compile what a job needs by doing it."""
     with tempfile.TemporaryDirectory() as directory:
         store = Store(Path(directory))

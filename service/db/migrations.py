@@ -49,7 +49,12 @@ def _no_index_of_days(connection: Connection) -> None:
     connection.execute(text("DROP INDEX IF EXISTS ix_feedback_events_day"))
 
 
-STEPS: tuple[Callable[[Connection], None], ...] = (_feedback, _shadows, _no_index_of_days)
+def _jobs(connection: Connection) -> None:
+    """Make the table of jobs."""
+    tables.METADATA.create_all(connection, tables=(tables.JOBS,), checkfirst=False)
+
+
+STEPS: tuple[Callable[[Connection], None], ...] = (_feedback, _shadows, _no_index_of_days, _jobs)
 """Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
 
 

@@ -10,20 +10,25 @@ threshold_shadows      at most one row for each version: the candidate that is s
                        force since epoch `since`. State and scores are those of `epoch`; the log has the rest
 feedback_events        a row for each event that was counted, by a hash of its model and event_id
 secrets                keys that replicas share
+jobs                   a row for each job, those that have ended too: see service/jobs. Times are seconds
+                       since 1970; `claim` is a secret of the worker that has the job until `lease_until`
 """
 
 from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Float,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
     String,
     Table,
+    Text,
     UniqueConstraint,
 )
 
@@ -90,4 +95,33 @@ SECRETS = Table(
     METADATA,
     Column("name", String(32), primary_key=True),
     Column("value", LargeBinary, nullable=False),
+)
+
+JOBS = Table(
+    "jobs",
+    METADATA,
+    Column("number", Integer, primary_key=True),
+    Column("id", String(32), nullable=False, unique=True),
+    Column("kind", String(32), nullable=False),
+    Column("model", String(64), nullable=False),
+    Column("version", Integer),
+    Column("state", String(16), nullable=False),
+    Column("request", Text, nullable=False),
+    Column("request_sha256", String(64), nullable=False),
+    Column("idempotency_key", String(255), unique=True),
+    Column("progress", Text),
+    Column("result", Text),
+    Column("promotion", Text),
+    Column("error", Text),
+    Column("error_code", String(64)),
+    Column("created", Float, nullable=False),
+    Column("started", Float),
+    Column("ended", Float),
+    Column("attempts", Integer, nullable=False),
+    Column("worker", String(128)),
+    Column("claim", String(32)),
+    Column("lease_until", Float),
+    Column("cancel_asked", Boolean, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Index("ix_jobs_state", "state", "number"),
 )

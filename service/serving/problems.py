@@ -9,7 +9,7 @@ import logging
 from typing import Any, NamedTuple
 
 from model_store.errors import StoreError
-from service.errors import BadInput, XylemError, told_of
+from service.errors import BadFields, BadInput, XylemError, told_of
 from service.logs import log
 
 
@@ -33,6 +33,8 @@ PROBLEMS: dict[str, ProblemType] = {
     "bad-names": ProblemType(422, "The names cannot be used"),
     "unsupported-option": ProblemType(422, "The route or the model does not have the option"),
     "thresholds-not-tuned": ProblemType(409, "The model has no tuned thresholds"),
+    "job-conflict": ProblemType(409, "The state of the job forbids it"),
+    "idempotency-conflict": ProblemType(409, "The idempotency key came with another request before"),
     "conflict": ProblemType(409, "The present state forbids it"),
     "version-in-use": ProblemType(409, "An alias names the version"),
     "nothing-to-roll-back": ProblemType(409, "The alias has no earlier version"),
@@ -46,6 +48,8 @@ PROBLEMS: dict[str, ProblemType] = {
     "model-not-found": ProblemType(404, "No such model"),
     "version-not-found": ProblemType(404, "No such version of the model"),
     "alias-not-found": ProblemType(404, "No such alias of the model"),
+    "job-not-found": ProblemType(404, "No such job"),
+    "data-not-found": ProblemType(404, "No such data file"),
     "route-not-found": ProblemType(404, "No such route"),
     "method-not-allowed": ProblemType(405, "The route does not have the method"),
     "http-error": ProblemType(400, "The request cannot be served"),
@@ -75,7 +79,9 @@ def code_of(error: Exception) -> str:
 def describe_error(error: Exception) -> dict[str, Any]:
     """Return what an error object says: its code, its detail and, where known, the field at fault."""
     described: dict[str, Any] = {"code": code_of(error), "detail": told_of(error)}
-    if isinstance(error, BadInput) and error.path:
+    if isinstance(error, BadFields):
+        described["errors"] = [{"path": fault.path or "", "detail": str(fault)} for fault in error.faults]
+    elif isinstance(error, BadInput) and error.path:
         described["errors"] = [{"path": error.path, "detail": str(error)}]
     return described
 

@@ -36,6 +36,11 @@ def faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> BadI
     return _fault(error.errors(include_url=False)[0], models)
 
 
+def all_faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> list[BadInput]:
+    """Return everything that is wrong with a request, each with its place; `models` as in `faults_of`."""
+    return [_fault(found, models) for found in error.errors(include_url=False)]
+
+
 def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
     kind, value, place = found["type"], found["input"], found["loc"]
     path = path_of(place)
@@ -54,6 +59,8 @@ def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:
         word, key = _LENGTHS[kind]
         n_items = found["ctx"]["actual_length"]
         return BadRequest(f"expected {word} {found['ctx'][key]} items, found {n_items}").at(path)
+    if kind == "literal_error":
+        return BadRequest(f"expected {found['ctx']['expected']}, found {what_is(value)}").at(path)
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _no_instance(value, path)
     return BadRequest(f"expected {_EXPECTED.get(kind, found['msg'])}, found {what_is(value)}").at(path)

@@ -1,0 +1,261 @@
+"""The data root: the files that jobs read, by names below one directory.
+
+Links are followed, but never out of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from service.errors import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
+
+NAME_MAX = 512
+"""The most characters of a name."""
+
+LIST_MAX = 10_000
+"""The most files of a listing."""
+
+DEPTH_MAX = 8
+"""A listing goes so many directories deep."""
+
+_UPLOAD = ".upload-"
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+"""What a part of an uploaded file's name may be."""
+
+
+class DataFileInfo(NamedTuple):
+    """A file below the data root; `modified` in seconds since 1970."""
+
+    name: str
+    bytes: int
+    modified: float
+
+
+class Fingerprint(NamedTuple):
+    """What tells whether a file was changed or replaced while somebody read it."""
+
+    device: int
+    inode: int
+    bytes: int
+    modified_ns: int
+
+
+class DataRoot:
+    """The directory of the data files; `root` None: the service has none."""
+
+    def __init__(self, root: Path | None, bytes_max: int) -> None:
+        self._root = root
+        self._bytes_max = bytes_max
+
+    def path_of(self, name: object, field: str = "data") -> Path:
+        """Return the path of a file below the root, links followed.
+
+        Raises BadRequest at `field` for a name that leads elsewhere, to no regular file, or is none.
+        """
+        root = self._there(field)
+        try:
+            if isinstance(name, str) and 0 < len(name) <= NAME_MAX:
+                path = (root / name).resolve()
+                if path.is_relative_to(root) and path.is_file() and not _is_hidden(path, root):
+                    return path
+        except (OSError, ValueError, RuntimeError):  # too long, NUL, a circle of links
+            pass
+        shown = repr(name[:200]) if isinstance(name, str) else type(name).__name__
+        raise BadRequest(f"expected a file below the data directory, found {shown}").at(field)
+
+    def shown(self, message: str) -> str:
+        """Return a message about a file with the names of files as callers know them: below the root."""
+        return message if self._root is None else message.replace(f"{self._root.resolve()}/", "")
+
+    def list(self) -> list[DataFileInfo]:
+        """Return the files by name, at most LIST_MAX; what is hidden and what leads out is left out.
+
+        Raises BadRequest without a root, Unavailable when it cannot be read.
+        """
+        root = self._there()
+        found: list[DataFileInfo] = []
+        todo = [(root, 0)]
+        try:
+            while todo and len(found) < LIST_MAX:
+                directory, depth = todo.pop()
+                for path in sorted(directory.iterdir()):
+                    if path.name.startswith("."):
+                        continue
+                    if path.is_dir() and not path.is_symlink() and depth < DEPTH_MAX:
+                        todo.append((path, depth + 1))
+                    elif (info := _info(path, root)) is not None:
+                        found.append(info)
+        except OSError as error:
+            raise Unavailable(f"data directory: expected to read it, found {error.strerror}") from error
+        return sorted(found)[:LIST_MAX]
+
+    def upload(self, name: str) -> Upload:
+        """Return what writes a new file, or one in place of another, piece by piece; see Upload.
+
+        A name has parts of letters, digits, `.`, `_` and `-`, the first neither `.` nor `-`, and `/` between
+        them; its directory must be there. Raises BadRequest for any other, and Unavailable.
+        """
+        root = self._there("name")
+        parts = name.split("/")
+        if len(name) > NAME_MAX or not all(_PART.fullmatch(part) for part in parts):
+            expected = "parts of letters, digits, '.', '_' and '-', separated by '/'"
+            raise BadRequest(f"expected {expected}, found {name[:200]!r}").at("name")
+        try:
+            directory = root.joinpath(*parts[:-1]).resolve()
+            fits = directory.is_dir() and directory.is_relative_to(root)
+            fits = fits and not (directory / parts[-1]).is_dir()
+        except (OSError, RuntimeError):
+            fits = False
+        if not fits:
+            raise BadRequest(
+                f"expected a file in a directory below the data directory, found {name[:200]!r}"
+            ).at("name")
+        _remove_abandoned(directory)
+        return Upload(directory, parts[-1], name, self._bytes_max)
+
+    def delete(self, name: str) -> None:
+        """Remove a file, of a link the link. Raises DataNotFound, BadRequest without a root, Unavailable."""
+        root = self._there("name")
+        try:
+            self.path_of(name, "name")
+            path = (root / name).parent.resolve() / Path(name).name
+            if not path.is_relative_to(root):
+                raise BadRequest("outside")
+        except BadRequest:
+            raise DataNotFound(f"expected a file below the data directory, found {name[:200]!r}") from None
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise Unavailable(f"{name}: expected to remove it, found {error.strerror}") from error
+
+    def _there(self, field: str = "data") -> Path:
+        if self._root is None:
+            fault = "expected the service to have a data directory (XYLEM_DATA_DIR), found none"
+            raise BadRequest(fault).at(field)
+        return self._root.resolve()
+
+
+class Upload:
+    """A file that is being written: under a name of its own until `finish` renames it.
+
+    A context: what was not finished by its end is removed. What a killed process left is removed by the next
+    upload into that directory. Not thread-safe: one call at a time, each may block.
+    """
+
+    def __init__(self, directory: Path, file_name: str, name: str, bytes_max: int) -> None:
+        self._target = directory / file_name
+        self._path = directory / f"{_UPLOAD}{secrets.token_hex(8)}"
+        self._name = name
+        self._bytes_max = bytes_max
+        self.bytes = 0
+        with _writing(name):
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def write(self, piece: bytes) -> None:
+        """Append bytes. Raises LimitExceeded (limit data_bytes_max), and Unavailable as for a full disk."""
+        self.bytes += len(piece)
+        if self.bytes > self._bytes_max:
+            most = f"{self._bytes_max} bytes (limit data_bytes_max)"
+            raise LimitExceeded(f"{self._name}: expected at most {most}, found more")
+        with _writing(self._name):
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(self._fd, view) :]
+
+    def finish(self) -> DataFileInfo:
+        """Put the file in its place, synced to the disk: all of it or, should that fail, nothing."""
+        with _writing(self._name):
+            os.fsync(self._fd)
+            self._path.replace(self._target)
+            directory = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+            found = os.fstat(self._fd)
+        self.close()
+        return DataFileInfo(self._name, found.st_size, found.st_mtime)
+
+    def close(self) -> None:
+        """Remove what was not finished."""
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def fingerprint(path: Path) -> tuple[Fingerprint, ...]:
+    """Return the fingerprint of a data file, and of its partner if it is one of a pair. Raises BadData."""
+    from service.datasets.npz_pair import partner  # with it come readers and their kernels
+
+    files = [path, partner(path)] if ".npz" in path.suffixes[-2:] else [path]
+    try:
+        found = [file.stat() for file in files]
+    except OSError as error:
+        raise BadData(f"{path}: expected a file that is there, found {error.strerror}") from None
+    return tuple(Fingerprint(one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in found)
+
+
+def check_unchanged(path: Path, before: tuple[Fingerprint, ...]) -> None:
+    """Raise BadData when a file is another than it was, or is gone."""
+    if fingerprint(path) != before:
+        raise BadData(f"{path}: expected a file that stays as it is while a job reads it, found it changed")
+
+
+def _is_hidden(path: Path, root: Path) -> bool:
+    return any(part.startswith(_UPLOAD) for part in path.relative_to(root).parts)
+
+
+def _info(path: Path, root: Path) -> DataFileInfo | None:
+    """Return what a listing says of a path; None for what is no regular file below the root."""
+    with contextlib.suppress(OSError, RuntimeError):
+        if path.resolve().is_relative_to(root):
+            found = path.stat()
+            if stat.S_ISREG(found.st_mode):
+                return DataFileInfo(str(path.relative_to(root)), found.st_size, found.st_mtime)
+    return None
+
+
+def _remove_abandoned(directory: Path) -> None:
+    """Remove uploads of processes that are gone: nobody holds their locks."""
+    with contextlib.suppress(OSError):
+        for path in directory.glob(f"{_UPLOAD}*"):
+            _remove_unless_locked(path)
+
+
+def _remove_unless_locked(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+        finally:
+            os.close(fd)
+
+
+@contextlib.contextmanager
+def _writing(name: str) -> Iterator[None]:
+    """Give the errors of writing their type."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"{name}: expected to write it, found {error.strerror}") from error

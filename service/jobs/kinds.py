@@ -1,0 +1,249 @@
+"""The kinds of jobs: for each the model of its requests, and what else must hold before a job may wait.
+
+A new kind is a model in `requests`, a line in KINDS with its check, and a function in `runs`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from model_store.errors import InvalidName
+from model_store.identifiers import check_alias, check_model, parse_ref
+from service.errors import BadData, BadFields, BadInput, BadParameter, BadRequest
+from service.features.parameters import NamedParameters, RawParameters, TfidfParameters, parameters_of
+from service.jobs.data import DataRoot
+from service.jobs.requests import BatchJob, TrainingJob, TuningJob
+from service.serving.parse import PREDICT_ONLY
+from service.serving.schemas.faults import all_faults_of
+from service.serving.schemas.instances import RequestModel
+from service.serving.what_is import what_is
+from service.settings import Limits
+from service.thresholds.methods.ofo import Start, check_start
+from service.trainers import parse_parameters
+from service.workflows.train import FEATURES
+
+METRICS = (
+    *(f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)),
+    "R@5",
+    "macro_f",
+    "micro_f",
+    "instance_f",
+)
+"""The figures that a promotion rule may speak of: more is better in all."""
+
+SPLIT_SUFFIXES = (".jsonl", ".svm", ".txt")
+"""Data files of which lines can be kept out of a training."""
+
+Faults = Iterator[BadInput]
+
+
+class JobKind(NamedTuple):
+    """A kind: its requests, and what yields everything that is wrong with one whose fields are right."""
+
+    request: type[RequestModel]
+    check: Callable[[Any, DataRoot], Faults]
+
+
+def check_request(kind: str, body: object, data: DataRoot, limits: Limits) -> tuple[dict[str, Any], str]:
+    """Return a request as it is kept, and the name of its model.
+
+    Raises BadFields with all that is wrong, each with its place; BadRequest for an unknown kind, or a body
+    that is no object.
+    """
+    if kind not in KINDS:
+        raise BadRequest(f"expected a kind of {', '.join(KINDS)}, found {kind[:40]!r}").at("kind")
+    if not isinstance(body, dict):
+        raise BadRequest(f"expected an object, found {what_is(body)}")
+    request, faults = _read(KINDS[kind], body, data, limits)
+    if request is None or faults:
+        raise BadFields(faults)
+    said = request.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return said, said["model"]
+
+
+def read_request(kind: str, request: Mapping[str, Any]) -> Any:
+    """Return the model of a request that was checked before. Raises BadFields after an upgrade only."""
+    model = KINDS[kind].request
+    try:
+        return model.model_validate(request)
+    except ValidationError as error:
+        raise BadFields(all_faults_of(error, [model])) from None
+
+
+def _read(
+    kind: JobKind, body: dict[str, Any], data: DataRoot, limits: Limits
+) -> tuple[RequestModel | None, list[BadInput]]:
+    """Return the request and what is wrong with it.
+
+    Of a body with faults of its fields the rest is checked too, without those fields, as far as that goes.
+    """
+    faults: list[BadInput] = []
+    try:
+        request = kind.request.model_validate(body, context=limits)
+    except ValidationError as error:
+        faults = all_faults_of(error, [kind.request])
+        bad = {str(fault["loc"][0]) for fault in error.errors(include_url=False)}
+        fields = kind.request.model_fields
+        rest = {name: value for name, value in body.items() if name not in bad and name in fields}
+        request = kind.request.model_construct(**_construct(kind.request, rest))
+        known = set(rest)
+        return None, [*faults, *(f for f in _checked(kind, request, data) if _field(f) in known)]
+    return request, list(_checked(kind, request, data))
+
+
+def _construct(model: type[RequestModel], rest: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of the fields that are right, those that are missing as null."""
+    values: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if name not in rest:
+            values[name] = None if field.is_required() else field.get_default()
+            continue
+        nested = [t for t in getattr(field.annotation, "__args__", ()) if isinstance(t, type)]
+        inner = next((t for t in nested if issubclass(t, RequestModel)), None)
+        is_object = inner is not None and isinstance(rest[name], dict)
+        values[name] = inner.model_validate(rest[name]) if inner and is_object else rest[name]
+    return values
+
+
+def _checked(kind: JobKind, request: Any, data: DataRoot) -> Faults:
+    yield from _fault_of(check_model, request.model, "model")
+    yield from kind.check(request, data)
+
+
+def _field(fault: BadInput) -> str:
+    return (fault.path or "").split(".")[0].split("[")[0]
+
+
+def _fault_of(check: Callable[[Any], object], value: Any, path: str) -> Faults:
+    """Yield the fault that a check raises, at `path`."""
+    try:
+        check(value)
+    except (BadInput, InvalidName) as error:
+        yield BadRequest(str(error)).at(path)
+
+
+def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
+    yield from _files(data, data=request.data, valid=request.valid, label_names=request.label_names)
+    yield from parameter_faults(request.trainer, request.parameters or {}, request.data or "")
+    if request.valid is not None and request.split is not None:
+        yield BadRequest("expected valid or split, found both").at("split")
+    can_split = request.data is None or request.data.removesuffix(".gz").endswith(SPLIT_SUFFIXES)
+    if request.split is not None and not can_split:
+        fault = f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found {request.data!r}"
+        yield BadRequest(fault).at("split")
+    measures = request.valid is not None or request.split is not None
+    if request.thresholds is not None:
+        if not measures:
+            yield BadRequest("expected valid or split, to tune on, found neither").at("thresholds")
+        yield from _start_faults(request.thresholds.start, "thresholds.start")
+    if request.promotion is not None:
+        yield from _promotion_faults(request, measures)
+
+
+def _promotion_faults(request: TrainingJob, measures: bool) -> Faults:
+    assert request.promotion is not None
+    yield from _fault_of(check_alias, request.promotion.alias, "promotion.alias")
+    conditions = request.promotion.conditions
+    if conditions and not measures:
+        yield BadRequest("expected valid or split, to measure on, found neither").at("promotion")
+    for i, condition in enumerate(conditions):
+        if condition.metric not in METRICS:
+            fault = f"expected one of {', '.join(METRICS)}, found {condition.metric[:40]!r}"
+            yield BadRequest(fault).at(f"promotion.if[{i}].metric")
+
+
+def parameter_faults(trainer: str | None, parameters: Mapping[str, Any], data: str) -> Faults:
+    """Yield all that is wrong with a trainer's name and its and the features' parameters."""
+    if trainer is None:
+        return
+    try:
+        parse_parameters(trainer, ())
+    except BadParameter as error:
+        yield BadRequest(str(error).removeprefix("trainer: ")).at("trainer")
+        return
+    own = {name: value for name, value in parameters.items() if not name.startswith(FEATURES)}
+    n_faults = 0
+    for name, value in own.items():
+        for fault in _fault_of(
+            lambda item: parse_parameters(trainer, [item]), _item(name, value), "parameters"
+        ):
+            n_faults += 1
+            yield BadRequest(str(fault).removeprefix(f"{name}: ")).at(f"parameters.{name}")
+    if not n_faults:  # what holds of several together
+        items = parameter_items(own)
+        yield from _fault_of(lambda _: parse_parameters(trainer, items), None, "parameters")
+    features = {k.removeprefix(FEATURES): v for k, v in parameters.items() if k.startswith(FEATURES)}
+    yield from _feature_faults(features, data)
+
+
+def parameter_items(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return parameters by name as the `key=value` items of a command line."""
+    return tuple(_item(name, value) for name, value in parameters.items())
+
+
+def _item(name: str, value: Any) -> str:
+    return f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+
+
+def _feature_faults(features: Mapping[str, Any], data: str) -> Faults:
+    """Yield what is wrong with parameters of features, of the kind that is named or that fits the data."""
+    kinds = [features["kind"]] if "kind" in features else _kinds_for(data)
+    for name, value in features.items():
+        faults = [list(_fault_of(parameters_of, {"kind": kind, name: value}, "")) for kind in kinds]
+        if all(faults):
+            yield faults[0][0].at(f"parameters.{FEATURES}{name}")
+
+
+def _kinds_for(data: str) -> list[str]:
+    """Return the kinds of features that may be chosen for a data file of this name."""
+    name = data.removesuffix(".gz")
+    if name.endswith((".txt", ".svm", ".npz")):
+        return [RawParameters.kind]
+    return [TfidfParameters.kind, NamedParameters.kind]
+
+
+def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:
+    yield from _files(data, data=request.data, test=request.test)
+    yield from _version_faults(request.version)
+    yield from _start_faults(request.start, "start")
+
+
+def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
+    yield from _files(data, data=request.data)
+    yield from _version_faults(request.version)
+    if request.data is not None and not request.data.removesuffix(".gz").endswith(".jsonl"):
+        yield BadRequest("expected a name that ends in .jsonl or .jsonl.gz, found another").at("data")
+    for name in PREDICT_ONLY:
+        if getattr(request, name):
+            yield BadRequest("expected an option of a batch, found one that only predict has").at(name)
+
+
+def _files(root: DataRoot, /, **names: str | None) -> Faults:
+    for field, name in names.items():
+        if name is not None:
+            try:
+                root.path_of(name, field)
+            except (BadRequest, BadData) as fault:
+                yield fault
+
+
+def _version_faults(version: int | str | None) -> Faults:
+    if version is not None:
+        yield from _fault_of(parse_ref, version, "version")
+
+
+def _start_faults(start: list[float] | None, path: str) -> Faults:
+    if start is not None:
+        yield from _fault_of(lambda values: check_start(Start(*values)), start, path)
+
+
+KINDS: dict[str, JobKind] = {
+    "training": JobKind(TrainingJob, _check_training),
+    "threshold-tuning": JobKind(TuningJob, _check_tuning),
+    "batch": JobKind(BatchJob, _check_batch),
+}
+"""Every kind by its name."""

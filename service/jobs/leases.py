@@ -1,0 +1,188 @@
+"""The queue as workers see it: claim a job, keep the claim, let the job end. Thread-safe.
+
+A claim is a secret that the job's row has until the job ends or another worker takes it over. Who changes a
+job as its worker says which claim it has: a worker that lost its job changes nothing, however late it wakes.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import Connection, Row, and_, or_, select
+
+from service.db.engine import Database
+from service.db.tables import JOBS
+from service.errors import JobNotFound, XylemError
+from service.jobs.job import Job, JobProgress, PromotionVerdict
+from service.jobs.queue import change, end, find, forget_old, job_of, now
+from service.settings import Limits
+
+Word = Literal["go on", "cancel", "lost"]
+"""What a worker learns when it renews its claim: somebody cancels the job; or it is not its own any more."""
+
+_ORPHANS = 8
+"""So many jobs whose workers died too often are ended by one claim, at most."""
+
+
+class ClaimLost(XylemError):
+    """The job is another worker's by now, or has ended: nothing was changed."""
+
+    code = "claim-lost"
+
+
+class Claim(NamedTuple):
+    """A job that is this worker's, and the secret that says so."""
+
+    job: Job
+    secret: str
+
+
+class Leases:
+    """What workers do with the jobs of a database."""
+
+    def __init__(self, database: Database, limits: Limits) -> None:
+        self.database = database
+        self._limits = limits
+
+    def is_waiting(self) -> bool:
+        """Return whether there may be a job to claim: a read, which keeps nobody waiting."""
+        with self.database.read() as connection:
+            query = select(JOBS.c.number).where(_is_free(now(connection))).limit(1)
+            return connection.execute(query).one_or_none() is not None
+
+    def claim(self, worker: str) -> Claim | None:
+        """Take the oldest job that waits, or whose worker died; None when there is none.
+
+        A job whose workers died as often as they may (limit job_attempts_max) ends as failed. One that was to
+        be cancelled when its worker died is cancelled.
+        """
+        with self.database.write() as connection:
+            for _ in range(_ORPHANS):
+                row = self._next(connection)
+                if row is None:
+                    return None
+                if row.cancel_asked:
+                    end(connection, row.id, "cancelled")
+                elif row.attempts >= self._limits.job_attempts_max:
+                    fault = (
+                        f"expected a worker that lives, found that {row.attempts} died of it, the last one"
+                    )
+                    end(connection, row.id, "failed", error=f"{fault} {row.worker}", error_code="worker-died")
+                else:
+                    return self._take(connection, row, worker)
+        return None
+
+    def renew(self, claim: Claim, progress: JobProgress | None) -> Word:
+        """Keep a claim for another `job_lease_seconds`, and tell how far the job is."""
+        with self.database.write() as connection:
+            try:
+                row = self._own(connection, claim)
+            except ClaimLost:
+                return "lost"
+            said = None if progress is None else json.dumps(progress._asdict())
+            change(connection, row.id, lease_until=self._lease_end(connection), progress=said or row.progress)
+            return "cancel" if row.cancel_asked else "go on"
+
+    def succeed(self, claim: Claim, result: Mapping[str, Any] | None) -> None:
+        """Let the job have succeeded. Raises ClaimLost."""
+        with self.database.write() as connection:
+            self._own(connection, claim)
+            said = {} if result is None else {"result": json.dumps(result)}
+            end(connection, claim.job.id, "succeeded", error=None, error_code=None, **said)
+            forget_old(connection, self._limits.jobs_kept_max)
+
+    def fail(self, claim: Claim, error: str, code: str) -> None:
+        """Let the job have failed. Raises ClaimLost."""
+        with self.database.write() as connection:
+            self._own(connection, claim)
+            end(connection, claim.job.id, "failed", error=error[:4000], error_code=code)
+            forget_old(connection, self._limits.jobs_kept_max)
+
+    def cancel(self, claim: Claim) -> None:
+        """Let the job have been cancelled. Raises ClaimLost."""
+        with self.database.write() as connection:
+            self._own(connection, claim)
+            end(connection, claim.job.id, "cancelled")
+            forget_old(connection, self._limits.jobs_kept_max)
+
+    def give_back(self, claim: Claim, *, is_counted: bool) -> None:
+        """Let the job wait again, for its worker stops or could not do it now. Raises ClaimLost.
+
+        is_counted  whether this attempt counts among those that a job has
+        """
+        with self.database.write() as connection:
+            row = self._own(connection, claim)
+            free = {"claim": None, "lease_until": None, "progress": None}
+            attempts = row.attempts if is_counted else row.attempts - 1
+            if row.cancel_asked:
+                end(connection, row.id, "cancelled")
+            else:
+                change(connection, row.id, state="queued", attempts=attempts, **free)
+
+    def record_version(self, claim: Claim, version: int) -> None:
+        """Keep which version the job published, or works with. Raises ClaimLost."""
+        with self.database.write() as connection:
+            self._own(connection, claim)
+            change(connection, claim.job.id, version=version)
+
+    def record_verdict(self, claim: Claim, verdict: PromotionVerdict) -> None:
+        """Keep whether an alias is to move, before it does. Raises ClaimLost."""
+        with self.database.write() as connection:
+            self._own(connection, claim)
+            change(connection, claim.job.id, promotion=json.dumps(verdict._asdict()))
+
+    def record_result(self, connection: Connection, claim: Claim, result: Mapping[str, Any]) -> None:
+        """Keep what the job found in a transaction of the caller's: with what it changed, or not at all.
+
+        Raises ClaimLost.
+        """
+        self._own(connection, claim)
+        change(connection, claim.job.id, result=json.dumps(result))
+
+    def known_ids(self) -> list[str]:
+        """Return the ids of all jobs."""
+        with self.database.read() as connection:
+            return list(connection.execute(select(JOBS.c.id)).scalars())
+
+    def _next(self, connection: Connection) -> Row[Any] | None:
+        """Return the row of the next job, locked; rows that other workers look at are passed over."""
+        query = select(JOBS).where(_is_free(now(connection))).order_by(JOBS.c.number).limit(1)
+        return connection.execute(query.with_for_update(skip_locked=True)).one_or_none()
+
+    def _take(self, connection: Connection, row: Row[Any], worker: str) -> Claim:
+        secret = secrets.token_hex(16)
+        change(
+            connection,
+            row.id,
+            state="running",
+            attempts=row.attempts + 1,
+            worker=worker[:128],
+            claim=secret,
+            lease_until=self._lease_end(connection),
+            started=now(connection),
+            progress=None,
+        )
+        return Claim(job_of(find(connection, row.id)), secret)
+
+    def _own(self, connection: Connection, claim: Claim) -> Row[Any]:
+        """Return the row of a claimed job, locked. Raises ClaimLost."""
+        try:
+            row = find(connection, claim.job.id, lock=True)
+        except JobNotFound:
+            row = None
+        if row is None or row.state != "running" or row.claim != claim.secret:
+            raise ClaimLost(
+                f"job {claim.job.id}: expected it to be this worker's, found it another's or ended"
+            )
+        return row
+
+    def _lease_end(self, connection: Connection) -> float:
+        return now(connection) + self._limits.job_lease_seconds
+
+
+def _is_free(at: float) -> Any:
+    """Return the condition of jobs that may be claimed at a time."""
+    return or_(JOBS.c.state == "queued", and_(JOBS.c.state == "running", JOBS.c.lease_until < at))

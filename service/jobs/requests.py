@@ -1,0 +1,108 @@
+"""What a job of each kind is asked for: one pydantic model a kind, strict, no field but these.
+
+Whether names, trainers and parameters are good is for `service.jobs.kinds` to say.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainValidator
+
+from service.serving.schemas.instances import RequestModel
+from service.serving.schemas.limits import fault
+from service.serving.schemas.predict import Options
+from service.serving.what_is import what_is
+from service.trainers.parameters import Scalar
+from service.workflows.tune import KAPPA_MAX, KAPPA_MIN
+
+Name = Annotated[str, Field(max_length=512)]
+
+
+def _check_version(value: Any) -> int | str | None:
+    """Return a version's number, an alias's name or null; whether it is a good one is seen later."""
+    if value is not None and type(value) not in (int, str):
+        raise fault(f"expected null, a number or an alias, found {what_is(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+Version = Annotated[int | str | None, PlainValidator(_check_version)]
+TuningMethod = Literal["ofo", "fta", "fta-one", "sto"]
+EmptyLabels = Literal["one", "zero"]
+Kappa = Annotated[float, Field(ge=KAPPA_MIN, le=KAPPA_MAX)]
+StartValues = Annotated[list[float], Field(min_length=2, max_length=2)]
+
+CONDITIONS_MAX = 32
+PARAMETERS_MAX = 256
+
+
+class TuningChoice(RequestModel):
+    """How thresholds are tuned; `service.workflows.tune.TuneRequest` says what the fields mean."""
+
+    method: TuningMethod = "ofo"
+    empty_labels: EmptyLabels = "one"
+    kappa: Kappa | None = None
+    start: StartValues | None = None
+
+
+class PromotionCondition(RequestModel):
+    """A figure of `xylem evaluate`, and by how much it must rise at least; below 0: may fall at most."""
+
+    metric: str
+    least_change: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+
+
+class PromotionRule(RequestModel):
+    """An alias, and what must hold for it to move to the new version."""
+
+    alias: str = "latest"
+    conditions: Annotated[list[PromotionCondition], Field(alias="if", max_length=CONDITIONS_MAX)] = Field(
+        default_factory=list
+    )
+
+
+class TrainingJob(RequestModel):
+    """A training that publishes a version.
+
+    valid        a validation file; or
+    split        so large a share of the rows of `data` is kept out of the training, to measure on
+    parameters   of the trainer by name, of the features as "features.NAME"
+    label_names  for numeric data files: line i + 1 is the name of label i
+    thresholds   tuned on the validation rows; none: not tuned
+    promotion    none: `latest` moves to the version whatever its figures are
+    """
+
+    model: str
+    trainer: str
+    data: Name
+    valid: Name | None = None
+    split: Annotated[float, Field(ge=0.001, le=0.9)] | None = None
+    parameters: Annotated[dict[str, Scalar | None], Field(max_length=PARAMETERS_MAX)] = Field(
+        default_factory=dict
+    )
+    label_names: Name | None = None
+    weights: Literal["float32", "bfloat16", "int8"] = "float32"
+    seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
+    thresholds: TuningChoice | None = None
+    promotion: PromotionRule | None = None
+
+
+class TuningJob(TuningChoice):
+    """A tuning of the thresholds of a version; without `version` of what `latest` names when it begins.
+
+    shadow  whether what is found is only scored beside the thresholds in force
+    """
+
+    model: str
+    data: Name
+    version: Version = None
+    test: Name | None = None
+    shadow: bool = False
+
+
+class BatchJob(Options):
+    """Predictions for the lines of a file; the options are those of a batch request."""
+
+    model: str
+    data: Name
+    version: Version = None
