@@ -42,6 +42,7 @@ from model_store.identifiers import (
     parse_ref,
 )
 from model_store.manifest import Manifest
+from model_store.origin import is_of_origin, origin_of
 from model_store.verified import Verified
 from model_store.version import (
     Draft,
@@ -192,8 +193,12 @@ class Store:
         with self._writing(0), self._stage():
             pass
 
-    def publish(self, name: str, draft: Draft) -> Manifest:
+    def publish(self, name: str, draft: Draft, *, moves_latest: bool = True) -> Manifest:
         """Write a draft as the model's next version, move `latest` to it, and return its manifest.
+
+        Not `moves_latest`: `latest` goes on naming what it named; of a model without versions the first.
+        A draft with an origin (`model_store.origin`) is published once: where a version of that origin is
+        there already, it stays the only one, and its manifest is returned.
 
         When this returns, the version survives a loss of power. When it raises, `latest` is where it was:
         Corrupt for a draft that breaks the format, StoreUnwritable when the disk refuses. Should the disk
@@ -206,7 +211,21 @@ class Store:
             self._require_space(needed)
             self._fs.mkdir(stage / "version")
             infos = write_arrays(self._fs, stage / "version", draft.arrays())
-            return self._commit(name, stage, dataclasses.replace(manifest, arrays=infos))
+            manifest = dataclasses.replace(manifest, arrays=infos)
+            origin = origin_of(draft.extra)
+            return self._commit(name, stage, manifest, origin=origin, moves_latest=moves_latest)
+
+    def published(self, name: str, origin: str) -> Manifest | None:
+        """Return the manifest of the version of that origin, None when there is none.
+
+        Cost: the manifests of all versions, the newest first. Raises StoreUnreadable.
+        """
+        for version in reversed(self.versions(name)):
+            with contextlib.suppress(NotFound, Corrupt):
+                manifest = self.manifest(name, version)
+                if is_of_origin(manifest, origin):
+                    return manifest
+        return None
 
     def import_(self, file: BinaryIO, name: str) -> Manifest:
         """Publish a version that `export` wrote, as the next version of model `name`; see `publish`.
@@ -394,19 +413,35 @@ class Store:
 
     # --- parts of writing
 
-    def _commit(self, name: str, stage: Path, manifest: Manifest) -> Manifest:
-        """Give the staged arrays a number and a manifest, and make them the latest version.
+    def _commit(
+        self,
+        name: str,
+        stage: Path,
+        manifest: Manifest,
+        *,
+        origin: str | None = None,
+        moves_latest: bool = True,
+    ) -> Manifest:
+        """Give the staged arrays a number and a manifest, and make them the latest version if asked.
 
-        Everything that takes space is written before the first rename.
+        Everything that takes space is written before the first rename. `latest` is written before it too
+        where it stays and has no file, which would have it name the highest version.
         """
         with self._locked(name):
+            if origin is not None and (there := self.published(name, origin)):
+                return there
             version = self._next_version(name)
             manifest = dataclasses.replace(manifest, model=name, version=version)
             write_manifest(self._fs, stage / "version", manifest)
-            self._write_alias(stage, self._moved(name, LATEST, version))
+            if moves_latest:
+                self._write_alias(stage, self._moved(name, LATEST, version))
+            elif self.versions(name):
+                self._write_alias(stage, self.alias(name, LATEST))
+                self._put_alias(name, stage, LATEST)
             self._fs.rename(stage / "version", self._version_path(name, version))
             self._fs.fsync_dir(self._home(name) / VERSIONS)
-            self._put_alias(name, stage, LATEST)
+            if moves_latest:
+                self._put_alias(name, stage, LATEST)
         return manifest
 
     def _keep_last(self, name: str, stage: Path) -> None:

@@ -26,6 +26,7 @@ from service.api.door.protocol import bounded_protocol
 from service.app import create_app
 from service.descriptors import are_used_up, raise_limit
 from service.errors import Unavailable
+from service.jobs.serving import JobWorkers
 from service.logs import configure, log
 from service.settings import Settings
 
@@ -55,11 +56,16 @@ def run(settings: Settings) -> None:
     listener = _listen(settings.host, settings.port)
     shown, port = listener.getsockname()[:2]
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
-    log(logging.INFO, "listening", url=url, workers=settings.workers, pid=os.getpid())
-    if settings.workers == 1:
-        _Server(settings).run([listener])
-    else:
-        _Supervisor(settings, listener).run()
+    log(logging.INFO, "listening", url=url, workers=settings.workers, jobs=settings.jobs, pid=os.getpid())
+    jobs = JobWorkers(settings)
+    try:
+        if settings.workers == 1:
+            _Server(settings, jobs=jobs).run([listener])
+        else:
+            _Supervisor(settings, listener, jobs).run()
+    finally:
+        jobs.stop()
+        jobs.join()
     log(logging.INFO, "stopped", pid=os.getpid())
 
 
@@ -77,12 +83,21 @@ class _Server(uvicorn.Server):
 
     parent       the process without which this one stops too; None: it is on its own
     opens_first  whether it accepts connections only when it has opened the models: others accept them now
+    jobs         the workers of jobs, if this process looks after them
     """
 
-    def __init__(self, settings: Settings, parent: int | None = None, *, opens_first: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        parent: int | None = None,
+        *,
+        opens_first: bool = False,
+        jobs: JobWorkers | None = None,
+    ) -> None:
         self._app = create_app(settings, opens_first=opens_first)
         self._drain_seconds = settings.drain_seconds
         self._parent = parent
+        self._jobs = jobs
         self._stop_at = math.inf
         self._is_out = False
         sys.setswitchinterval(SWITCH_SECONDS)
@@ -125,6 +140,8 @@ class _Server(uvicorn.Server):
         self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
         if counter % _TICKS_A_SECOND == 0:
             self._look_at_descriptors()
+            if self._jobs is not None and not self._app.state.draining.is_set():
+                self._jobs.tend()
         return await super().on_tick(counter)
 
     def _look_at_descriptors(self) -> None:
@@ -142,6 +159,8 @@ class _Server(uvicorn.Server):
 
     def _drain(self) -> None:
         self._app.state.draining.set()
+        if self._jobs is not None:
+            self._jobs.stop()
         self._stop_at = time.monotonic() + self._drain_seconds
 
 
@@ -153,8 +172,9 @@ def _is_no_cancellation(record: logging.LogRecord) -> bool:
 class _Supervisor:
     """Starts workers on one socket, hands signals on, and starts a worker again when it dies."""
 
-    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+    def __init__(self, settings: Settings, listener: socket.socket, jobs: JobWorkers) -> None:
         self._settings = settings
+        self._jobs = jobs
         self._listener = listener
         self._spawn = multiprocessing.get_context("spawn")
         self._workers: list[BaseProcess] = []
@@ -173,6 +193,7 @@ class _Supervisor:
             self._workers = [worker for worker in self._workers if self._is_alive(worker)]
             while len(self._workers) < self._settings.workers:
                 self._workers.append(self._start())
+            self._jobs.tend()
             readable, _, _ = select.select([arrivals], [], [], RESTART_SECONDS)
             arrived = arrivals.recv(4096) if readable else b""
         self._stop()
@@ -203,6 +224,7 @@ class _Supervisor:
 
     def _stop(self) -> None:
         """End the workers, by force those that do not."""
+        self._jobs.stop()
         self._send(signal.SIGTERM)
         seconds = self._settings.drain_seconds + self._settings.shutdown_seconds + GRACE_SECONDS
         deadline = time.monotonic() + seconds

@@ -42,6 +42,7 @@ class ServerProcess:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")}
         if "XYLEM_KERNEL_CACHE" in os.environ:
             environment["XYLEM_KERNEL_CACHE"] = os.environ["XYLEM_KERNEL_CACHE"]
+        environment["XYLEM_JOBS"] = "0"  # but for the tests of jobs: a process more, and a database
         environment |= {f"XYLEM_{name.upper()}": str(value) for name, value in settings.items()}
         # written and read through two descriptors: one would have one place, which to read it moves back
         self._log = tempfile.NamedTemporaryFile("ab")  # noqa: SIM115

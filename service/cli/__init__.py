@@ -34,7 +34,7 @@ Version = Annotated[
 
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
-    from service.cli import models
+    from service.cli import jobs, models
     from service.cli.estimate import estimate
     from service.cli.evaluate import evaluate
     from service.cli.feedback import feedback
@@ -42,6 +42,7 @@ def application() -> typer.Typer:
     from service.cli.serve import serve
     from service.cli.thresholds import thresholds
     from service.cli.train import train
+    from service.cli.worker import worker
 
     app = typer.Typer(
         name="xylem",
@@ -50,9 +51,10 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for command in (train, evaluate, predict, thresholds, feedback, estimate, serve):
+    for command in (train, evaluate, predict, thresholds, feedback, estimate, serve, worker):
         app.command()(command)
     app.add_typer(models.app, name="models")
+    app.add_typer(jobs.app, name="jobs")
     return app
 
 

@@ -18,8 +18,8 @@ import typer
 from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.database import opened_learning
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
-from service.cli.predict import STDIN, blocks, opened
 from service.errors import BadData, BadInput, BadParameter, Unavailable
+from service.serving.line_files import STDIN, blocks, opened
 
 if TYPE_CHECKING:
     from service.serving.events import CheckedEvent, Verdict

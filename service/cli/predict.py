@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import os
-import select
 import sys
-import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 import typer
@@ -22,13 +15,10 @@ from service.cli.console import complain, progress
 from service.cli.database import opened_learning
 from service.cli.options import DEFAULT_STORE, Json, Model, Reference, StoreDir, Threads, parse_reference
 from service.errors import BadData, BadParameter
+from service.serving.line_files import STDIN, Source, blocks, idle, in_order, opened
 
 if TYPE_CHECKING:
     from service.serving.lines import Answered, LineBlock
-
-STDIN = "-"
-GZIP_MAGIC = b"\x1f\x8b"
-_READ_BYTES = 1 << 18
 
 Instances = Annotated[
     str, typer.Option("--data", metavar="FILE", help="Lines of JSON, also as .gz; - is standard input.")
@@ -57,14 +47,6 @@ KeyFile = Annotated[
     typer.Option(metavar="FILE", help="Has the key for the server; else XYLEM_KEY has, if one is needed."),
 ]
 _LOCAL_ONLY = ("store", "threads", "explain")
-
-
-class Source(NamedTuple):
-    """Where lines come from: `file` is read, `raw` tells how far it is, of `n_bytes` (0: not known)."""
-
-    file: BinaryIO
-    raw: BinaryIO
-    n_bytes: int
 
 
 def predict(
@@ -164,83 +146,3 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
             yield from in_order(found, answer, threads, idle(source))
 
     return answers
-
-
-@contextmanager
-def opened(data: str) -> Iterator[Source]:
-    """Open the file of instances, or standard input. Raises BadData."""
-    if data == STDIN:
-        yield Source(sys.stdin.buffer, sys.stdin.buffer, 0)
-        return
-    path = Path(data)
-    if not path.name.removesuffix(".gz").endswith(".jsonl"):
-        raise BadData(f"{data}: expected a name that ends in .jsonl or .jsonl.gz, or - for standard input")
-    try:
-        raw = path.open("rb")
-    except OSError as error:
-        raise BadData(f"{data}: expected a file that can be read, found {error.strerror}") from None
-    with raw:
-        n_bytes = os.fstat(raw.fileno()).st_size
-        if path.suffix != ".gz" and n_bytes and os.pread(raw.fileno(), 2, 0) == GZIP_MAGIC:
-            raise BadData(f"{data}: expected no compression, found gzip data: let the file's name end in .gz")
-        if path.suffix != ".gz":
-            yield Source(raw, raw, n_bytes)
-            return
-        try:
-            with gzip.open(raw) as unpacked:
-                yield Source(unpacked, raw, n_bytes)  # type: ignore[arg-type]
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise BadData(f"{data}: expected a gzip file, found a damaged one: {error}") from None
-
-
-def blocks(source: Source, line_bytes_max: int, rows_max: int) -> Iterator[LineBlock]:
-    """Yield the lines of `source` in blocks, as they come; of a line that is too long, None.
-
-    A byte order mark in front is left out.
-    """
-    from service.serving.lines import LineBlock
-
-    first, rest, skipping = 1, b"", False
-    while True:
-        chunk = source.file.read1(_READ_BYTES)  # type: ignore[attr-defined]
-        *ends, rest = (rest + chunk).split(b"\n")
-        if not chunk and (rest or skipping):
-            ends, rest = [rest], b""
-        if first == 1 and ends:
-            ends[0] = ends[0].removeprefix(codecs.BOM_UTF8)
-        lines = [end if len(end) <= line_bytes_max else None for end in ends]
-        if lines and skipping:
-            lines[0], skipping = None, False
-        if len(rest) > line_bytes_max:
-            rest, skipping = b"", True
-        for start in range(0, len(lines), rows_max):
-            yield LineBlock(first + start, lines[start : start + rows_max])
-        first += len(lines)
-        if not chunk:
-            return
-
-
-def idle(source: Source) -> Callable[[], bool]:
-    """Return a function that tells whether reading on would wait: never for files."""
-    if source.n_bytes:
-        return lambda: False
-    awaited = select.poll()  # `select` takes no descriptor above 1023
-    awaited.register(source.file, select.POLLIN)
-    return lambda: not awaited.poll(0)
-
-
-def in_order(
-    todo: Iterator[LineBlock],
-    answer: Callable[[LineBlock], Answered],
-    threads: int,
-    waits: Callable[[], bool],
-) -> Iterator[Answered]:
-    """Yield the answers in order, made by `threads` threads; all there are before reading on would wait."""
-    pending: deque[Future[Answered]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        for block in todo:
-            pending.append(pool.submit(answer, block))
-            while pending and (len(pending) > threads or waits()):
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()

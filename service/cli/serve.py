@@ -24,6 +24,10 @@ Workers = Annotated[
     int | None,
     typer.Option(min=1, max=256, help="Processes; they share the mapped models; $XYLEM_WORKERS, or 1."),
 ]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=0, max=64, help="Jobs run at a time, in a process beside it; $XYLEM_JOBS, or 1."),
+]
 
 
 def serve(
@@ -31,6 +35,7 @@ def serve(
     host: Host = None,
     port: Port = None,
     workers: Workers = None,
+    jobs: Jobs = None,
     json: Json = False,
 ) -> None:
     """Serve the models of a store over HTTP until SIGTERM or Ctrl-C; all else is set by XYLEM_ variables.
@@ -41,7 +46,7 @@ def serve(
     from service.serve import run
     from service.settings import read_settings
 
-    given = {"store": store, "host": host, "port": port, "workers": workers}
+    given = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
     run(read_settings(**{name: value for name, value in given.items() if value is not None}))
     if json:
         print_json({"stopped": True})

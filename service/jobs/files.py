@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 JOBS_DIR = "jobs"
@@ -48,12 +48,17 @@ def remove_leftovers(store: Path, job_id: str) -> None:
             (directory / name).unlink()
 
 
-def remove_forgotten(store: Path, known: Iterable[str]) -> None:
-    """Remove the directories of jobs whose ids are not known any more."""
-    keep = set(known)
+def remove_forgotten(store: Path, known_ids: Callable[[], Iterable[str]]) -> None:
+    """Remove the directories of jobs whose ids are not known any more.
+
+    The directories are listed before the ids are asked for: one of a job that begins meanwhile is not among
+    them.
+    """
     with contextlib.suppress(OSError):
-        for entry in os.scandir(store / JOBS_DIR):
-            if _ID.fullmatch(entry.name) and entry.name not in keep:
+        found = [entry for entry in os.scandir(store / JOBS_DIR) if _ID.fullmatch(entry.name)]
+        keep = set(known_ids())
+        for entry in found:
+            if entry.name not in keep:
                 shutil.rmtree(entry.path, ignore_errors=True)
 
 

@@ -86,11 +86,15 @@ class Leases:
             change(connection, row.id, lease_until=self._lease_end(connection), progress=said or row.progress)
             return "cancel" if row.cancel_asked else "go on"
 
-    def succeed(self, claim: Claim, result: Mapping[str, Any] | None) -> None:
+    def succeed(
+        self, claim: Claim, result: Mapping[str, Any] | None, progress: JobProgress | None = None
+    ) -> None:
         """Let the job have succeeded. Raises ClaimLost."""
         with self.database.write() as connection:
             self._own(connection, claim)
             said = {} if result is None else {"result": json.dumps(result)}
+            if progress is not None:
+                said["progress"] = json.dumps(progress._asdict())
             end(connection, claim.job.id, "succeeded", error=None, error_code=None, **said)
             forget_old(connection, self._limits.jobs_kept_max)
 
@@ -133,6 +137,10 @@ class Leases:
         with self.database.write() as connection:
             self._own(connection, claim)
             change(connection, claim.job.id, promotion=json.dumps(verdict._asdict()))
+
+    def check(self, connection: Connection, claim: Claim) -> None:
+        """Raise ClaimLost unless the job is this worker's, as it then stays until the transaction ends."""
+        self._own(connection, claim)
 
     def record_result(self, connection: Connection, claim: Claim, result: Mapping[str, Any]) -> None:
         """Keep what the job found in a transaction of the caller's: with what it changed, or not at all.

@@ -59,6 +59,19 @@ def evaluate(
     return {**report, "us_per_row": us_per_row, "threshold": threshold, **({"note": note} if note else {})}
 
 
+def measure(
+    model: Model,
+    data: Path,
+    threads: int,
+    on_progress: OnProgress,
+    thresholds: NDArray[np.float32] | None,
+) -> Report:
+    """Return what `evaluate` does, but for the speed, which takes time to measure. Raises BadInput."""
+    labelled = read_labelled(model, data, on_progress)
+    report, _ = _measure(model, labelled, threads, on_progress, thresholds, "one")
+    return report
+
+
 def note_on(model: Model) -> str | None:
     """Return what to know about the metrics of a version that is not tuned, if there is something."""
     return RERANKED if has_tail(model.arrays) else None

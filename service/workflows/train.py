@@ -16,6 +16,7 @@ from model_store.ensemble import Weights
 from model_store.identifiers import check_model
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import NameTable, build_names
+from model_store.origin import ORIGIN, origin_array
 from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
@@ -64,6 +65,8 @@ class TrainRequest:
     label_names  for numeric data files: line i + 1 is the name of label i
     weights     the type in which weights are stored
     stream      read the data again for each pass, and never hold it in memory
+    origin      published once for an id: if a version of that origin is there, it stays the only one
+    moves_latest  whether `latest` is to name the new version
     """
 
     trainer: str
@@ -75,6 +78,8 @@ class TrainRequest:
     seed: int = 0
     threads: int = 1
     stream: bool = False
+    origin: str | None = None
+    moves_latest: bool = True
 
 
 class TrainReport(NamedTuple):
@@ -160,7 +165,9 @@ def train_and_publish(
     draft = replace(draft, extra={**draft.extra, REPORT: report_array(report)})
     draft = _round_weights(draft, request, valid, outcome.sample, on_progress)
     on_progress("publish", 0, 1)
-    manifest = store.publish(model, draft)
+    if request.origin is not None:
+        draft = replace(draft, extra={**draft.extra, ORIGIN: origin_array(request.origin)})
+    manifest = store.publish(model, draft, moves_latest=request.moves_latest)
     on_progress("publish", 1, 1)
     return TrainReport(
         model=model,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import Connection
 
 from model_store.rerank import has_tail
 from model_store.version import Model
@@ -21,7 +22,7 @@ from service.inference.predictors import AnyPredictor, make_predictor
 from service.inference.thresholded import Thresholded
 from service.rows import LabelRows, SparseRows
 from service.thresholds.live.events import instances_of
-from service.thresholds.live.shadow import ShadowDatabase
+from service.thresholds.live.shadow import put_shadow
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.calibration import fit_power
 from service.thresholds.methods.estimates import ESTIMATES_MAX, EstimateKeeper, Estimates, count_at, mark_hits
@@ -38,7 +39,7 @@ from service.thresholds.methods.ofo import (
 )
 from service.thresholds.methods.starts import choose_start
 from service.thresholds.methods.sto import sto
-from service.thresholds.store.state import ThresholdDatabase
+from service.thresholds.store.state import TUNED, lock_head, replace_state
 from service.thresholds.store.tuned import METHODS, Method, Tuned
 from service.workflows.labelled import Labelled, OnProgress, read_labelled
 
@@ -71,6 +72,9 @@ class TuneRequest:
     threads: int = 1
     estimates_max: int = ESTIMATES_MAX
 
+
+OnKeep = Callable[[Connection, dict[str, Any]], None]
+"""Called with a transaction and the report of what it keeps."""
 
 METHOD: Method = "ofo"
 """The method where none is named: docs/thresholds.md says why."""
@@ -165,21 +169,35 @@ def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[Tu
 
 
 def tune_and_keep(
-    model: Model, database: Database, request: TuneRequest, *, shadow: bool, on_progress: OnProgress
+    model: Model,
+    database: Database,
+    request: TuneRequest,
+    *,
+    shadow: bool,
+    on_progress: OnProgress,
+    on_keep: OnKeep | None = None,
 ) -> dict[str, Any]:
     """Tune an opened version, keep what the first method found, and return a report as JSON values.
 
-    shadow  whether it is kept as a candidate, to be scored beside the thresholds in force
+    shadow   whether it is kept as a candidate, to be scored beside the thresholds in force
+    on_keep  called with the report in the transaction that keeps it: when it raises, nothing is kept
 
     Raises BadInput, DatabaseUnavailable, and what `on_progress` raises: then nothing is kept.
     """
     name, version = model.manifest.model, model.manifest.version
     outcomes = tune(model, request, on_progress)
-    keep = ShadowDatabase(database).put if shadow else ThresholdDatabase(database).save
-    epoch = keep(name, version, outcomes[0].tuned)
     facts = [_facts(outcome) for outcome in outcomes]
-    kept = {"model": name, "version": version, "epoch": epoch, "shadow": shadow}
-    return {**kept, **facts[0], "methods": facts}
+    with database.write() as connection:
+        head = lock_head(connection, name, version)
+        tuned = outcomes[0].tuned
+        head = (
+            put_shadow(connection, head, tuned) if shadow else replace_state(connection, head, TUNED, tuned)
+        )
+        kept = {"model": name, "version": version, "epoch": head.epoch, "shadow": shadow}
+        report = {**kept, **facts[0], "methods": facts}
+        if on_keep is not None:
+            on_keep(connection, report)
+    return report
 
 
 def _facts(outcome: TuningOutcome) -> dict[str, Any]:

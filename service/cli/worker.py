@@ -1,0 +1,35 @@
+"""`xylem worker`: runs jobs that wait in the database of a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.console import print_json
+from service.cli.options import Json
+
+Store = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="DIR", help="The directory of the models; $XYLEM_STORE, or ./store."),
+]
+Jobs = Annotated[int, typer.Option(min=1, max=64, help="Jobs run at a time.")]
+
+
+def worker(store: Store = None, jobs: Jobs = 1, json: Json = False) -> None:
+    """Run jobs (training, threshold tuning, batches) that wait, until SIGTERM or Ctrl-C.
+
+    A job at hand then waits again. Needs the store and the database of the servers that take the jobs, and
+    the data directory (XYLEM_DATA_DIR); all else is set by XYLEM_ variables. The log is JSON lines on
+    standard error; with --json a line on standard output says at the end that the worker has stopped.
+    """
+    from service.jobs.worker import run_workers
+    from service.logs import configure
+    from service.settings import read_settings
+
+    settings = read_settings(**({} if store is None else {"store": store}))
+    configure(settings.log_level)
+    run_workers(settings, jobs)
+    if json:
+        print_json({"stopped": True})

@@ -1,0 +1,152 @@
+"""A batch job: predictions for the lines of a file, written to a file that a run killed at any moment goes
+on with.
+
+Answers are appended to result.part. Now and then they are synced, and result.offset says how many lines of
+the data they answer and how long they are: a later run cuts off what came after, passes over those lines,
+and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from service.errors import BadData
+from service.inference.predictor import PredictOptions
+from service.jobs.context import JobContext, WatchedFiles, patiently
+from service.jobs.files import OFFSET, PART, RESULT
+from service.jobs.requests import BatchJob
+from service.serving.blocks import answer_block
+from service.serving.learning import OnlineLearning
+from service.serving.line_files import Source, blocks, in_order, opened
+from service.serving.lines import Answered, LineBlock
+from service.serving.opening import serve_model
+from service.serving.rows import to_options
+from service.serving.schemas.predict import TUNED
+from service.serving.served import ServedVersion
+
+SYNC_SECONDS = 2.0
+"""The pause between two moments that a later run can go on from."""
+
+
+class Offset(NamedTuple):
+    """A moment to go on from: lines of the data that are answered, of which so many are bad, and their
+    answers.
+
+    prints  what the data file was like
+    """
+
+    lines: int = 0
+    bad: int = 0
+    bytes: int = 0
+    prints: object = None
+
+
+def run_batch(context: JobContext, request: BatchJob) -> dict[str, int]:
+    """Do the job; return how many lines were answered, how many with an error, and the file's bytes."""
+    files = WatchedFiles(context.data)
+    data = files.find(request.data)
+    job = context.job
+    version = job.version
+    if version is None:
+        version = context.store.resolve(job.model, "latest" if request.version is None else request.version)
+        patiently(lambda: context.leases.record_version(context.claim, version))
+    if (context.directory / RESULT).exists():  # a run before this one was done, and could not say so
+        return _counts(_offset_of(context.directory))
+    prints = json.loads(json.dumps(files.prints()))
+    offset = _offset_of(context.directory)
+    if offset.prints not in (None, prints):
+        raise BadData(f"{data}: expected the file that the first lines were answered of, found it changed")
+    learning = OnlineLearning(context.settings)
+    try:
+        context.on_progress("open", 0, 1)
+        served = serve_model(context.store.open(job.model, version), learning, context.settings.limits)
+        options = _options(request, served, learning)
+        offset = _answer(context, data, served, options, offset._replace(prints=prints))
+    finally:
+        learning.close()
+    files.check()
+    (context.directory / PART).replace(context.directory / RESULT)
+    return _counts(offset)
+
+
+def _counts(offset: Offset) -> dict[str, int]:
+    return {"lines": offset.lines, "bad": offset.bad, "bytes": offset.bytes}
+
+
+def _options(request: BatchJob, served: ServedVersion, learning: OnlineLearning) -> PredictOptions:
+    """Return the options of the search, the thresholds being those of now. Raises as `to_options`."""
+    if request.threshold == TUNED:
+        learning.catch_up(served.thresholds)
+        served.thresholds.is_known = True
+    return to_options(request, served)
+
+
+def _answer(
+    context: JobContext, data: Path, served: ServedVersion, options: PredictOptions, offset: Offset
+) -> Offset:
+    """Answer the lines after an offset; return the offset at the end."""
+    limits = context.settings.limits
+
+    def answer(block: LineBlock) -> Answered:
+        return answer_block(block, served, options, limits)
+
+    path = context.directory / PART
+    path.touch(0o640)
+    with path.open("r+b") as out, opened(str(data)) as source:
+        out.truncate(offset.bytes)
+        out.seek(offset.bytes)
+        synced_at = time.monotonic()
+        todo = _after(blocks(source, limits.line_bytes_max, limits.block_rows_max), offset.lines)
+        for answered in in_order(todo, answer, context.threads, lambda: False):
+            out.write(answered.lines)
+            offset = offset._replace(
+                lines=offset.lines + answered.n_rows + answered.n_bad,
+                bad=offset.bad + answered.n_bad,
+                bytes=offset.bytes + len(answered.lines),
+            )
+            context.on_progress("predict", offset.lines, _lines_in_all(source, offset))
+            if time.monotonic() > synced_at + SYNC_SECONDS:
+                _sync(context.directory, out, offset)
+                synced_at = time.monotonic()
+        _sync(context.directory, out, offset)
+    return offset
+
+
+def _after(all_blocks: Iterator[LineBlock], n_lines: int) -> Iterator[LineBlock]:
+    """Yield the blocks of the lines after the first `n_lines`."""
+    for block in all_blocks:
+        n_done = n_lines + 1 - block.first
+        if n_done < len(block.lines):
+            yield block if n_done <= 0 else LineBlock(n_lines + 1, block.lines[n_done:])
+
+
+def _lines_in_all(source: Source, offset: Offset) -> int:
+    """Return about how many lines the file has, by how far in it we are."""
+    place = source.raw.tell()
+    return max(offset.lines, round(offset.lines * source.n_bytes / place)) if place else 0
+
+
+def _sync(directory: Path, out: BinaryIO, offset: Offset) -> None:
+    """Have the answers so far on the disk, and then the offset."""
+    out.flush()
+    os.fsync(out.fileno())
+    path = directory / OFFSET
+    unfinished = path.with_name(f"{OFFSET}.unfinished")
+    with unfinished.open("wb") as file:
+        file.write(json.dumps(offset._asdict()).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def _offset_of(directory: Path) -> Offset:
+    """Return the offset that an earlier run left, the beginning when there is none."""
+    try:
+        return Offset(**json.loads((directory / OFFSET).read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return Offset()

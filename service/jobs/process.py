@@ -1,0 +1,246 @@
+"""A job's process as its worker sees it: started, watched, killed as a group, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from service.jobs.confinement import group_memory_bytes, memory_bytes
+from service.jobs.files import WORK, BoundedLog
+from service.jobs.job import JobProgress
+from service.jobs.leases import Claim, Word
+from service.jobs.messages import LINE_BYTES_MAX, Rate, settings_as_json
+from service.settings import Limits, Settings
+
+TICK_SECONDS = 0.1
+"""The pause between two looks at the memory of a job, and at whether its worker stops."""
+
+GROUP_TICKS = 10
+"""Every so many of them all processes of the group are looked at, else the first one only."""
+
+TELL_SECONDS = 1.0
+"""The pause between two words to the database: progress there, a cancellation back."""
+
+_READ_BYTES = 1 << 16
+_UNAVAILABLE = frozenset(("database-unavailable", "database-unsupported", "unavailable"))
+"""Codes of faults that may be gone soon: the job waits again."""
+
+CHILD = "service.jobs.child"
+"""The module of a job's process."""
+
+KEPT_VARIABLES = frozenset(("XYLEM_KERNEL_CACHE",))
+"""Of ours these reach the processes that we start through the environment; all settings come through a pipe.
+"""
+
+End = Literal["succeeded", "failed", "cancelled", "lost", "stopped", "unavailable"]
+
+
+class Outcome(NamedTuple):
+    """How a job's process ended.
+
+    end     lost: another worker has the job; stopped: this worker stops; unavailable: to be tried again
+    """
+
+    end: End
+    error: str = ""
+    code: str = ""
+    result: Mapping[str, Any] | None = None
+    progress: JobProgress | None = None
+
+
+class JobProcess:
+    """The process of one claimed job. Use `run` once, in the thread that lives as long as the worker.
+
+    module  what the process runs
+    log   takes what the process writes to standard output and error
+    tell  is called about once a second with the progress; what it returns decides whether to go on
+    """
+
+    def __init__(
+        self,
+        claim: Claim,
+        settings: Settings,
+        directory: Path,
+        log: BoundedLog,
+        tell: Callable[[JobProgress | None], Word],
+        module: str = CHILD,
+    ) -> None:
+        self._claim = claim
+        self._settings = settings
+        self._directory = directory
+        self._log = log
+        self._tell = tell
+        self._module = module
+        self._rate = Rate()
+        self._progress: JobProgress | None = None
+        self._final: dict[str, Any] | None = None
+        self._lines = b""
+
+    def run(self, stopping: threading.Event) -> Outcome:
+        """Start the process, and return how it ended; when this returns, its group is dead."""
+        reading, writing = os.pipe()
+        try:
+            process = self._start(writing)
+        finally:
+            os.close(writing)
+        try:
+            assert process.stdout is not None
+            with selectors.DefaultSelector() as ready:
+                ready.register(reading, selectors.EVENT_READ, self._take_message)
+                ready.register(process.stdout, selectors.EVENT_READ, self._log.write)
+                outcome = self._watch(process, ready, stopping)
+                _kill(process)
+                self._drain(ready)
+            return (outcome or self._judge(process.returncode))._replace(progress=self._progress)
+        finally:
+            _kill(process)
+            os.close(reading)
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+
+    def _start(self, messages: int) -> subprocess.Popen[bytes]:
+        """Start the process: a session and group of its own, no environment of ours, settings through a
+        pipe.
+        """
+        work = self._directory / WORK
+        work.mkdir(exist_ok=True)
+        process = subprocess.Popen(
+            [sys.executable, "-m", self._module, str(messages), str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=(messages,),
+            start_new_session=True,
+            env={**inherited_environment(), "TMPDIR": str(work.resolve())},
+        )
+        order = {
+            "settings": settings_as_json(self._settings),
+            "job": self._claim.job.id,
+            "claim": self._claim.secret,
+        }
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it is dead already: its status tells
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.flush()
+        return process
+
+    def _watch(
+        self, process: subprocess.Popen[bytes], ready: selectors.BaseSelector, stopping: threading.Event
+    ) -> Outcome | None:
+        """Follow the process until it ends (None), or must be killed (why)."""
+        limits = self._settings.limits
+        end_at = time.monotonic() + limits.job_seconds_max
+        tell_at, ticks = 0.0, 0
+        while not _has_ended(process):
+            self._read(ready, TICK_SECONDS)
+            if stopping.is_set():
+                return Outcome("stopped")
+            if time.monotonic() > end_at:
+                return _exceeded(f"to take at most {limits.job_seconds_max:g} seconds", "job_seconds_max")
+            ticks += 1
+            measure = group_memory_bytes if ticks % GROUP_TICKS == 0 else memory_bytes
+            if measure(process.pid) > limits.job_memory_bytes_max:
+                return memory_exceeded(limits)
+            if time.monotonic() >= tell_at:
+                word = self._tell(self._progress)
+                if word != "go on":
+                    return Outcome("cancelled" if word == "cancel" else "lost")
+                tell_at = time.monotonic() + TELL_SECONDS
+        return None
+
+    def _read(self, ready: selectors.BaseSelector, seconds: float) -> bool:
+        """Take what the process said; return whether it said something."""
+        if not ready.get_map():
+            time.sleep(seconds)
+            return False
+        events = ready.select(seconds)
+        for key, _ in events:
+            data = os.read(key.fd, _READ_BYTES)
+            if data:
+                key.data(data)
+            else:
+                ready.unregister(key.fileobj)
+        return bool(events)
+
+    def _drain(self, ready: selectors.BaseSelector) -> None:
+        """Take what a dead process left in its pipes."""
+        while self._read(ready, 0.0):
+            pass
+
+    def _take_message(self, data: bytes) -> None:
+        *lines, self._lines = (self._lines + data).split(b"\n")
+        self._lines = self._lines[:LINE_BYTES_MAX]
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError):
+                said = json.loads(line)
+                if "progress" in said:
+                    self._progress = self._rate.progress(*said["progress"])
+                else:
+                    self._final = said
+
+    def _judge(self, status: int) -> Outcome:
+        """Return what the last word of a process and its exit status mean."""
+        limits = self._settings.limits
+        if self._final is not None and "error" in self._final:
+            code = str(self._final.get("code"))
+            return Outcome("unavailable" if code in _UNAVAILABLE else "failed", self._final["error"], code)
+        if self._final is not None and status == 0:
+            return Outcome("succeeded", result=self._final["result"])
+        if status == -signal.SIGXCPU:
+            return _exceeded(
+                f"to take at most {limits.job_cpu_seconds_max:g} seconds of processor time",
+                "job_cpu_seconds_max",
+            )
+        found = f"status {status}"
+        if status < 0:
+            found = f"that signal {-status} ({signal.Signals(-status).name}) ended it"
+            if status == -signal.SIGKILL:
+                found += ": the system, out of memory, or somebody else"
+        return Outcome("failed", f"expected the job's process to end by itself, found {found}", "crashed")
+
+
+def memory_exceeded(limits: Limits) -> Outcome:
+    """Return the end of a job that took too much memory."""
+    return _exceeded(f"to take at most {limits.job_memory_bytes_max} bytes of memory", "job_memory_bytes_max")
+
+
+def _exceeded(what: str, limit: str) -> Outcome:
+    return Outcome(
+        "failed", f"expected the job {what} (limit {limit}), found it to take more", "limit-exceeded"
+    )
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return the environment of a process that we start: ours without settings, and where packages are."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.upper().startswith("XYLEM_") or name in KEPT_VARIABLES
+    }
+    return {**kept, "PYTHONPATH": os.pathsep.join(str(Path(place).absolute()) for place in sys.path)}
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a process has ended. It is not waited for: until it is, nobody else has its number."""
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the whole group of a process that was not waited for yet, and wait for the process."""
+    if process.returncode is not None:
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

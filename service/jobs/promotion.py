@@ -1,0 +1,132 @@
+"""Whether an alias moves to a new version: both are measured on the same validation rows, then the rule
+decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.errors import NotFound, StoreError
+from service.jobs.context import JobContext, patiently
+from service.jobs.job import PromotionVerdict
+from service.jobs.requests import PromotionCondition, PromotionRule
+from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.evaluate import F_MEASURES, measure, note_on
+
+LATEST = "latest"
+
+ROUNDS_MAX = 3
+"""So often the alias may move while the two are compared; then it stays where it is."""
+
+Figures = Mapping[str, float | None]
+
+
+def promote_if(
+    context: JobContext, rule: PromotionRule, version: int, valid: Path | None
+) -> PromotionVerdict:
+    """Move the alias of a rule to a version if the rule says so; keep the verdict with the job, and return
+    it.
+
+    The verdict is kept before the alias moves. A run that finds one acts on it, but only while the alias
+    names what it did then: nobody's later decision is undone. Raises what opening and measuring raise.
+    """
+    verdict = context.job.promotion
+    if verdict is not None:
+        _act(context, verdict, version)
+        return verdict
+    new = _measured(context, version, valid) if rule.conditions and valid is not None else {}
+    for _ in range(ROUNDS_MAX):
+        baseline = named_now(context, rule.alias)
+        verdict = _judge(context, rule, version, baseline, new, valid)
+        if named_now(context, rule.alias) == baseline:
+            break
+    else:
+        reason = f"{rule.alias} moved {ROUNDS_MAX} times while the versions were compared"
+        verdict = PromotionVerdict(False, (reason,), rule.alias, baseline)
+    kept = verdict
+    patiently(lambda: context.leases.record_verdict(context.claim, kept))
+    _act(context, kept, version)
+    return kept
+
+
+def named_now(context: JobContext, alias: str) -> int | None:
+    """Return the version that an alias names, None when there is no such alias."""
+    try:
+        return context.store.alias(context.job.model, alias).version
+    except NotFound:
+        return None
+
+
+def judge_conditions(
+    conditions: list[PromotionCondition], new: Figures, old: Figures
+) -> tuple[bool, list[str]]:
+    """Return whether all conditions hold of the figures of two versions, and a sentence for each."""
+    holds, reasons = True, []
+    for condition in conditions:
+        now, before = new.get(condition.metric), old.get(condition.metric)
+        at_least = f"expected a change of at least {condition.least_change:+g}"
+        if now is None or before is None:
+            whose = "the new version" if now is None else "the one before"
+            holds = False
+            reasons.append(f"{condition.metric}: {at_least}, found no such figure of {whose}")
+            continue
+        change = now - before
+        fits = change >= condition.least_change - 1e-9  # as decimals they may be equal
+        holds = holds and fits
+        found = f"found {change:+.2f}, from {before:.2f} to {now:.2f}"
+        reasons.append(f"{condition.metric}: {at_least}, {found}{'' if fits else ': not enough'}")
+    return holds, reasons
+
+
+def _judge(
+    context: JobContext,
+    rule: PromotionRule,
+    version: int,
+    baseline: int | None,
+    new: Figures,
+    valid: Path | None,
+) -> PromotionVerdict:
+    """Return what the rule says of a version beside the one that the alias names."""
+    if baseline is None or baseline == version:
+        reason = f"{rule.alias} named no other version before: nothing to compare with"
+        return PromotionVerdict(True, (reason,), rule.alias, None)
+    if not rule.conditions or valid is None:
+        reason = "no condition: every new version is promoted"
+        return PromotionVerdict(True, (reason,), rule.alias, baseline)
+    try:
+        old = _measured(context, baseline, valid)
+    except StoreError as error:  # one that is corrupt, or gone since
+        reason = f"expected to measure version {baseline}, which {rule.alias} names, found: {error}"
+        return PromotionVerdict(False, (reason,), rule.alias, baseline)
+    holds, reasons = judge_conditions(rule.conditions, new, old)
+    return PromotionVerdict(holds, tuple(reasons), rule.alias, baseline)
+
+
+def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:
+    """Move the alias if it is to move and names what it did when that was decided."""
+    model = context.job.model
+    if verdict.promoted and named_now(context, verdict.alias) in (verdict.baseline, version):
+        context.store.promote(model, version, verdict.alias)
+
+
+def _measured(context: JobContext, version: int, valid: Path) -> dict[str, float | None]:
+    """Return the figures of a version on the validation rows: F-measures at its tuned thresholds, if it has
+    some.
+
+    Figures that mean nothing are left out: F-measures of a version that re-ranks and is not tuned.
+    """
+    name = context.job.model
+    opened = context.store.open(name, version)
+    tuned = patiently(lambda: ThresholdDatabase(context.database).load(name, version))
+    thresholds: NDArray[np.float32] | None = None if tuned is None else tuned.thresholds
+    report = measure(opened, valid, context.threads, context.on_progress, thresholds)
+    left_out = F_MEASURES if tuned is None and note_on(opened) else ()
+    return {
+        key: value
+        for key, value in report.items()
+        if key not in left_out and (value is None or type(value) is float)
+    }

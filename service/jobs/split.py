@@ -1,0 +1,72 @@
+"""Lines of a data file kept out of a training, to measure on: two files of the same format."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from service.errors import BadData
+from service.workflows.labelled import OnProgress
+
+_TELL_EVERY = 10_000
+
+
+def split_lines(
+    data: Path, directory: Path, share: float, seed: int, on_progress: OnProgress
+) -> tuple[Path, Path]:
+    """Write the lines of a file to two in a directory; return those: to train on, and to measure on.
+
+    Each line is kept out with probability `share`, by a generator of `seed`: the same call, the same files.
+    The header of a .txt file gets the right numbers of rows. Lines stay in their order. Raises BadData where
+    one of the two would be empty, or the file has no header.
+    """
+    name = data.name.removesuffix(".gz")
+    paths = tuple(directory / part / name for part in ("train", "valid"))
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(seed)
+    counts = [0, 0]
+    header = b""
+    with _opened(data) as source, paths[0].open("wb") as train, paths[1].open("wb") as valid:
+        lines = _lines(source, has_header=name.endswith(".txt"))
+        if name.endswith(".txt"):  # there an empty line is a row
+            header = next(lines, b"")
+            for file in (train, valid):
+                file.write(_header_with(header, 0, data))
+        for number, line in enumerate(lines):
+            part = int(rng.random() < share)
+            (train, valid)[part].write(line)
+            counts[part] += 1
+            if number % _TELL_EVERY == 0:
+                on_progress("split", number, 0)
+        for file, count in zip((train, valid), counts, strict=True):
+            if header:
+                file.seek(0)
+                file.write(_header_with(header, count, data))
+    if not all(counts):
+        fault = f"expected rows to train on and rows to measure on, found {counts[0]} and {counts[1]}"
+        raise BadData(f"{data}: {fault}: split another share")
+    return paths[0], paths[1]
+
+
+def _opened(data: Path) -> BinaryIO:
+    return gzip.open(data) if data.suffix == ".gz" else data.open("rb")  # type: ignore[return-value]
+
+
+def _lines(source: BinaryIO, *, has_header: bool) -> Iterator[bytes]:
+    """Yield the lines, each with its end; empty ones, which are rows after a header only, left out."""
+    read: Callable[[], bytes] = source.readline
+    while line := read():
+        if has_header or line.strip():
+            yield line if line.endswith(b"\n") else line + b"\n"
+
+
+def _header_with(header: bytes, count: int, data: Path) -> bytes:
+    """Return the header of a .txt file with another number of rows, as long as it was."""
+    fields = header.split()
+    if len(fields) != 3:
+        raise BadData(f"{data}:1: expected a header of 3 numbers, found {header[:60]!r}")
+    return b" ".join([str(count).zfill(len(fields[0])).encode(), *fields[1:]]) + b"\n"

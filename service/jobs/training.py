@@ -1,0 +1,123 @@
+"""A training job: train, publish once, tune, judge, promote.
+
+Killed at any moment and begun again it ends as if it had not been: the version carries the job's id as its
+origin, of which the store takes one; thresholds are tuned only if the version has none yet; a verdict is kept
+before the alias moves, and later acted on once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection
+
+from model_store.errors import VersionNotFound
+from model_store.manifest import Manifest
+from service.jobs.context import JobContext, WatchedFiles, patiently
+from service.jobs.kinds import parameter_items
+from service.jobs.promotion import LATEST, promote_if
+from service.jobs.requests import PromotionRule, TrainingJob, TuningChoice
+from service.jobs.split import split_lines
+from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.train import TrainRequest, train_and_publish
+from service.workflows.tune import request_of, tune_and_keep
+
+
+def run_training(context: JobContext, request: TrainingJob) -> dict[str, Any]:
+    """Do the job; return the figures of the version."""
+    files = WatchedFiles(context.data)
+    rule = _rule(request)
+    manifest = _published(context)
+    valid: Path | None = None
+    if manifest is None or request.thresholds is not None or (rule is not None and rule.conditions):
+        data, valid = _files(context, files, request)
+        if manifest is None:
+            manifest = _train(context, files, request, data, valid)
+    patiently(lambda: context.leases.record_version(context.claim, manifest.version))
+    if request.thresholds is not None:
+        assert valid is not None
+        _tune(context, files, manifest.version, request.thresholds, valid)
+    if rule is not None:
+        promote_if(context, rule, manifest.version, valid)
+    return {
+        "trainer": manifest.trainer.name,
+        "model_bytes": manifest.model_bytes,
+        "rows": manifest.data.rows,
+        "labels": manifest.n_labels,
+        "metrics": dict(manifest.metrics),
+    }
+
+
+def _rule(request: TrainingJob) -> PromotionRule | None:
+    """Return the rule by which an alias moves after publication; None: `latest` moves with it.
+
+    A version whose thresholds are still to be tuned is not served as `latest` before they are.
+    """
+    if request.promotion is None and request.thresholds is not None:
+        return PromotionRule()
+    return request.promotion
+
+
+def _published(context: JobContext) -> Manifest | None:
+    """Return the version that an earlier run of this job published. Raises VersionNotFound if it is gone."""
+    job = context.job
+    found = context.store.published(job.model, job.id)
+    if found is None and job.version is not None:
+        fault = f"expected version {job.version}, which this job published, found that it was deleted"
+        raise VersionNotFound(f"{job.model}: {fault}")
+    return found
+
+
+def _files(context: JobContext, files: WatchedFiles, request: TrainingJob) -> tuple[Path, Path | None]:
+    """Return the training file and the validation file, if there is one: parts of the data where it is
+    split.
+    """
+    data = files.find(request.data)
+    if request.valid is not None:
+        return data, files.find(request.valid, "valid")
+    if request.split is None:
+        return data, None
+    return split_lines(data, context.work, request.split, request.seed, context.on_progress)
+
+
+def _train(
+    context: JobContext, files: WatchedFiles, request: TrainingJob, data: Path, valid: Path | None
+) -> Manifest:
+    """Train and publish, unless the data changed meanwhile."""
+    names = None if request.label_names is None else files.find(request.label_names, "label_names")
+    job, rule = context.job, _rule(request)
+    train = TrainRequest(
+        trainer=request.trainer,
+        data=data,
+        valid=valid,
+        parameters=parameter_items(request.parameters),
+        label_names=names,
+        weights=request.weights,
+        seed=request.seed,
+        threads=context.threads,
+        origin=job.id,
+        moves_latest=rule is None or rule.alias != LATEST,
+    )
+    watched = files.watching(context.on_progress, "publish")
+    report = train_and_publish(context.store, job.model, train, watched)
+    return context.store.manifest(job.model, report.version)
+
+
+def _tune(context: JobContext, files: WatchedFiles, version: int, choice: TuningChoice, valid: Path) -> None:
+    """Tune the version's thresholds, unless an earlier run has, or feedback."""
+    name = context.job.model
+    thresholds = ThresholdDatabase(context.database)
+    if patiently(lambda: thresholds.load(name, version)) is not None:
+        return
+    start = None if choice.start is None else (choice.start[0], choice.start[1])
+    methods = [choice.method]
+    request = request_of(methods, valid, None, choice.empty_labels, choice.kappa, start, context.threads)
+    opened = context.store.open(name, version)
+
+    def on_keep(connection: Connection, _: dict[str, Any]) -> None:
+        files.check()
+        context.leases.check(connection, context.claim)
+
+    told = context.on_progress
+    tune_and_keep(opened, context.database, request, shadow=False, on_progress=told, on_keep=on_keep)

@@ -1,0 +1,190 @@
+"""A worker: claims jobs and runs each in a process of its own. `python -m service.jobs.worker` is what
+`xylem serve` starts.
+
+It imports nothing that computes. Each of its threads has one job at a time; a job's process dies with its
+worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+from model_store.fs import FileSystem
+from model_store.staging import collect
+from service.db.engine import Database, default_url
+from service.errors import DatabaseUnavailable
+from service.jobs.files import BoundedLog, make_directory, remove_forgotten, remove_leftovers
+from service.jobs.job import JobProgress
+from service.jobs.leases import Claim, ClaimLost, Leases, Word
+from service.jobs.messages import settings_of_json
+from service.jobs.process import CHILD, JobProcess, Outcome
+from service.logs import configure, log
+from service.settings import Settings
+
+POLL_SECONDS = 0.5
+"""The pause between two looks for a job that waits."""
+
+PAUSE_SECONDS = 2.0
+"""The pause after the database, or the store, has failed."""
+
+PARENT_SECONDS = 1.0
+"""The pause between two looks whether the process that started this one lives."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Worker:
+    """Runs one job at a time, in the thread that calls `run`, which must live as long as the process."""
+
+    def __init__(self, settings: Settings, database: Database, name: str, module: str = CHILD) -> None:
+        self._module = module
+        self._settings = settings
+        self._leases = Leases(database, settings.limits)
+        self._name = name
+
+    def run(self, stopping: threading.Event) -> None:
+        """Run jobs until told to stop; the job at hand then waits again, for another worker."""
+        while not stopping.is_set():
+            try:
+                claim = self._leases.claim(self._name) if self._leases.is_waiting() else None
+            except DatabaseUnavailable as error:
+                log(logging.ERROR, "database_failed", detail=str(error))
+                stopping.wait(PAUSE_SECONDS)
+                continue
+            if claim is None:
+                stopping.wait(POLL_SECONDS)
+            else:
+                self._work(claim, stopping)
+
+    def _work(self, claim: Claim, stopping: threading.Event) -> None:
+        """Run a claimed job to its end, and say so in the database."""
+        job = claim.job
+        log(logging.INFO, "job_started", job=job.id, kind=job.kind, model=job.model, attempt=job.attempts)
+        try:
+            directory = make_directory(self._settings.store, job.id)
+            told = BoundedLog(directory, self._settings.limits.job_log_bytes_max)
+            _tell(told, "started", attempt=job.attempts, worker=self._name)
+            process = JobProcess(claim, self._settings, directory, told, self._teller(claim), self._module)
+            outcome = process.run(stopping)
+            _tell(told, outcome.end, detail=outcome.error)
+        except OSError as error:  # a store that is full or away, no process to be had
+            found = f"expected to start the job's process, found: {error.strerror or type(error).__name__}"
+            outcome = Outcome("failed", found, "no-space" if error.filename is None else "unavailable")
+        self._settle(claim, outcome, stopping)
+        log(logging.INFO, "job_ended", job=job.id, end=outcome.end, code=outcome.code)
+        self._clear(claim, outcome)
+
+    def _teller(self, claim: Claim) -> Callable[[JobProgress | None], Word]:
+        """Return what renews a claim."""
+
+        def tell(progress: JobProgress | None) -> Word:
+            try:
+                return self._leases.renew(claim, progress)
+            except DatabaseUnavailable as error:  # nobody else can take the job now
+                log(logging.ERROR, "database_failed", job=claim.job.id, detail=str(error))
+                return "go on"
+
+        return tell
+
+    def _settle(self, claim: Claim, outcome: Outcome, stopping: threading.Event) -> None:
+        """Say in the database how a job ended, again and again while it does not answer.
+
+        A worker that stops says it once: after its lease the job is another's, and ends the same.
+        """
+        while True:
+            try:
+                with contextlib.suppress(ClaimLost):
+                    self._say(claim, outcome)
+                return
+            except DatabaseUnavailable as error:
+                log(logging.ERROR, "database_failed", job=claim.job.id, detail=str(error))
+                if stopping.wait(PAUSE_SECONDS):
+                    return
+
+    def _say(self, claim: Claim, outcome: Outcome) -> None:
+        if outcome.end == "succeeded":
+            self._leases.succeed(claim, outcome.result, outcome.progress)
+        elif outcome.end == "failed":
+            self._leases.fail(claim, outcome.error, outcome.code)
+        elif outcome.end == "cancelled":
+            self._leases.cancel(claim)
+        elif outcome.end == "stopped":
+            self._leases.give_back(claim, is_counted=False)
+        elif outcome.end == "unavailable":
+            if claim.job.attempts >= self._settings.limits.job_attempts_max:
+                self._leases.fail(claim, outcome.error, outcome.code)
+            else:
+                self._leases.give_back(claim, is_counted=True)
+
+    def _clear(self, claim: Claim, outcome: Outcome) -> None:
+        """Remove what a job that has ended left in the store, and the files of jobs that are forgotten."""
+        store = self._settings.store
+        with contextlib.suppress(OSError):
+            if outcome.end != "succeeded":
+                collect(FileSystem(), store)  # what a killed process was publishing
+        if outcome.end in ("succeeded", "failed", "cancelled"):
+            remove_leftovers(store, claim.job.id)
+        with contextlib.suppress(DatabaseUnavailable):
+            remove_forgotten(store, self._leases.known_ids)
+
+
+def run_workers(settings: Settings, jobs: int, parent: int | None = None) -> None:
+    """Run `jobs` jobs at a time until SIGTERM or SIGINT; from the main thread.
+
+    parent  the process without which this one stops; None: it is on its own
+
+    A second signal does not hurry it: it stops within a second or so anyhow. Raises BadParameter for a
+    database that cannot be.
+    """
+    stopping = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+
+    before = {number: signal.signal(number, stop) for number in _SIGNALS}
+    database = Database(settings.database_url or default_url(settings.store))
+    host = f"{socket.gethostname()}:{os.getpid()}"
+    threads = [
+        threading.Thread(target=Worker(settings, database, f"{host}:{number}").run, args=(stopping,))
+        for number in range(jobs)
+    ]
+    for thread in threads:
+        thread.start()
+    log(logging.INFO, "job_worker_started", jobs=jobs, database=database.shown, pid=os.getpid())
+    while any(thread.is_alive() for thread in threads):
+        stopping.wait(PARENT_SECONDS)
+        if parent not in (None, os.getppid()):
+            stopping.set()
+        for thread in threads if stopping.is_set() else ():
+            thread.join()
+    database.close()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _tell(told: BoundedLog, event: str, **fields: object) -> None:
+    """Write a line of our own into a job's log, of the form of the others."""
+    now = datetime.datetime.now(datetime.UTC).isoformat()
+    told.write(json.dumps({"time": now, "level": "info", "event": event, **fields}).encode() + b"\n")
+
+
+def main() -> None:
+    """Run the workers of a server: the order is on standard input."""
+    order = json.loads(sys.stdin.buffer.readline())
+    settings = settings_of_json(order["settings"])
+    configure(settings.log_level)
+    run_workers(settings, order["jobs"], order["parent"])
+
+
+if __name__ == "__main__":
+    main()
