@@ -100,7 +100,7 @@ def _construct(model: type[RequestModel], rest: dict[str, Any]) -> dict[str, Any
     values: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if name not in rest:
-            values[name] = None if field.is_required() else field.get_default()
+            values[name] = None if field.is_required() else field.get_default(call_default_factory=True)
             continue
         nested = [t for t in getattr(field.annotation, "__args__", ()) if isinstance(t, type)]
         inner = next((t for t in nested if issubclass(t, RequestModel)), None)

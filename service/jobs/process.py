@@ -128,6 +128,7 @@ class JobProcess:
         order = {
             "settings": settings_as_json(self._settings),
             "job": self._claim.job.id,
+            "model": self._claim.job.model,
             "claim": self._claim.secret,
         }
         assert process.stdin is not None

@@ -36,6 +36,16 @@ CONDITIONS_MAX = 32
 PARAMETERS_MAX = 256
 
 
+def _check_scalar(value: Any) -> Scalar | None:
+    """Return the value of a parameter; whether it is a good one is for its trainer to say."""
+    if value is not None and type(value) not in (bool, int, float, str):
+        raise fault(f"expected a string, a number, true, false or null, found {what_is(value)}")
+    return value  # type: ignore[no-any-return]
+
+
+ParameterValue = Annotated[Scalar | None, PlainValidator(_check_scalar)]
+
+
 class TuningChoice(RequestModel):
     """How thresholds are tuned; `service.workflows.tune.TuneRequest` says what the fields mean."""
 
@@ -77,7 +87,7 @@ class TrainingJob(RequestModel):
     data: Name
     valid: Name | None = None
     split: Annotated[float, Field(ge=0.001, le=0.9)] | None = None
-    parameters: Annotated[dict[str, Scalar | None], Field(max_length=PARAMETERS_MAX)] = Field(
+    parameters: Annotated[dict[str, ParameterValue], Field(max_length=PARAMETERS_MAX)] = Field(
         default_factory=dict
     )
     label_names: Name | None = None

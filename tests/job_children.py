@@ -1,0 +1,146 @@
+"""Processes of jobs that misbehave, each in its way: the job's `model` says which. Run as `python -m
+tests.job_children`.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from service.jobs.confinement import confine
+from service.jobs.messages import Reporter, settings_of_json
+
+PIECE = 8 << 20
+
+
+def eat() -> None:
+    """Ask for memory and touch it, until there is no more."""
+    kept = []
+    while True:
+        kept.append(bytearray(os.urandom(1) * PIECE))
+
+
+def eat_slowly() -> None:
+    """Touch memory that was asked for within the limit of what may be asked for: only who watches sees it."""
+    kept = []
+    while True:
+        kept.append(bytearray(b"x" * (1 << 20)))
+        time.sleep(0.002)
+
+
+def eat_shared() -> None:
+    """Touch shared memory, which counts for nobody's data."""
+    kept = []
+    while True:
+        shared = mmap.mmap(-1, PIECE)
+        for place in range(0, PIECE, 4096):
+            shared[place] = 1
+        kept.append(shared)
+        time.sleep(0.005)
+
+
+def eat_in_a_child() -> None:
+    """Have a child of one's own touch the memory."""
+    subprocess.run([sys.executable, "-c", "import tests.job_children as c; c.eat_shared()"], check=True)
+
+
+def map_a_file() -> None:
+    """Touch more bytes of a mapped file than there may be memory."""
+    path = Path(os.environ["TMPDIR"]) / "large"
+    with path.open("w+b") as file:
+        file.truncate(128 << 20)
+        mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        found = sum(mapped[place] for place in range(0, len(mapped), 4096))
+    print(found)
+
+
+def spin() -> None:
+    """Compute for ever."""
+    while True:
+        pass
+
+
+def sleep() -> None:
+    """Do nothing for ever."""
+    time.sleep(3600)
+
+
+def crash() -> None:
+    """Die as a fault of memory makes a process die."""
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def fail() -> None:
+    """End without a word."""
+    sys.exit(3)
+
+
+def fill_a_disk() -> None:
+    """Write a file until nobody lets us."""
+    with (Path(os.environ["TMPDIR"]) / "large").open("wb") as file:
+        while True:
+            file.write(b"x" * PIECE)
+
+
+def open_files() -> None:
+    """Open files until nobody lets us."""
+    kept = []
+    while True:
+        kept.append(os.open(os.devnull, os.O_RDONLY))
+
+
+def write_a_long_log() -> None:
+    """Write more than a log may have."""
+    for number in range(4_000):
+        print(f"line {number} " + 50 * "x")
+
+
+def leave_a_child() -> None:
+    """End, and leave a process of one's own behind, its number on standard output."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    print(f"left {child.pid}", flush=True)
+
+
+def tell_number_and_sleep() -> None:
+    """Say which process one is, and go on for ever."""
+    print(f"left {os.getpid()}", flush=True)
+    time.sleep(3600)
+
+
+def look_around() -> None:
+    """Say what one was started with."""
+    ours = {name: value for name, value in os.environ.items() if name.startswith("XYLEM_")}
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    print(
+        json.dumps(
+            {"environment": ours, "group": int(stat[2]), "session": int(stat[3]), "nice": int(stat[16])}
+        )
+    )
+
+
+def main() -> None:
+    messages, parent = int(sys.argv[1]), int(sys.argv[2])
+    order = json.loads(sys.stdin.buffer.readline())
+    confine(settings_of_json(order["settings"]).limits, parent)
+    reporter = Reporter(messages)
+    reporter.progress("begin", 1, 3)
+    try:
+        globals()[order["model"].replace("-", "_")]()
+    except MemoryError:
+        reporter.error("MemoryError", "memory")
+        sys.exit(1)
+    except OSError as error:
+        reporter.error(error.strerror or "", "os-error")
+        sys.exit(1)
+    reporter.progress("begin", 3, 3)
+    reporter.result({"done": True})
+
+
+if __name__ == "__main__":
+    main()

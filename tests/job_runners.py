@@ -1,0 +1,126 @@
+"""Runs of a training job that are killed at random moments, by a process that forks them.
+
+A moment is a number of calls of the file system, as in `tests.publishers`, and of phases. A run that is
+killed is followed by another one of the same job, as after its lease, until one comes through.
+
+python -m tests.job_runners DIRECTORY JOBS SEED: print one JSON object. The parent has loaded everything
+before it forks, so a run takes a part of a second.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from model_store.store import Store
+from service.jobs.context import JobContext
+from service.jobs.files import WORK, make_directory
+from service.jobs.kinds import read_request
+from service.jobs.runs import RUNS
+from tests.jobs_helpers import TRAINING, Desk, settings_for
+from tests.publishers import ToldFileSystem
+
+REQUEST: dict[str, Any] = {
+    **TRAINING,
+    "thresholds": {"method": "ofo"},
+    "promotion": {"alias": "stable", "if": [{"metric": "P@5", "least_change": -100.0}]},
+}
+ATTEMPTS = 4
+"""A job's first runs are killed; the last one is left alone."""
+
+
+def run_once(directory: Path, calls: int | None) -> bool:
+    """Run the next job as a worker would; tell of each call through `calls`. Return whether there was one."""
+    desk = Desk(settings_for(directory, job_attempts_max=100))
+    claim = desk.leases.claim(f"pid {os.getpid()}")
+    if claim is None:
+        return False
+    store = Store(desk.settings.store, fs=None if calls is None else ToldFileSystem(calls))
+    home = make_directory(desk.settings.store, claim.job.id)
+    (home / WORK).mkdir(exist_ok=True)
+
+    def told(phase: str, done: int, total: int) -> None:
+        if calls is not None:
+            os.write(calls, b"!")
+
+    context = JobContext(claim, desk.settings, store, desk.database, desk.leases, desk.jobs.data, home, told)
+    desk.leases.succeed(claim, RUNS["training"](context, read_request("training", claim.job.request)))
+    desk.database.close()
+    return True
+
+
+def calls_of(directory: Path) -> int:
+    """How many calls a whole run takes, about."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    run_once(directory, write_end)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as file:
+        return len(file.read())
+
+
+def main(directory: Path, n_jobs: int, seed: int) -> dict[str, Any]:
+    """Run jobs, each killed a few times; count what was lost, and what was published twice."""
+    rng = random.Random(seed)
+    desk = Desk(settings_for(directory, job_attempts_max=100))
+    desk.jobs.submit("training", REQUEST)
+    calls_max = calls_of(directory)
+    kills, finished_early, origins = 0, 0, []
+    for number in range(n_jobs):
+        job_id = desk.jobs.submit("training", {**REQUEST, "seed": number}).job.id
+        for attempt in range(ATTEMPTS):
+            read_end, write_end = os.pipe()
+            desk.database.close()
+            child = os.fork()
+            if child == 0:
+                os.close(read_end)
+                run_once(directory, write_end)
+                os._exit(0)
+            os.close(write_end)
+            left = rng.randint(1, calls_max) if attempt < ATTEMPTS - 1 else -1
+            while left and os.read(read_end, 1):
+                left -= 1
+            if left == 0:
+                os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            os.close(read_end)
+            state = desk.jobs.get(job_id).state
+            if state == "succeeded":
+                finished_early += attempt < ATTEMPTS - 1
+                break
+            kills += 1
+            desk.end_lease(job_id)
+        origins.append(job_id)
+    store = Store(desk.settings.store)
+    versions = store.versions("m")
+    for version in versions:
+        store.verify("m", version)
+    jobs = [desk.jobs.get(job_id) for job_id in origins]
+    store.collect()
+    with desk.database.read() as connection:
+        epochs = list(connection.exec_driver_sql("SELECT epoch FROM threshold_versions").scalars())
+    found = {
+        "kills": kills,
+        "succeeded": sum(job.state == "succeeded" for job in jobs),
+        "versions": len(versions),
+        "distinct": len({job.version for job in jobs}),
+        "of_their_jobs": sum(
+            (manifest := store.published("m", job.id)) is not None and manifest.version == job.version
+            for job in jobs
+        ),
+        "tuned_once": sum(epoch == 1 for epoch in epochs),
+        "stable": store.resolve("m", "stable"),
+        "latest": store.resolve("m"),
+        "left": len(list((desk.settings.store / "staging").iterdir())),
+    }
+    desk.database.close()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

@@ -1,0 +1,83 @@
+"""Jobs for the tests: settings, queues, small data files, and requests for them."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import update
+
+from service.db.engine import Database, default_url
+from service.db.tables import JOBS
+from service.jobs.jobs import Jobs
+from service.jobs.leases import Leases
+from service.jobs.queue import JobQueue
+from service.settings import Limits, Settings
+from tests.conftest import settings_of
+
+N_LABELS = 6
+
+TRAINING: dict[str, Any] = {
+    "model": "m",
+    "trainer": "label-tree",
+    "data": "train.jsonl",
+    "valid": "valid.jsonl",
+    "parameters": {"trees": 1},
+}
+"""A training that takes a moment."""
+
+
+def write_data(path: Path, n_rows: int, seed: int = 0, noise: float = 0.0) -> Path:
+    """Texts whose first word tells the label; of a share of them, `noise`, it tells another one."""
+    rng = random.Random(seed)
+    with path.open("w") as file:
+        for _ in range(n_rows):
+            label = rng.randrange(N_LABELS)
+            word = rng.randrange(N_LABELS) if rng.random() < noise else label
+            text = f"first{word} " + " ".join(f"word{rng.randrange(30)}" for _ in range(4))
+            file.write(json.dumps({"text": text, "labels": [f"label{label}"]}) + "\n")
+    return path
+
+
+def settings_for(directory: Path, **changes: Any) -> Settings:
+    """Settings over a store and a data directory, which are made, with data to train on."""
+    store, data = directory / "store", directory / "data"
+    store.mkdir(exist_ok=True)
+    if not data.exists():
+        data.mkdir()
+        write_data(data / "train.jsonl", 200, seed=1)
+        write_data(data / "valid.jsonl", 80, seed=2)
+    changes = {"job_memory_bytes_max": 1 << 30, "job_threads_max": 1, **changes}
+    return settings_of(store, data_dir=data, **changes)
+
+
+class Desk:
+    """The jobs of a store and all that works with them."""
+
+    def __init__(self, settings: Settings, url: str | None = None) -> None:
+        self.settings = settings if url is None else settings.model_copy(update={"database_url": url})
+        self.database = Database(url or default_url(settings.store))
+        self.jobs = Jobs(self.database, self.settings)
+        self.queue = JobQueue(self.database, self.settings.limits)
+        self.leases = Leases(self.database, self.settings.limits)
+
+    def limited(self, **limits: Any) -> Desk:
+        """The same with other limits."""
+        changed = self.settings.limits.model_copy(update=limits)
+        return Desk(self.settings.model_copy(update={"limits": changed}), self.settings.database_url)
+
+    def add(self, model: str = "m", **request: Any) -> str:
+        """Add a job to the queue, its request not checked; return its id."""
+        return self.queue.submit("training", model, request).job.id
+
+    def end_lease(self, job_id: str) -> None:
+        """Let the lease of a job have run out, as when its worker has died."""
+        with self.database.write() as connection:
+            connection.execute(update(JOBS).where(JOBS.c.id == job_id).values(lease_until=0.0))
+
+
+def limits_of(**changes: Any) -> Limits:
+    """Limits with changes."""
+    return Limits().model_copy(update=changes)

@@ -1,0 +1,241 @@
+"""The data root: names that lead out of it, uploads that are cut off, files that change."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.errors import BadData, BadRequest, DataNotFound, LimitExceeded
+from service.jobs.data import DataRoot, check_unchanged, fingerprint
+
+BYTES_MAX = 1000
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A data directory beside a secret, with links in it and out of it."""
+    (tmp_path / "secret.jsonl").write_text("secret")
+    (tmp_path / "root-beside").mkdir()
+    (tmp_path / "root-beside" / "x.jsonl").write_text("secret")
+    directory = tmp_path / "root"
+    (directory / "sub").mkdir(parents=True)
+    (directory / "a.jsonl").write_text("a")
+    (directory / "sub" / "b.jsonl").write_text("bb")
+    (directory / "inside.jsonl").symlink_to("a.jsonl")
+    (directory / "outside.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    (directory / "up").symlink_to("..")
+    (directory / "circle").symlink_to("circle")
+    (directory / "gone.jsonl").symlink_to("nowhere")
+    os.mkfifo(directory / "pipe.jsonl")
+    return directory
+
+
+HOSTILE = [
+    "",
+    ".",
+    "..",
+    "../secret.jsonl",
+    "sub/../../secret.jsonl",
+    "../root-beside/x.jsonl",
+    "/etc/passwd",
+    "//etc/passwd",
+    "outside.jsonl",
+    "up/secret.jsonl",
+    "up/root-beside/x.jsonl",
+    "circle",
+    "gone.jsonl",
+    "pipe.jsonl",
+    "sub",
+    "a.jsonl\0",
+    "\0",
+    "a.jsonl/x",
+    "none.jsonl",
+    "x" * 300,
+    "sub/" * 1000 + "b.jsonl",
+    "\udcff",
+    "~/x",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:30])
+def test_no_name_leads_out_of_the_root_or_to_what_is_no_file(root: Path, name: str) -> None:
+    data = DataRoot(root, BYTES_MAX)
+    with pytest.raises(BadRequest) as caught:
+        data.path_of(name, "valid")
+    assert caught.value.path == "valid" and len(str(caught.value)) < 500
+    assert str(root.parent) not in str(caught.value)
+    with pytest.raises(DataNotFound):
+        data.delete(name)
+    assert (root.parent / "secret.jsonl").read_text() == "secret"
+
+
+@pytest.mark.parametrize("name", [None, 3, ["a.jsonl"], {"a": 1}, True])
+def test_a_name_is_a_string(root: Path, name: object) -> None:
+    with pytest.raises(BadRequest):
+        DataRoot(root, BYTES_MAX).path_of(name)
+
+
+def test_files_and_links_below_the_root_are_found(root: Path) -> None:
+    data = DataRoot(root, BYTES_MAX)
+    assert data.path_of("a.jsonl") == root / "a.jsonl" == data.path_of("inside.jsonl")
+    assert data.path_of("sub/b.jsonl") == root / "sub" / "b.jsonl" == data.path_of("sub/../sub/b.jsonl")
+    found = data.list()
+    assert [(info.name, info.bytes) for info in found] == [
+        ("a.jsonl", 1),
+        ("inside.jsonl", 1),
+        ("sub/b.jsonl", 2),
+    ]
+    assert data.shown(f"{root}/sub/b.jsonl:3: expected") == "sub/b.jsonl:3: expected"
+
+
+def test_a_root_that_is_a_link_is_a_root(root: Path) -> None:
+    link = root.parent / "link"
+    link.symlink_to(root)
+    data = DataRoot(link, BYTES_MAX)
+    assert data.path_of("sub/b.jsonl").read_text() == "bb"
+    assert len(data.list()) == 3
+
+
+def test_without_a_root_everything_is_refused() -> None:
+    data = DataRoot(None, BYTES_MAX)
+    for call in (lambda: data.path_of("a"), data.list, lambda: data.upload("a"), lambda: data.delete("a")):
+        with pytest.raises(BadRequest, match="XYLEM_DATA_DIR"):
+            call()
+
+
+def test_an_upload_is_there_when_it_is_finished_and_whole(root: Path) -> None:
+    data = DataRoot(root, BYTES_MAX)
+    with data.upload("sub/new.jsonl") as upload:
+        for piece in (b"one\n", b"", b"two\n"):
+            upload.write(piece)
+        assert not (root / "sub" / "new.jsonl").exists() and len(data.list()) == 3
+        info = upload.finish()
+    assert (info.name, info.bytes) == ("sub/new.jsonl", 8) and info in data.list()
+    assert (root / "sub" / "new.jsonl").read_bytes() == b"one\ntwo\n"
+
+
+def test_an_upload_over_a_link_replaces_the_link(root: Path) -> None:
+    with DataRoot(root, BYTES_MAX).upload("outside.jsonl") as upload:
+        upload.write(b"mine")
+        upload.finish()
+    assert (root.parent / "secret.jsonl").read_text() == "secret"
+    assert not (root / "outside.jsonl").is_symlink()
+
+
+def test_an_upload_that_is_cut_off_leaves_nothing_and_the_old_file(root: Path) -> None:
+    data = DataRoot(root, BYTES_MAX)
+    with pytest.raises(ConnectionError), data.upload("a.jsonl") as upload:
+        upload.write(b"half")
+        raise ConnectionError
+    assert (root / "a.jsonl").read_text() == "a"
+    assert not list(root.glob(".upload-*"))
+
+
+def test_an_upload_at_the_limit_is_taken_and_one_beyond_it_is_not(root: Path) -> None:
+    data = DataRoot(root, BYTES_MAX)
+    with data.upload("n.jsonl") as upload:
+        upload.write(BYTES_MAX * b"x")
+        upload.finish()
+    with pytest.raises(LimitExceeded, match="data_bytes_max"), data.upload("m.jsonl") as upload:
+        upload.write(BYTES_MAX * b"x")
+        upload.write(b"x")
+    assert not (root / "m.jsonl").exists() and not list(root.glob(".upload-*"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".hidden",
+        "-x",
+        "sub/.x",
+        "a b",
+        "ü",
+        "x/y",
+        "sub//x",
+        "sub/x/",
+        "../x",
+        "a.jsonl/x",
+        "up/x",
+        "sub",
+        "/x",
+        "\0",
+    ],
+)
+def test_an_upload_has_a_plain_name_in_a_directory_that_is_there(root: Path, name: str) -> None:
+    before = sorted(root.rglob("*"))
+    with pytest.raises(BadRequest):
+        DataRoot(root, BYTES_MAX).upload(name)
+    assert sorted(root.rglob("*")) == before
+
+
+_UPLOADER = """
+import sys, time
+from pathlib import Path
+from service.jobs.data import DataRoot
+upload = DataRoot(Path(sys.argv[1]), 1000).upload("new.jsonl")
+upload.write(b"half")
+print("written", flush=True)
+time.sleep(3600)
+"""
+
+
+def test_what_a_killed_upload_left_goes_with_the_next_one_and_living_ones_stay(root: Path) -> None:
+    data = DataRoot(root, BYTES_MAX)
+    uploader = subprocess.Popen([sys.executable, "-c", _UPLOADER, str(root)], stdout=subprocess.PIPE)
+    assert uploader.stdout is not None and uploader.stdout.readline() == b"written\n"
+    with data.upload("a.jsonl"):
+        assert len(list(root.glob(".upload-*"))) == 2
+    uploader.send_signal(signal.SIGKILL)
+    uploader.wait()
+    uploader.stdout.close()
+    with data.upload("a.jsonl"):
+        assert len(list(root.glob(".upload-*"))) == 1
+    assert not list(root.glob(".upload-*"))
+
+
+def test_files_are_deleted_of_links_the_link(root: Path) -> None:
+    data = DataRoot(root, BYTES_MAX)
+    data.delete("inside.jsonl")
+    assert (root / "a.jsonl").exists()
+    data.delete("sub/b.jsonl")
+    assert [info.name for info in data.list()] == ["a.jsonl"]
+    with pytest.raises(DataNotFound):
+        data.delete("sub/b.jsonl")
+
+
+@pytest.mark.parametrize("change", ["append", "rewrite", "replace", "touch", "remove"])
+def test_a_file_that_changes_is_noticed(root: Path, change: str) -> None:
+    path = root / "a.jsonl"
+    before = fingerprint(path)
+    check_unchanged(path, before)
+    if change == "append":
+        with path.open("a") as file:
+            file.write("more")
+    elif change == "rewrite":
+        os.utime(path, ns=(0, 0))
+        path.write_text("b")
+    elif change == "replace":
+        other = root / "other"
+        other.write_text("a")
+        os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+        other.replace(path)
+    elif change == "touch":
+        os.utime(path, ns=(0, 0))
+    else:
+        path.unlink()
+    with pytest.raises(BadData):
+        check_unchanged(path, before)
+
+
+def test_a_pair_of_files_is_watched_as_one(root: Path) -> None:
+    for part in "XY":
+        (root / f"d.{part}.npz").write_bytes(b"x")
+    before = fingerprint(root / "d.X.npz")
+    (root / "d.Y.npz").write_bytes(b"yy")
+    with pytest.raises(BadData):
+        check_unchanged(root / "d.X.npz", before)

@@ -1,0 +1,179 @@
+"""Processes of jobs that misbehave: each ends with the reason, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.jobs.files import WORK, BoundedLog, make_directory, read_log, remove_leftovers
+from service.jobs.job import JobProgress
+from service.jobs.leases import Word
+from service.jobs.process import JobProcess, Outcome
+from tests.jobs_helpers import Desk, settings_for
+from tests.servers import wait_for
+
+MEMORY = 96 << 20
+
+
+class Runs:
+    """Runs misbehaving children as a worker would."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.job = ""
+        self.word: Word = "go on"
+        self.told: list[JobProgress | None] = []
+
+    def __call__(self, way: str, stopping: threading.Event | None = None, **limits: Any) -> Outcome:
+        settings = self.desk.limited(job_memory_bytes_max=MEMORY, **limits).settings
+        self.job = self.desk.add(way)
+        claim = self.desk.leases.claim("w")
+        assert claim is not None and claim.job.id == self.job
+        directory = make_directory(settings.store, self.job)
+        log = BoundedLog(directory, settings.limits.job_log_bytes_max)
+
+        def tell(progress: JobProgress | None) -> Word:
+            self.told.append(progress)
+            return self.word
+
+        process = JobProcess(claim, settings, directory, log, tell, "tests.job_children")
+        return process.run(stopping or threading.Event())
+
+    @property
+    def log(self) -> str:
+        return read_log(self.desk.settings.store, self.job).decode()
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    desk = Desk(settings_for(tmp_path))
+    yield Runs(desk)
+    desk.database.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process lives, and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("way", ["eat-slowly", "eat-shared", "eat-in-a-child"])
+def test_a_memory_eater_ends_with_the_reason(runs: Runs, way: str) -> None:
+    outcome = runs(way)
+    assert (outcome.end, outcome.code) == ("failed", "limit-exceeded")
+    assert "job_memory_bytes_max" in outcome.error
+
+
+def test_a_fast_eater_is_stopped_at_once(runs: Runs) -> None:
+    outcome = runs("eat")
+    assert outcome.end == "failed" and outcome.code in ("memory", "limit-exceeded")
+
+
+def test_mapped_files_are_no_memory_of_the_job(runs: Runs) -> None:
+    assert runs("map-a-file").end == "succeeded"
+
+
+def test_a_spinner_ends_at_its_processor_time(runs: Runs) -> None:
+    outcome = runs("spin", job_cpu_seconds_max=1.0)
+    assert (outcome.end, outcome.code) == ("failed", "limit-exceeded")
+    assert "job_cpu_seconds_max" in outcome.error
+
+
+def test_a_sleeper_ends_at_its_time(runs: Runs) -> None:
+    outcome = runs("sleep", job_seconds_max=1.0)
+    assert (outcome.end, outcome.code) == ("failed", "limit-exceeded")
+    assert "job_seconds_max" in outcome.error
+
+
+def test_a_crash_is_told_with_its_signal(runs: Runs) -> None:
+    outcome = runs("crash")
+    assert (outcome.end, outcome.code) == ("failed", "crashed")
+    assert "SIGSEGV" in outcome.error
+    outcome = runs("fail")
+    assert (outcome.end, outcome.code) == ("failed", "crashed") and "status 3" in outcome.error
+
+
+def test_what_fills_the_disk_is_stopped_and_removed(runs: Runs) -> None:
+    outcome = runs("fill-a-disk", job_file_bytes_max=64 << 20)
+    assert (outcome.end, outcome.error) == ("failed", "File too large")
+    directory = runs.desk.settings.store / "jobs" / runs.job
+    assert (directory / WORK / "large").stat().st_size <= 64 << 20
+    remove_leftovers(runs.desk.settings.store, runs.job)
+    assert {path.name for path in directory.iterdir()} <= {"log"}
+
+
+def test_open_files_are_finite(runs: Runs) -> None:
+    assert runs("open-files").error == "Too many open files"
+
+
+def test_a_log_is_finite_and_keeps_its_end(runs: Runs) -> None:
+    assert runs("write-a-long-log", job_log_bytes_max=100_000).end == "succeeded"
+    assert 40_000 < len(runs.log) <= 100_000
+    assert runs.log.splitlines()[-1].startswith("line 3999 ")
+
+
+def test_what_a_process_left_behind_dies_with_it(runs: Runs) -> None:
+    assert runs("leave-a-child").end == "succeeded"
+    [left] = re.findall(r"left (\d+)", runs.log)
+    wait_for(lambda: not is_alive(int(left)))
+
+
+def test_a_process_has_a_session_of_its_own_the_least_priority_and_no_secret(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XYLEM_ADMIN_KEY", "secret")
+    outcome = runs("look-around")
+    assert outcome == Outcome("succeeded", result={"done": True}, progress=outcome.progress)
+    assert outcome.progress is not None and outcome.progress[:3] == ("begin", 3, 3)
+    found = json.loads(runs.log)
+    assert found["environment"].keys() <= {"XYLEM_KERNEL_CACHE"}
+    assert found["nice"] == 19 and found["group"] == found["session"] != os.getsid(0)
+
+
+@pytest.mark.parametrize(("word", "end"), [("cancel", "cancelled"), ("lost", "lost")])
+def test_a_process_is_killed_when_its_job_is_cancelled_or_lost(runs: Runs, word: Word, end: str) -> None:
+    runs.word = word
+    assert runs("sleep").end == end
+
+
+def test_a_process_is_killed_when_its_worker_stops(runs: Runs) -> None:
+    stopping = threading.Event()
+    stopping.set()
+    assert runs("sleep", stopping).end == "stopped"
+
+
+_WORKER = """
+import sys, threading
+from pathlib import Path
+from tests.jobs_helpers import Desk, settings_for
+from service.jobs.worker import Worker
+desk = Desk(settings_for(Path(sys.argv[1])))
+Worker(desk.settings, desk.database, "doomed", "tests.job_children").run(threading.Event())
+"""
+
+
+def test_a_process_dies_with_its_worker(tmp_path: Path) -> None:
+    desk = Desk(settings_for(tmp_path))
+    job = desk.add("tell-number-and-sleep")
+    worker = subprocess.Popen([sys.executable, "-c", _WORKER, str(tmp_path)])
+    try:
+        wait_for(lambda: b"left " in read_log(desk.settings.store, job))
+        [left] = re.findall(rb"left (\d+)", read_log(desk.settings.store, job))
+        assert is_alive(int(left))
+    finally:
+        worker.kill()
+        worker.wait()
+    wait_for(lambda: not is_alive(int(left)))
+    assert desk.jobs.get(job).state == "running"  # until its lease has run out
+    desk.database.close()

@@ -1,0 +1,274 @@
+"""The queue on SQLite and PostgreSQL: submissions, claims, leases, and what the states allow."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.errors import (
+    BadRequest,
+    IdempotencyConflict,
+    JobConflict,
+    JobNotFound,
+    LimitExceeded,
+    Overloaded,
+)
+from service.jobs.job import JobProgress, PromotionVerdict
+from service.jobs.leases import ClaimLost
+from tests.databases import database_url, postgresql  # noqa: F401
+from tests.jobs_helpers import Desk, settings_for
+
+
+@pytest.fixture
+def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:  # noqa: F811
+    made = Desk(settings_for(tmp_path), database_url)
+    yield made
+    made.database.close()
+
+
+def test_a_job_is_kept_as_it_was_submitted(desk: Desk) -> None:
+    said = {"a": [1, "ü"], "b": {"c": None}}
+    job = desk.queue.submit("batch", "m", said, "key-1").job
+    again = Desk(desk.settings, desk.settings.database_url)  # as another process
+    assert again.jobs.get(job.id) == job
+    assert (job.request, job.state, job.kind, job.model) == (said, "queued", "batch", "m")
+    assert json.loads(json.dumps(job.as_json()))["created"].endswith("Z")
+    again.database.close()
+
+
+def test_a_hundred_submissions_at_once_with_repeats_give_exactly_the_distinct_jobs(desk: Desk) -> None:
+    others = [Desk(desk.settings, desk.settings.database_url) for _ in range(4)]
+    numbers = [number % 40 for number in range(100)]
+
+    def submit(at: int) -> tuple[int, str, bool]:
+        number = numbers[at]
+        found = others[at % 4].queue.submit("training", "m", {"number": number}, f"key-{number}")
+        return number, found.job.id, found.is_new
+
+    with ThreadPoolExecutor(20) as pool:
+        found = list(pool.map(submit, range(100)))
+    ids = {number: {job for n, job, _ in found if n == number} for number in set(numbers)}
+    assert all(len(of) == 1 for of in ids.values())
+    assert sum(is_new for *_, is_new in found) == 40 == len(desk.jobs.list(limit=1000))
+    for other in others:
+        other.database.close()
+
+
+def test_a_key_stands_for_one_request(desk: Desk) -> None:
+    first = desk.queue.submit("training", "m", {"a": 1, "b": 2}, "k").job
+    assert desk.queue.submit("training", "m", {"b": 2, "a": 1}, "k") == (first, False)
+    for kind, request in (("training", {"a": 2}), ("batch", {"a": 1, "b": 2})):
+        with pytest.raises(IdempotencyConflict, match=first.id):
+            desk.queue.submit(kind, "m", request, "k")
+    for key in ("", "ü", "a b", "x" * 256, "a\nb"):
+        with pytest.raises(BadRequest):
+            desk.queue.submit("training", "m", {}, key)
+
+
+def test_a_request_that_is_too_long_is_refused(desk: Desk) -> None:
+    with pytest.raises(LimitExceeded):
+        desk.queue.submit("training", "m", {"a": "x" * (64 << 10)})
+
+
+def test_no_more_jobs_wait_than_may(desk: Desk) -> None:
+    few = desk.limited(jobs_queued_max=3)
+    ids = [few.add(n=n) for n in range(3)]
+    with pytest.raises(Overloaded, match="jobs_queued_max"):
+        few.add()
+    few.queue.submit("training", "m", {}, None) if few.leases.claim("w") else None  # one runs: there is room
+    few.queue.cancel(ids[1])
+    few.add()
+    with pytest.raises(Overloaded):
+        few.queue.retry(ids[1])
+    few.database.close()
+
+
+def test_jobs_are_listed_by_state_model_and_kind(desk: Desk) -> None:
+    ids = [
+        desk.queue.submit(kind, model, {}).job.id for kind in ("training", "batch") for model in ("a", "b")
+    ]
+    desk.queue.cancel(ids[3])
+    assert [job.id for job in desk.jobs.list()] == ids[::-1]
+    assert [job.id for job in desk.jobs.list(model="a")] == [ids[2], ids[0]]
+    assert [job.id for job in desk.jobs.list(kind="batch", state="queued")] == [ids[2]]
+    assert [job.id for job in desk.jobs.list(limit=1)] == [ids[3]]
+    for wrong in ({"state": "over"}, {"limit": 0}, {"limit": 1001}):
+        with pytest.raises(BadRequest):
+            desk.jobs.list(**wrong)  # type: ignore[arg-type]
+
+
+def test_of_many_workers_each_job_is_claimed_by_one(desk: Desk) -> None:
+    others = [Desk(desk.settings, desk.settings.database_url) for _ in range(4)]
+    ids = [desk.add(n=n) for n in range(24)]
+    claimed: list[str] = []
+    gate = threading.Barrier(8)
+
+    def work(number: int) -> None:
+        gate.wait()
+        while True:
+            claim = others[number % 4].leases.claim(f"w{number}")
+            if claim is None and not others[number % 4].leases.is_waiting():
+                return
+            if claim is not None:
+                claimed.append(claim.job.id)
+                others[number % 4].leases.succeed(claim, {"n": number})
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert Counter(claimed) == Counter(ids)
+    assert {job.state for job in desk.jobs.list()} == {"succeeded"}
+    for other in others:
+        other.database.close()
+
+
+def test_the_oldest_job_comes_first_and_tells_how_far_it_is(desk: Desk) -> None:
+    ids = [desk.add(n=n) for n in range(3)]
+    claim = desk.leases.claim("w")
+    assert claim is not None and claim.job.id == ids[0] and claim.job.state == "running"
+    progress = JobProgress("read", 5, 10, 2.0, 2.5)
+    assert desk.leases.renew(claim, progress) == "go on"
+    verdict = PromotionVerdict(False, ("P@5 fell",), "latest", 3)
+    desk.leases.record_version(claim, 4)
+    desk.leases.record_verdict(claim, verdict)
+    desk.leases.succeed(claim, {"rows": 7})
+    job = desk.jobs.get(ids[0])
+    assert (job.state, job.progress, job.version, job.result) == ("succeeded", progress, 4, {"rows": 7})
+    assert job.promotion == verdict and job.as_json()["promotion"]["reasons"] == ("P@5 fell",)
+    assert job.started is not None and job.ended is not None and job.created <= job.started <= job.ended
+
+
+def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk: Desk) -> None:
+    job_id = desk.add()
+    first = desk.leases.claim("first")
+    assert first is not None and desk.leases.claim("second") is None
+    desk.end_lease(job_id)
+    assert desk.leases.is_waiting()
+    second = desk.leases.claim("second")
+    assert second is not None and second.job.attempts == 2
+    assert desk.leases.renew(first, None) == "lost"
+    verdict = PromotionVerdict(True, (), "latest", None)
+    late: list[Any] = [
+        lambda: desk.leases.succeed(first, {}),
+        lambda: desk.leases.fail(first, "x", "y"),
+        lambda: desk.leases.cancel(first),
+        lambda: desk.leases.give_back(first, is_counted=True),
+        lambda: desk.leases.record_version(first, 1),
+        lambda: desk.leases.record_verdict(first, verdict),
+    ]
+    for call in late:
+        with pytest.raises(ClaimLost):
+            call()
+    with pytest.raises(ClaimLost), desk.database.write() as connection:
+        desk.leases.record_result(connection, first, {})
+    job = desk.jobs.get(job_id)
+    assert (job.state, job.worker, job.version, job.promotion) == ("running", "second", None, None)
+    desk.leases.succeed(second, None)
+
+
+def test_a_lease_that_was_renewed_late_is_kept_while_nobody_took_the_job(desk: Desk) -> None:
+    job_id = desk.add()
+    claim = desk.leases.claim("w")
+    assert claim is not None
+    desk.end_lease(job_id)  # the database was away
+    assert desk.leases.renew(claim, None) == "go on"
+    assert desk.leases.claim("other") is None
+
+
+def test_a_job_that_workers_die_of_fails_with_the_reason(desk: Desk) -> None:
+    job_id = desk.add()
+    for _ in range(desk.settings.limits.job_attempts_max):
+        assert desk.leases.claim("a-worker") is not None
+        desk.end_lease(job_id)
+    assert desk.leases.claim("b") is None
+    job = desk.jobs.get(job_id)
+    assert (job.state, job.error_code) == ("failed", "worker-died")
+    assert job.error is not None and "a-worker" in job.error and job.ended is not None
+
+
+def test_a_stopping_worker_gives_its_job_back(desk: Desk) -> None:
+    job_id = desk.add()
+    for is_counted, attempts in ((False, 0), (True, 1)):
+        claim = desk.leases.claim("w")
+        assert claim is not None
+        desk.leases.give_back(claim, is_counted=is_counted)
+        job = desk.jobs.get(job_id)
+        assert (job.state, job.attempts, job.progress) == ("queued", attempts, None)
+
+
+def test_cancelling_at_once_while_running_twice_and_too_late(desk: Desk) -> None:
+    waits, runs = desk.add(n=1), desk.add(n=2)
+    assert desk.jobs.cancel(waits).state == "cancelled"
+    assert desk.jobs.cancel(waits).state == "cancelled"
+    claim = desk.leases.claim("w")
+    assert claim is not None and claim.job.id == runs
+    asked = desk.jobs.cancel(runs)
+    assert (asked.state, asked.cancel_asked) == ("running", True)
+    assert desk.jobs.cancel(runs) == asked
+    assert desk.leases.renew(claim, None) == "cancel"
+    desk.leases.cancel(claim)
+    assert desk.jobs.cancel(runs).state == "cancelled"
+    done = desk.add(n=3)
+    claim = desk.leases.claim("w")
+    assert claim is not None
+    desk.leases.succeed(claim, {})
+    with pytest.raises(JobConflict, match="succeeded"):
+        desk.jobs.cancel(done)
+
+
+def test_a_job_to_be_cancelled_whose_worker_died_is_cancelled(desk: Desk) -> None:
+    job_id = desk.add()
+    assert desk.leases.claim("w") is not None
+    desk.jobs.cancel(job_id)
+    desk.end_lease(job_id)
+    assert desk.leases.claim("other") is None
+    assert desk.jobs.get(job_id).state == "cancelled"
+
+
+def test_only_jobs_that_failed_or_were_cancelled_are_tried_again(desk: Desk) -> None:
+    job_id = desk.add()
+    with pytest.raises(JobConflict, match="queued"):
+        desk.jobs.retry(job_id)
+    claim = desk.leases.claim("w")
+    assert claim is not None
+    with pytest.raises(JobConflict, match="running"):
+        desk.jobs.retry(job_id)
+    desk.leases.fail(claim, "why", "bad-data")
+    failed = desk.jobs.get(job_id)
+    assert (failed.state, failed.error, failed.error_code) == ("failed", "why", "bad-data")
+    again = desk.jobs.retry(job_id)
+    assert (again.state, again.attempts, again.error, again.ended) == ("queued", 0, None, None)
+    assert again.revision > failed.revision
+    claim = desk.leases.claim("w")
+    assert claim is not None
+    desk.leases.succeed(claim, {})
+    with pytest.raises(JobConflict, match="succeeded"):
+        desk.jobs.retry(job_id)
+
+
+def test_an_unknown_job_is_not_found(desk: Desk) -> None:
+    for call in (desk.jobs.get, desk.jobs.cancel, desk.jobs.retry, desk.jobs.log_text, desk.jobs.result_file):
+        for name in ("nope", "", "../../etc", "x" * 100_000, "0" * 24):
+            with pytest.raises(JobNotFound):
+                call(name)
+
+
+def test_the_history_is_finite(desk: Desk) -> None:
+    few = desk.limited(jobs_kept_max=3)
+    ids = []
+    for number in range(6):
+        ids.append(few.add(n=number))
+        claim = few.leases.claim("w")
+        assert claim is not None
+        few.leases.succeed(claim, {})
+    waiting = few.add(n=7)
+    assert [job.id for job in few.jobs.list()] == [waiting, *ids[:2:-1]]
+    few.queue.cancel(waiting)
+    assert len(few.jobs.list()) == 3
+    few.database.close()

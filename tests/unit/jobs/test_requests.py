@@ -1,0 +1,199 @@
+"""Requests of jobs: good ones, and all that is wrong with others at once, field by field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.errors import BadFields, BadRequest
+from service.jobs.data import DataRoot
+from service.jobs.kinds import KINDS, METRICS, check_request, read_request
+from service.jobs.runs import RUNS
+from service.serving.problems import code_of, describe_error
+from service.settings import Limits
+
+TRAINING: dict[str, Any] = {
+    "model": "debtags",
+    "trainer": "label-tree",
+    "data": "train.jsonl",
+    "valid": "valid.jsonl",
+    "parameters": {"trees": 3, "features.ngram_max": 2},
+    "weights": "float32",
+    "seed": 0,
+    "thresholds": {"method": "ofo"},
+    "promotion": {
+        "alias": "latest",
+        "if": [{"metric": "P@5", "least_change": -0.2}, {"metric": "macro_f", "least_change": 0.0}],
+    },
+}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataRoot:
+    for name in ("train.jsonl", "valid.jsonl", "rows.txt", "pair.X.npz", "names.txt"):
+        (tmp_path / name).write_text("{}")
+    return DataRoot(tmp_path, 1)
+
+
+def faults(kind: str, body: Any, data: DataRoot) -> dict[str, str]:
+    """What is wrong with a request: the detail of each place."""
+    with pytest.raises(BadRequest) as caught:
+        check_request(kind, body, data, Limits())
+    assert isinstance(caught.value, BadFields)
+    return {fault.path or "": str(fault) for fault in caught.value.faults}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("training", TRAINING),
+        (
+            "training",
+            {"model": "m", "trainer": "plt", "data": "rows.txt", "label_names": "names.txt", "split": 0.1},
+        ),
+        (
+            "training",
+            {"model": "m", "trainer": "ovr", "data": "rows.txt", "parameters": {"features.norm": "l1"}},
+        ),
+        (
+            "training",
+            {"model": "m", "trainer": "ovr", "data": "train.jsonl", "promotion": {"alias": "stable"}},
+        ),
+        (
+            "threshold-tuning",
+            {"model": "m", "data": "valid.jsonl", "method": "sto", "kappa": 0.01, "start": [1, 4]},
+        ),
+        ("threshold-tuning", {"model": "m", "version": 3, "data": "valid.jsonl", "test": "train.jsonl"}),
+        (
+            "batch",
+            {"model": "m", "data": "train.jsonl", "top_r": 3, "threshold": "tuned", "version": "stable"},
+        ),
+    ],
+)
+def test_a_good_request_is_kept_as_it_was_said(kind: str, body: dict[str, Any], data: DataRoot) -> None:
+    said, model = check_request(kind, body, data, Limits())
+    assert said == body and model == body["model"]
+    read_request(kind, said)
+
+
+def test_every_kind_has_a_run() -> None:
+    assert KINDS.keys() == RUNS.keys()
+
+
+def test_all_faults_of_a_training_are_told_at_once(data: DataRoot) -> None:
+    found = faults(
+        "training",
+        {
+            "model": "No/Model",
+            "trainer": "label-tree",
+            "data": "../train.jsonl",
+            "valid": "nowhere.jsonl",
+            "parameters": {
+                "trees": -3,
+                "none": 1,
+                "loss": "x",
+                "features.ngram_max": 200,
+                "features.none": 1,
+            },
+            "weights": "float64",
+            "seed": -1,
+            "split": 2,
+            "thresholds": {"method": "ofx", "kappa": 7},
+            "promotion": {"alias": "7", "if": [{"metric": "P@9"}, {"metric": "P@1", "least_change": "x"}]},
+            "unknown": 1,
+        },
+        data,
+    )
+    assert found.keys() == {
+        "model",
+        "data",
+        "valid",
+        "parameters.trees",
+        "parameters.none",
+        "parameters.loss",
+        "parameters.features.ngram_max",
+        "parameters.features.none",
+        "weights",
+        "seed",
+        "split",
+        "thresholds.method",
+        "thresholds.kappa",
+        "promotion.if[1].least_change",
+        "unknown",
+    }
+    assert found["parameters.trees"] == "expected an integer from 1 to 100, found -3"
+    assert found["seed"] == "expected at least 0, found -1"
+
+
+@pytest.mark.parametrize(
+    ("change", "places"),
+    [
+        ({"trainer": "forest"}, {"trainer"}),
+        ({"trainer": 3}, {"trainer"}),
+        ({"split": 0.5}, {"split"}),
+        ({"valid": None}, {"thresholds", "promotion"}),
+        ({"valid": None, "thresholds": None}, {"promotion"}),
+        (
+            {"promotion": {"alias": "7", "if": [{"metric": "P@9"}]}},
+            {"promotion.alias", "promotion.if[0].metric"},
+        ),
+        ({"promotion": {"if": [{"metric": "P@5"}] * 33}}, {"promotion.if"}),
+        ({"parameters": {"trees": [1]}}, {"parameters.trees"}),
+        ({"parameters": {"trees": 1e400}}, {"parameters.trees"}),
+        ({"parameters": {"features.kind": "no"}}, {"parameters.features.kind"}),
+        ({"parameters": {"features.ngram_max": "2", "features.min_df": 2.5}}, None),
+        ({"data": 3}, {"data"}),
+        ({"data": "x" * 1000}, {"data"}),
+        ({"model": None}, {"model"}),
+        ({"seed": 1 << 63}, {"seed"}),
+        ({"seed": True}, {"seed"}),
+        ({"thresholds": {"method": "ofo", "start": [1]}}, {"thresholds.start"}),
+        ({"thresholds": {"method": "ofo", "start": [5, 1]}}, {"thresholds.start"}),
+        ({"label_names": "../x"}, {"label_names"}),
+    ],
+)
+def test_a_fault_of_a_training_is_told_where_it_is(
+    data: DataRoot, change: dict[str, Any], places: set[str] | None
+) -> None:
+    found = faults("training", {**TRAINING, **change}, data)
+    if places is None:
+        assert found
+        return
+    assert found.keys() == places
+
+
+def test_a_split_needs_lines(data: DataRoot) -> None:
+    body = {"model": "m", "trainer": "ovr", "data": "pair.X.npz", "split": 0.1}
+    assert faults("training", body, data).keys() == {"split"}
+
+
+def test_faults_of_the_other_kinds(data: DataRoot) -> None:
+    tuning = {"model": "m", "data": "x", "test": "..", "version": "A!", "start": [1, 2, 3], "method": "all"}
+    assert faults("threshold-tuning", tuning, data).keys() == {"data", "test", "version", "start", "method"}
+    batch = {"model": "m", "data": "rows.txt", "version": True, "top_r": 1001, "explain": True}
+    assert faults("batch", batch, data).keys() == {"data", "version", "top_r", "explain"}
+    assert faults("batch", {}, data).keys() == {"model", "data"}
+
+
+def test_what_is_no_object_or_of_no_kind_is_refused(data: DataRoot) -> None:
+    for body in (None, [], "x", 3):
+        with pytest.raises(BadRequest, match="expected an object"):
+            check_request("batch", body, data, Limits())
+    with pytest.raises(BadRequest, match="expected a kind of training"):
+        check_request("baking", {}, data, Limits())
+
+
+def test_clients_are_told_every_fault(data: DataRoot) -> None:
+    with pytest.raises(BadFields) as caught:
+        check_request("batch", {"top_r": 0}, data, Limits())
+    described = describe_error(caught.value)
+    assert code_of(caught.value) == "bad-request"
+    assert {error["path"] for error in described["errors"]} == {"model", "data", "top_r"}
+
+
+def test_the_figures_of_a_rule_are_those_of_an_evaluation(tmp_path: Path) -> None:
+    from tests.unit.jobs.test_runs import evaluated
+
+    assert set(METRICS) <= evaluated(tmp_path).keys()
