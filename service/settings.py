@@ -33,6 +33,7 @@ Pause = Annotated[float, Field(ge=0, le=86_400)]
 
 Workers = Annotated[int, Field(ge=1, le=256)]
 Jobs = Annotated[int, Field(ge=0, le=64)]
+Nice = Annotated[int, Field(ge=0, le=19)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
 Duration = Annotated[float, Field(gt=0, le=100 * 86_400)]
 
@@ -147,6 +148,9 @@ class Limits(BaseSettings):
     )
     job_cpu_seconds_max: Duration = _seconds(86_400.0, "seconds of processor time of a job, over all threads")
     job_seconds_max: Duration = _seconds(86_400.0, "seconds that a job may take")
+    job_nice: Nice = _count(
+        19, "how far jobs stand back for others who want the processors: 0 not at all, 19 the most"
+    )
     job_file_bytes_max: Bytes = _count(64 << 30, "bytes of a file that a job writes")
     job_log_bytes_max: Bytes = _count(1 << 20, "bytes of a job's log; its beginning goes first")
 

@@ -49,7 +49,7 @@ def settings_for(directory: Path, **changes: Any) -> Settings:
         data.mkdir()
         write_data(data / "train.jsonl", 200, seed=1)
         write_data(data / "valid.jsonl", 80, seed=2)
-    changes = {"job_memory_bytes_max": 1 << 30, "job_threads_max": 1, **changes}
+    changes = {"job_memory_bytes_max": 1 << 30, "job_threads_max": 1, "job_nice": 0, **changes}
     return settings_of(store, data_dir=data, **changes)
 
 

@@ -20,9 +20,6 @@ from pathlib import Path
 
 from service.settings import Limits
 
-NICE = 19
-"""The least share of the processors: serving comes first."""
-
 SLACK_BYTES = 512 << 20
 """What a process may ask for beyond its memory: libraries, stacks and spare of the allocator."""
 
@@ -44,9 +41,9 @@ def confine(limits: Limits, parent: int) -> None:
     if os.getppid() != parent:
         os._exit(1)
     with contextlib.suppress(OSError):
-        os.nice(NICE)
+        os.nice(limits.job_nice)
     # a session of its own is a scheduling group of its own, where the system groups by sessions
-    _write("/proc/self/autogroup", str(NICE))
+    _write("/proc/self/autogroup", str(limits.job_nice))
     _write("/proc/self/oom_score_adj", "1000")  # whom the system kills first when memory is out
     cpu_seconds = math.ceil(limits.job_cpu_seconds_max)
     wanted = {

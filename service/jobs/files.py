@@ -32,6 +32,15 @@ def directory_of(store: Path, job_id: str) -> Path:
     return store / JOBS_DIR / job_id
 
 
+def can_work(store: Path) -> bool:
+    """Return whether files of jobs can be written: a replica may have the store read-only."""
+    try:
+        (store / JOBS_DIR).mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(store / JOBS_DIR, os.W_OK | os.X_OK)
+
+
 def make_directory(store: Path, job_id: str) -> Path:
     """Make the directory of a job where there is none, and return it. Raises OSError."""
     directory = directory_of(store, job_id)

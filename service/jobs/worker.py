@@ -23,7 +23,7 @@ from model_store.fs import FileSystem
 from model_store.staging import collect
 from service.db.engine import Database, default_url
 from service.errors import DatabaseUnavailable
-from service.jobs.files import BoundedLog, make_directory, remove_forgotten, remove_leftovers
+from service.jobs.files import BoundedLog, can_work, make_directory, remove_forgotten, remove_leftovers
 from service.jobs.job import JobProgress
 from service.jobs.leases import Claim, ClaimLost, Leases, Word
 from service.jobs.messages import settings_of_json
@@ -36,6 +36,9 @@ POLL_SECONDS = 0.5
 
 PAUSE_SECONDS = 2.0
 """The pause after the database, or the store, has failed."""
+
+UNWRITABLE_SECONDS = 30.0
+"""The pause after a store turned out not to be one that can be written."""
 
 PARENT_SECONDS = 1.0
 """The pause between two looks whether the process that started this one lives."""
@@ -56,7 +59,12 @@ class Worker:
         """Run jobs until told to stop; the job at hand then waits again, for another worker."""
         while not stopping.is_set():
             try:
-                claim = self._leases.claim(self._name) if self._leases.is_waiting() else None
+                is_waiting = self._leases.is_waiting()
+                if is_waiting and not can_work(self._settings.store):
+                    log(logging.ERROR, "job_store_unwritable", store=str(self._settings.store))
+                    stopping.wait(UNWRITABLE_SECONDS)
+                    continue
+                claim = self._leases.claim(self._name) if is_waiting else None
             except DatabaseUnavailable as error:
                 log(logging.ERROR, "database_failed", detail=str(error))
                 stopping.wait(PAUSE_SECONDS)

@@ -131,7 +131,12 @@ def children_of(pid: int) -> list[int]:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(desk: Desk, workers: int) -> None:
-    settings: dict[str, Any] = {"jobs": 1, "data_dir": desk.settings.data_dir, "job_lease_seconds": 1}
+    settings: dict[str, Any] = {
+        "jobs": 1,
+        "data_dir": desk.settings.data_dir,
+        "job_lease_seconds": 1,
+        "job_nice": 0,
+    }
     with ServerProcess(desk.settings.store, workers, **settings) as server:
         wait_for(lambda: bool(server.events("job_worker_started")))
         [started] = server.events("job_worker_started")
@@ -156,7 +161,7 @@ def test_the_worker_of_a_server_that_was_killed_ends(desk: Desk) -> None:
 
 
 def test_xylem_worker_runs_until_it_is_told_to_stop(desk: Desk) -> None:
-    environment = {**os.environ, "XYLEM_DATA_DIR": str(desk.settings.data_dir)}
+    environment = {**os.environ, "XYLEM_DATA_DIR": str(desk.settings.data_dir), "XYLEM_JOB_NICE": "0"}
     command = [sys.executable, "-m", "service.entry", "worker", "--jobs", "2", "--json"]
     worker = subprocess.Popen(
         [*command, "--store", str(desk.settings.store)], env=environment, stdout=subprocess.PIPE

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from service.jobs.files import WORK, BoundedLog, make_directory, read_log, remove_leftovers
+from service.jobs.files import WORK, BoundedLog, can_work, make_directory, read_log, remove_leftovers
 from service.jobs.job import JobProgress
 from service.jobs.leases import Word
 from service.jobs.process import JobProcess, Outcome
+from service.jobs.worker import Worker
 from tests.jobs_helpers import Desk, settings_for
 from tests.servers import wait_for
 
@@ -133,7 +134,7 @@ def test_a_process_has_a_session_of_its_own_the_least_priority_and_no_secret(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XYLEM_ADMIN_KEY", "secret")
-    outcome = runs("look-around")
+    outcome = runs("look-around", job_nice=19)
     assert outcome == Outcome("succeeded", result={"done": True}, progress=outcome.progress)
     assert outcome.progress is not None and outcome.progress[:3] == ("begin", 3, 3)
     found = json.loads(runs.log)
@@ -176,4 +177,26 @@ def test_a_process_dies_with_its_worker(tmp_path: Path) -> None:
         worker.wait()
     wait_for(lambda: not is_alive(int(left)))
     assert desk.jobs.get(job).state == "running"  # until its lease has run out
+    desk.database.close()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_store_that_cannot_be_written_is_noticed_by_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir(mode=0o500)
+    assert not can_work(tmp_path)
+
+
+def test_a_worker_without_a_store_that_can_be_written_takes_no_job(tmp_path: Path) -> None:
+    desk = Desk(settings_for(tmp_path))
+    assert can_work(desk.settings.store)
+    job = desk.add("sleep")
+    (tmp_path / "file").write_text("")
+    elsewhere = desk.settings.model_copy(update={"store": tmp_path / "file"})
+    stopping = threading.Event()
+    thread = threading.Thread(target=Worker(elsewhere, desk.database, "w").run, args=(stopping,))
+    thread.start()
+    stopping.wait(1.5)
+    stopping.set()
+    thread.join()
+    assert desk.jobs.get(job).attempts == 0
     desk.database.close()

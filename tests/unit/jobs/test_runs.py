@@ -1,5 +1,4 @@
-"""What jobs do, in this process: publishing once, tuning, promotion, batches that go on, data that changes.
-"""
+"""What jobs do, in this process: publishing once, tuning, promotion, batches that go on, changed data."""
 
 from __future__ import annotations
 
