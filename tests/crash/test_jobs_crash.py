@@ -22,7 +22,7 @@ def run(directory: Path, n_jobs: int, seed: int) -> None:
 
 
 def test_runs_killed_at_random_moments_lose_no_job_and_publish_none_twice(tmp_path: Path, seed: int) -> None:
-    run(tmp_path, 5, seed)
+    run(tmp_path, 4, seed)
 
 
 @pytest.mark.soak
