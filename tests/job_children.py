@@ -88,6 +88,24 @@ def fill_a_disk() -> None:
             file.write(b"x" * PIECE)
 
 
+def fill_a_store() -> None:
+    """Publish a version that is larger than a file may be, into the store that the work directory is in."""
+    from model_store.errors import StoreUnwritable
+    from model_store.store import Store
+    from tests.small_models import small_draft
+
+    try:
+        Store(Path(os.environ["TMPDIR"]).parents[2]).publish("m", small_draft(n_labels=300, n_features=900))
+    except StoreUnwritable as error:
+        raise OSError(0, str(error)) from error
+
+
+def wait_for_a_word() -> None:
+    """Go on until somebody makes a file."""
+    while not (Path(os.environ["TMPDIR"]) / "go-on").exists():
+        time.sleep(0.05)
+
+
 def open_files() -> None:
     """Open files until nobody lets us."""
     kept = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from model_store.store import Store
 from service.jobs.files import WORK, BoundedLog, can_work, make_directory, read_log, remove_leftovers
 from service.jobs.job import JobProgress
 from service.jobs.leases import Word
@@ -35,7 +37,7 @@ class Runs:
         self.told: list[JobProgress | None] = []
 
     def __call__(self, way: str, stopping: threading.Event | None = None, **limits: Any) -> Outcome:
-        settings = self.desk.limited(job_memory_bytes_max=MEMORY, **limits).settings
+        settings = self.desk.limited(**{"job_memory_bytes_max": MEMORY, **limits}).settings
         self.job = self.desk.add(way)
         claim = self.desk.leases.claim("w")
         assert claim is not None and claim.job.id == self.job
@@ -112,6 +114,39 @@ def test_what_fills_the_disk_is_stopped_and_removed(runs: Runs) -> None:
     assert (directory / WORK / "large").stat().st_size <= 64 << 20
     remove_leftovers(runs.desk.settings.store, runs.job)
     assert {path.name for path in directory.iterdir()} <= {"log"}
+
+
+def test_a_version_that_is_too_large_leaves_nothing_in_the_store(runs: Runs) -> None:
+    outcome = runs("fill-a-store", job_memory_bytes_max=1 << 30, job_file_bytes_max=4096)
+    assert outcome.end == "failed" and "expected about" in outcome.error, outcome
+    store = Store(runs.desk.settings.store)
+    assert store.versions("m") == () and not list((store.root / "staging").iterdir())
+
+
+def test_a_database_that_is_away_does_not_stop_a_job(runs: Runs, capfd: pytest.CaptureFixture[str]) -> None:
+    desk, stopping = runs.desk, threading.Event()
+    job = desk.add("wait-for-a-word")
+    worker = Worker(desk.settings, desk.database, "w", "tests.job_children")
+    thread = threading.Thread(target=worker.run, args=(stopping,))
+    thread.start()
+    wait_for(lambda: desk.jobs.get(job).progress is not None)
+    other = sqlite3.connect(desk.settings.store / "xylem.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    said = ""
+
+    def has_failed() -> bool:
+        nonlocal said
+        said += capfd.readouterr().err
+        return "database_failed" in said
+
+    wait_for(has_failed)
+    (desk.settings.store / "jobs" / job / WORK / "go-on").touch()
+    other.execute("ROLLBACK")
+    other.close()
+    wait_for(lambda: desk.jobs.get(job).has_ended)
+    stopping.set()
+    thread.join()
+    assert (desk.jobs.get(job).state, desk.jobs.get(job).attempts) == ("succeeded", 1)
 
 
 def test_open_files_are_finite(runs: Runs) -> None:
