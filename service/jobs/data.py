@@ -65,7 +65,9 @@ class DataRoot:
         try:
             if isinstance(name, str) and 0 < len(name) <= NAME_MAX:
                 path = (root / name).resolve()
-                if path.is_relative_to(root) and path.is_file() and not _is_hidden(path, root):
+                is_there = path.is_relative_to(root) and path.is_file() and not _is_hidden(path, root)
+                other = path.with_name(path.name.replace(".X.npz", ".Y.npz"))  # of a pair, read with it
+                if is_there and other.resolve().is_relative_to(root):
                     return path
         except (OSError, ValueError, RuntimeError):  # too long, NUL, a circle of links
             pass

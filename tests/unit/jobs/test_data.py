@@ -239,3 +239,14 @@ def test_a_pair_of_files_is_watched_as_one(root: Path) -> None:
     (root / "d.Y.npz").write_bytes(b"yy")
     with pytest.raises(BadData):
         check_unchanged(root / "d.X.npz", before)
+
+
+def test_the_other_file_of_a_pair_does_not_lead_out_of_the_root_either(root: Path) -> None:
+    (root / "d.X.npz").write_bytes(b"x")
+    (root / "d.Y.npz").write_bytes(b"y")
+    data = DataRoot(root, BYTES_MAX)
+    assert data.path_of("d.X.npz") == root / "d.X.npz"
+    (root / "d.Y.npz").unlink()
+    (root / "d.Y.npz").symlink_to(root.parent / "secret.jsonl")
+    with pytest.raises(BadRequest):
+        data.path_of("d.X.npz")

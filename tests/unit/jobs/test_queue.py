@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections import Counter
@@ -20,8 +21,8 @@ from service.errors import (
     LimitExceeded,
     Overloaded,
 )
-from service.jobs.job import JobProgress, PromotionVerdict
-from service.jobs.leases import ClaimLost
+from service.jobs.job import Job, JobProgress, PromotionVerdict
+from service.jobs.leases import Claim, ClaimLost
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.jobs_helpers import Desk, settings_for
 
@@ -272,3 +273,37 @@ def test_the_history_is_finite(desk: Desk) -> None:
     few.queue.cancel(waiting)
     assert len(few.jobs.list()) == 3
     few.database.close()
+
+
+def test_who_follows_a_job_hears_of_every_state_and_of_its_end(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.jobs.jobs.FOLLOW_SECONDS", 0.001)
+    job_id = desk.add()
+
+    async def follow(after: int = 0) -> list[Job]:
+        heard = []
+        async for job in desk.jobs.follow(job_id, after):
+            heard.append(job)
+            if job.state == "queued":
+                claim = desk.leases.claim("w")
+                assert claim is not None
+                claims.append(claim)
+            elif job.progress is None:
+                desk.leases.renew(claims[0], JobProgress("read", 1, 2))
+            elif not job.has_ended:
+                desk.leases.succeed(claims[0], {})
+        return heard
+
+    claims: list[Claim] = []
+    heard = asyncio.run(follow())
+    assert [(job.state, job.progress and job.progress.phase) for job in heard] == [
+        ("queued", None),
+        ("running", None),
+        ("running", "read"),
+        ("succeeded", "read"),
+    ]
+    assert asyncio.run(follow(heard[-2].revision)) == heard[-1:]
+    assert asyncio.run(follow(heard[-1].revision)) == []
+    with pytest.raises(JobNotFound):
+        asyncio.run(anext(desk.jobs.follow("nope")))  # type: ignore[arg-type]
