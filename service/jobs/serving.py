@@ -33,6 +33,11 @@ class JobWorkers:
         self._process: subprocess.Popen[bytes] | None = None
         self._start_at = 0.0
 
+    @property
+    def pid(self) -> int | None:
+        """Return the number of the process, None when there is none now."""
+        return None if self._process is None else self._process.pid
+
     def tend(self) -> None:
         """Start the process, again if it died, after a pause. Call it about once a second; takes a
         millisecond.

@@ -129,7 +129,7 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(desk: Desk, workers: int) -> None:
     settings: dict[str, Any] = {
         "jobs": 1,
@@ -152,6 +152,28 @@ def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(desk: Desk, 
             server.process.kill()
         pids = [event["pid"] for event in server.events("job_worker_started")]
         wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+_SERVER = """
+import sys, time
+from pathlib import Path
+from service.jobs.serving import JobWorkers
+from tests.jobs_helpers import settings_for
+jobs = JobWorkers(settings_for(Path(sys.argv[1]), jobs=1))
+jobs.tend()
+print(jobs.pid, flush=True)
+time.sleep(3600)
+"""
+
+
+def test_the_worker_of_a_server_that_was_killed_ends(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _SERVER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
+        assert server.stdout is not None and server.stderr is not None
+        pid = int(server.stdout.readline())
+        assert b"job_worker_started" in server.stderr.readline()
+        server.kill()
+        wait_for(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_xylem_worker_runs_until_it_is_told_to_stop(desk: Desk) -> None:
