@@ -1,7 +1,7 @@
 """Feedback whose events are sparse instances or prediction ids, with labels of the model, and nothing odd.
 
 Such events become rows and label ids by one call of a kernel, without an object for each number and name. As
-with plain bodies of predict requests, what is not plain, or not right, is left to the general way, which says
+with sparse bodies of predict requests, what is not sparse, or not right, is left to the models, which says
 what is wrong with it.
 """
 
@@ -45,7 +45,7 @@ _HAS_ID, _HAS_INSTANCE, _HAS_TOKEN, _HAS_LABELS = 1, 2, 4, 8
 
 _ID_START, _ID_END, _TOKEN_START, _TOKEN_END = range(4)
 _BYTES_AN_EVENT, _BYTES_A_FEATURE, _BYTES_A_LABEL = 32, 4, 3
-"""A plain event, a feature of it and a label of it have so many bytes at least."""
+"""A sparse event, a feature of it and a label of it have so many bytes at least."""
 
 
 _Names: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32]]
@@ -93,7 +93,7 @@ class SparseEvents(NamedTuple):
 def read_sparse_events(
     body: bytes, featurizer: Featurizer, labels: NameTable, limits: EventLimits, *, are_lines: bool
 ) -> SparseEvents | None:
-    """Return the events that a body has; None: they are not plain.
+    """Return the events that a body has; None: not all are sparse.
 
     are_lines  the body is lines of one event each; otherwise one event, or {"events": [...]}
 
@@ -140,7 +140,7 @@ def _read(
     names: _Names,
     out: _EventArrays,
 ) -> int:
-    """Read a body; return the number of its events, 0: not plain."""
+    """Read a body; return the number of its events, 0: not all are sparse."""
     spans_out, row_ptr_out, indices_out, values_out, label_ptr_out, labels_out = out
     i, n = 0, 0
     first = _after_name(data, after(data, 0, OPEN), _EVENTS)
@@ -179,7 +179,7 @@ def _read_event(
     names: _Names,
     out: _EventArrays,
 ) -> int:
-    """Read the event at data[i], the n-th; return the place after it, the last of all if it is not plain."""
+    """Read the event at data[i], the n-th; return the place after it, the last of all if it is not sparse."""
     spans_out, row_ptr_out, indices_out, values_out, label_ptr_out, labels_out = out
     last = len(data) - 1
     _, n_labels_max, label_bytes_max, id_bytes_max, n_features_max = limits

@@ -1,7 +1,7 @@
 """Lines of NDJSON that are sparse instances and nothing else, read without the interpreter's lock.
 
 Reading a line by a JSON library and checking each of its numbers costs more than to predict it. What is not
-plain is left to that way, which says what is wrong with it: the kernel takes a part of what JSON allows, and
+sparse is left to that way, which says what is wrong with it: the kernel takes a part of what JSON allows, and
 reads it as JSON does.
 """
 
@@ -45,7 +45,7 @@ def _read(
     indices_out: NDArray[np.int64],
     values_out: NDArray[np.float32],
 ) -> bool:
-    """Read all lines; return whether they were plain.
+    """Read all lines; return whether all were sparse.
 
     Every line ends with END, which nothing within a line is.
     """

@@ -1,8 +1,8 @@
 """Bodies of predict requests: sparse instances, numbers of labels and nodes, thresholds, exactness, no more.
 
 Such a body becomes rows of the model by one call of a kernel: to parse it, check each number and bring the
-rows into their form costs more than to predict them. As with plain lines, what is not plain, or not right, is
-left to the general way, which says what is wrong with it.
+rows into their form costs more than to predict them. What is not sparse, or not right, is left to the
+models of requests, which say what is wrong with it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _COUNT_LIMIT = 1 << 31
 
 
 class SparseQuery(NamedTuple):
-    """What a plain body asks for; n_rows is 0: it is not plain, and the rest says nothing.
+    """What a sparse body asks for; n_rows is 0: it is not sparse, and the rest says nothing.
 
     threshold  NO_THRESHOLD, TUNED or NUMBER
     is_exact   0 or 1: whether the answer must surely be right

@@ -1,4 +1,4 @@
-"""Plain requests of one version: a body's bytes in, the JSON of its predictions out.
+"""Sparse requests of one version: a body's bytes in, the JSON of its predictions out.
 
 What is needed for it is made once and used by one request after the other, on one thread. The predictors make
 arrays for each call, look for idle buffers and gather the answers: that is little beside many rows, and as
@@ -36,7 +36,7 @@ from service.kernels.search.sparse_request import (
     WRITES,
     SparseCall,
     SparseModel,
-    answer_plain,
+    answer_sparse,
     is_taken,
 )
 from service.kernels.search.sparse_request import SparseLimits as SparseLimits
@@ -74,7 +74,7 @@ class SparseAnswer(NamedTuple):
 
 
 class SparseBeam:
-    """Answers plain requests by the beam search of a label tree. One call at a time."""
+    """Answers sparse requests by the beam search of a label tree. One call at a time."""
 
     def __init__(
         self, model: Model, predictor: Predictor, featurizer: Featurizer, forms: SparseForms
@@ -114,7 +114,7 @@ class SparseBeam:
         seal: Seal,
         serial: int,
     ) -> SparseAnswer | None:
-        """Return the answer to the body message[start:]; None if it is not plain, or not within the limits.
+        """Return the answer to the body message[start:]; None if it is not sparse, or not within the limits.
 
         thresholds, seal, serial  as `predictions_json` takes them; of the serial numbers `rows_max` are taken
         tuned                     the same thresholds, prepared; None: requests for them are not answered
@@ -158,7 +158,7 @@ class SparseBeam:
     ) -> SparseAnswer | None:
         log_threshold = _NO_THRESHOLDS if tuned is None else tuned.log
         how = thresholds, log_threshold, seal, serial
-        while (n_rows := answer_plain(data, start, self._handle, *how)) == GROW:
+        while (n_rows := answer_sparse(data, start, self._handle, *how)) == GROW:
             self._grow()
         if n_rows == 0:
             return None
@@ -231,7 +231,7 @@ class SparseBeam:
 
 
 class SparseForest:
-    """Answers plain requests by decision trees, whose predictor is asked as ever. One call at a time."""
+    """Answers sparse requests by decision trees, whose predictor is asked as ever. One call at a time."""
 
     def __init__(
         self, model: Model, predictor: ForestPredictor, featurizer: Featurizer, forms: SparseForms
@@ -294,7 +294,7 @@ SparseAnswers: TypeAlias = SparseBeam | SparseForest
 def sparse_answers(
     model: Model, predictor: Searcher, featurizer: Featurizer, forms: SparseForms
 ) -> SparseAnswers:
-    """Return what answers plain requests from an opened version that `predictor` serves."""
+    """Return what answers sparse requests from an opened version that `predictor` serves."""
     if isinstance(predictor, ForestPredictor):
         return SparseForest(model, predictor, featurizer, forms)
     if isinstance(predictor, Predictor):

@@ -67,7 +67,7 @@ def answer_now(message: bytes, start: int, served: ServedVersion, limits: Limits
     """
     if _INDICES in message:  # else there is no sparse row
         epoch, present = _at_present(served, SHORT_BEAMS)
-        found = served.plain.answer(message, start, *present)
+        found = served.sparse.answer(message, start, *present)
         if found is not None:
             parts = answer_head(served.name, served.version, epoch), found.predictions, ANSWER_END
             return Answer(parts, found.n_rows, found.is_tuned)
@@ -106,7 +106,7 @@ def _answer_rows(query: PredictRequest, rows: SparseRows, served: ServedVersion)
         kind = TUNED_KIND
     epoch, present = _at_present(served, rows.n_rows)
     asked = SparseQuery(rows.n_rows, len(rows.indices), query.top_r, query.beam_width, kind, int(query.exact))
-    found = served.plain.answer_rows(rows, asked, number, *present)
+    found = served.sparse.answer_rows(rows, asked, number, *present)
     return None if found is None else write_answer(served, epoch, found.predictions)
 
 
@@ -151,7 +151,7 @@ def _size(instance: AnyInstance) -> int:
 
 
 def sparse_forms(limits: Limits) -> SparseForms:
-    """Return what requests are plain: those within the limits, and so short that no thread is needed."""
+    """Return which sparse requests are answered at once: within the limits, and short enough."""
     labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
     most = SparseLimits(limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN)
     usual = Options()

@@ -58,9 +58,9 @@ def _read(
     lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits
 ) -> tuple[SparseRows, list[int], list[_Said]]:
     """Return the rows of the lines that have one, which of them are unknown, and what each line says."""
-    plain = _sparse_rows(lines, featurizer, limits)
-    if plain is not None:
-        return plain, [], [_NOTHING] * len(lines)
+    sparse = _sparse_rows(lines, featurizer, limits)
+    if sparse is not None:
+        return sparse, [], [_NOTHING] * len(lines)
     parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
     instances = [line for line in parsed if not isinstance(line, BadInput)]
     rows, faults = rows_and_faults(instances, featurizer)

@@ -50,14 +50,14 @@ def serve_model(
 
 
 def _warm_up(served: ServedVersion) -> None:
-    """Answer one instance of each kind that the model takes: plain, with lists of labels, explained.
+    """Answer one instance of each kind that the model takes: as it is, with lists of labels, explained.
 
-    Lines of a batch are read by a kernel of their own, and so are plain bodies and plain events.
+    Lines of a batch are read by a kernel of their own, and so are sparse bodies and sparse events.
     """
     read_sparse_lines([b"{}"], 1)
     read_sparse_events(b"{}", served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
-    plain = b'{"instances":[{"indices":[0],"values":[1]}]}'
-    served.plain.answer(plain, 0, served.thresholds.thresholds, None, *served.ids.seal(0, 1))
+    body = b'{"instances":[{"indices":[0],"values":[1]}]}'
+    served.sparse.answer(body, 0, served.thresholds.thresholds, None, *served.ids.seal(0, 1))
     label = name_of(served.labels, 0)
     ways: tuple[dict[str, Any], ...] = (
         {},

@@ -20,7 +20,7 @@ class ServedVersion(NamedTuple):
     """One version of a model, ready to answer.
 
     features  their names, if they have any
-    plain     answers plain requests; for the event loop only
+    sparse    answers sparse requests; for the event loop only
     """
 
     name: str
@@ -32,7 +32,7 @@ class ServedVersion(NamedTuple):
     weights: LabelWeights
     thresholds: ServedThresholds
     ids: PredictionIds
-    plain: SparseAnswers
+    sparse: SparseAnswers
 
 
 LiveServed: TypeAlias = LiveModels[ServedVersion]

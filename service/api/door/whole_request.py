@@ -102,7 +102,7 @@ class WholeRequests:
         self._heads: dict[bytes, _Head] = {}
 
     def learn(self, message: bytes, scope: Scope) -> None:
-        """Remember the head of a message that was one whole request, and nothing else, if it is plain.
+        """Remember the head of a message that was one whole request, and nothing else, if all of it is usual.
 
         `scope` is what the server's parser made of it. The same bytes will mean the same again.
         """
@@ -145,7 +145,7 @@ class WholeRequests:
         return None
 
     def answer(self, message: bytes, headers: bytes) -> bytes | None:
-        """Return the answer, these headers in front, if the message is one whole plain request; else None."""
+        """Return the answer, these headers in front, to one whole request whose head is known; else None."""
         end = message.find(_HEAD_END)
         head = message[:end]
         notes = self._live.notes  # before the store is looked at: what is noted must not outlive its state

@@ -1,4 +1,4 @@
-"""A plain request of a label tree in one call: its body read, its rows searched, its predictions written.
+"""A sparse request of a label tree in one call: its body read, its rows searched, its predictions written.
 
 What these three do is in kernels of their own, which are called by their addresses: between them the
 interpreter would run as long as they do, because a search leaves nothing of it in the caches.
@@ -198,7 +198,7 @@ def _search_rows(
 
 
 @kernel
-def answer_plain(
+def answer_sparse(
     data: NDArray[np.uint8],
     start: int,
     call_at: NDArray[np.int64],
@@ -207,9 +207,9 @@ def answer_plain(
     seal: tuple[NDArray[np.uint64], int, int, int, int],
     serial: int,
 ) -> int:
-    """Answer the body data[start:], which ends as plain bodies do, or the rows given; return how many rows.
+    """Answer the body data[start:], which ends as bodies of JSON do, or the rows given; return how many rows.
 
-    0: it is not plain, or not within the limits, or must surely be right, and no beam search of that width
+    0: it is not sparse, or not within the limits, or must surely be right, and no beam search of that width
     says that it is. GROW: there is no room for what `asked` says now, or for the text. Else the predictions
     are in `text`.
 
