@@ -7,7 +7,7 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import NDJSON, check_media
-from service.api.routes.admins import needs
+from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import (
     answers,
     content,
@@ -24,7 +24,7 @@ from service.serving.parse import PREDICT_ONLY, parse_options
 from service.serving.rows import to_options
 from service.serving.schemas.predict import TUNED, Options
 
-router = APIRouter(tags=["predict"], dependencies=[needs("predict")])
+router = APIRouter(tags=["predict"], dependencies=[needs("predict")], route_class=RawRoute)
 
 _MEDIA = "application/x-ndjson"
 _LINES = '{"text": "a text editor"}\n{"text": "a game of chess"}\n'

@@ -9,14 +9,14 @@ from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
 from service.api.door.responses import json_response
-from service.api.routes.admins import needs
+from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import answers, content, of_version, problems, takes
 from service.api.routes.services import Wired
 from service.api.routes.versions import find_served
 from service.serving.feedback import BLOCK_EVENTS_MAX
 from service.serving.schemas.feedback import FeedbackAnswer
 
-router = APIRouter(tags=["feedback"], dependencies=[needs("feedback")])
+router = APIRouter(tags=["feedback"], dependencies=[needs("feedback")], route_class=RawRoute)
 
 _EVENT = {"event_id": "order-7", "instance": {"text": "a text editor"}, "labels": ["role::program"]}
 _BODIES = (

@@ -85,11 +85,16 @@ def openapi_document(app: FastAPI, limits: Limits) -> dict[str, Any]:
         schema = TypeAdapter(model).json_schema(ref_template="#/components/schemas/{model}")
         schemas |= schema.pop("$defs", {})
         schemas[name] = {**schema, "title": name}
+    document["components"]["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "A key of `xylem keys create`"}
+    }
     for name in _FRAMEWORKS:
         schemas.pop(name, None)
     for path in document["paths"].values():
         for operation in path.values():
             _drop_frameworks(operation["responses"])
+            if "401" in operation["responses"]:
+                operation["security"] = [{"key": []}]
     for schema in schemas.values():
         _tell_defaults(schema)
     _fill_limits(document, limits)

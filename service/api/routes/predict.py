@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from service.api.door.admission import read_body
 from service.api.door.responses import JsonResponse
 from service.api.door.work import WorkPool
-from service.api.routes.admins import needs
+from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import content, of_version, problems, takes
 from service.api.routes.services import Wired
 from service.api.routes.versions import find_served, stale_headers
@@ -19,7 +19,7 @@ from service.serving.schemas.predict import TUNED, PredictRequest
 from service.serving.schemas.predictions import PredictAnswer
 from service.serving.served import ServedVersion
 
-router = APIRouter(tags=["predict"], dependencies=[needs("predict")])
+router = APIRouter(tags=["predict"], dependencies=[needs("predict")], route_class=RawRoute)
 
 _BODY = content("application/json", "PredictRequest", {"instances": [{"text": "a text editor"}]})
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.responses import json_response
-from service.api.routes.admins import AuditedRoute, needs
+from service.api.routes.admins import AuditedRoute, RawRoute, needs
 from service.api.routes.bodies import json_body
 from service.api.routes.operations import (
     ModelName,
@@ -36,7 +36,7 @@ from service.serving.tuning import tune_here
 from service.thresholds.live.shadow import ShadowDatabase
 from service.thresholds.store.state import ThresholdDatabase
 
-router = APIRouter(tags=["thresholds"], dependencies=[needs("predict")])
+router = APIRouter(tags=["thresholds"], dependencies=[needs("predict")], route_class=RawRoute)
 admin_router = APIRouter(
     prefix="/v1/admin/models/{model}/thresholds",
     tags=["thresholds"],
