@@ -1,4 +1,4 @@
-"""What `deploy/compose.yaml` promises: pinned images, health checks, what is open, no password in the repository."""
+"""What `deploy/compose.yaml` promises: pinned images, health checks, what is open, no password in git."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command of docs/admin.md and docs/keys.md, in their order; what they answer is what the pages show."""
+"""Every command of docs/admin.md and docs/keys.md, in their order: they answer what the pages show."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ RUN = ("sh", "python")
 URL = "http://127.0.0.1:8080"
 KEY = "xk_the_key_of_the_first_start"
 END = "@@ the end of a block"
-EXACT = {"version", "previous_version", "from_version", "to_version", "versions", "baseline", "status", "lines", "bad"}
+EXACT = {"status", "lines", "bad", "baseline", "versions"} | {
+    f"{which}version" for which in ("", "previous_", "from_", "to_")
+}
 """Numbers that the pages tell as they are; others differ from run to run."""
 OPAQUE = {"id", "key", "worker", "job"}
 """Fields that differ from run to run."""
@@ -173,10 +175,9 @@ def assert_answers(block: Block, answer: Block, said: str) -> None:
         assert masked(answer.text) == masked(said), where
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_command_of_the_page_answers_as_it_says(page: str, reader: Reader) -> None:
-    there = blocks(page)
-    assert len(there) > 5
+def test_every_command_of_the_pages_answers_as_they_say(reader: Reader) -> None:
+    there = [block for page in PAGES for block in blocks(page)]
+    assert sum(block.language in RUN for block in there) > 30
     for place, block in enumerate(there):
         if block.language not in RUN:
             continue

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -298,7 +298,9 @@ def test_uploads_and_streams_of_events_pass_by_the_port_for_streams(
     key = {"authorization": f"Bearer {KEY}"}
     lines = b'{"indices": [1], "values": [1.0]}\n' * 300_000  # more than nginx would take on the other port
 
-    def ask(method: str, path: str, body: bytes | None = None, headers: dict[str, str] = key) -> tuple[int, dict]:  # type: ignore[type-arg]
+    def ask(
+        method: str, path: str, body: bytes | None = None, headers: dict[str, str] = key
+    ) -> tuple[int, dict[str, Any]]:
         connection.request(method, path, body, headers)
         response = connection.getresponse()
         return response.status, json.loads(response.read())
