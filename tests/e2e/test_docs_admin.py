@@ -170,14 +170,14 @@ def assert_answers(block: Block, answer: Block, said: str) -> None:
         assert found, where
         assert_like(json.loads(answer.text), found[-1], where)
     elif answer.language == "events":
-        assert said.startswith("event: job\nid: 1\n") and '"state":"succeeded"' in said, where
+        assert said.startswith("event: job\nid: ") and '"state":"succeeded"' in said, where
     else:
         assert masked(answer.text) == masked(said), where
 
 
 def test_every_command_of_the_pages_answers_as_they_say(reader: Reader) -> None:
     there = [block for page in PAGES for block in blocks(page)]
-    assert sum(block.language in RUN for block in there) > 30
+    assert sum(block.language in RUN for block in there) >= 30
     for place, block in enumerate(there):
         if block.language not in RUN:
             continue
