@@ -28,7 +28,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def url(store: Path) -> Iterator[str]:
     """A server without a worker: jobs wait."""
-    with ServerProcess(store, admin_key=KEY, data_dir=store.parent / "data") as server:
+    with ServerProcess(store, admin_key=KEY, data_dir=store.parent / "data", open_scopes="none") as server:
         yield f"http://127.0.0.1:{server.port}"
 
 
@@ -86,6 +86,20 @@ def test_what_a_server_refuses_ends_the_command(
         assert KEY not in done.stderr and "another-key" not in done.stderr
     done = run_here("jobs", "list", "--url", "ftp://127.0.0.1", store=store)
     assert (done.returncode, "--url: expected" in done.stderr) == (2, True), done.stderr
+
+
+def test_feedback_shows_its_key(
+    run_here: Run, url: str, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = json.dumps({"event_id": "e", "instance": {"text": "x"}, "labels": []})
+    for key, said in (
+        (KEY, "found 404"),
+        ("another-key", "found 401"),
+        ("two keys", "of visible characters"),
+    ):
+        monkeypatch.setenv("XYLEM_KEY", key)
+        done = run_here("feedback", "none", "--url", url, store=store, input=event)
+        assert (done.returncode, said in done.stderr, key in done.stderr) == (2, True, False), done.stderr
 
 
 def test_both_clients_rotate_a_key(url: str) -> None:
