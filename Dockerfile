@@ -1,6 +1,9 @@
 # The service as an image: docker build -t xylem .
 #
 # Kernels are compiled while it is built, for any CPU of the architecture, into a cache that a container only reads.
+#
+# It listens on 0.0.0.0, so every request needs a key until XYLEM_OPEN_SCOPES says what does not (docs/keys.md).
+# The store must be writable for jobs; with a read-only one set XYLEM_JOBS=0. /data is there for XYLEM_DATA_DIR.
 
 FROM python:3.11-slim AS build
 ENV NUMBA_CPU_NAME=generic \
@@ -26,7 +29,7 @@ ENV NUMBA_CPU_NAME=generic \
     PATH=/opt/xylem/bin:${PATH} \
     PYTHONUNBUFFERED=1
 RUN ["useradd", "--system", "--uid", "10001", "--no-create-home", "--shell", "/usr/sbin/nologin", "xylem"]
-RUN ["install", "-d", "-o", "xylem", "-g", "xylem", "/store"]
+RUN ["install", "-d", "-o", "xylem", "-g", "xylem", "/store", "/data"]
 COPY --from=build /opt/xylem /opt/xylem
 USER 10001
 VOLUME /store

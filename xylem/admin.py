@@ -167,6 +167,16 @@ class Admin(Caller):
         given = {"name": name, "scopes": list(scopes), **fields}
         return self._call(registry_calls.create_key(given))
 
+    def rotate_key(
+        self, key_id: str, overlap_seconds: float = 86_400.0, lifetime_seconds: float | None = None
+    ) -> JsonObject:
+        """Make the next key of the same name and scopes; the old one ends after the overlap.
+
+        The answer is the only one that shows the new key, which lives as long as the old one was made for
+        unless `lifetime_seconds` says otherwise.
+        """
+        return self._call(registry_calls.rotate_key(key_id, overlap_seconds, lifetime_seconds))
+
     def revoke_key(self, key_id: str) -> JsonObject:
         """Revoke a key."""
         return self._call(registry_calls.revoke_key(key_id))

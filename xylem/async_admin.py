@@ -169,6 +169,16 @@ class AsyncAdmin(AsyncCaller):
         given = {"name": name, "scopes": list(scopes), **fields}
         return await self._call(registry_calls.create_key(given))
 
+    async def rotate_key(
+        self, key_id: str, overlap_seconds: float = 86_400.0, lifetime_seconds: float | None = None
+    ) -> JsonObject:
+        """Make the next key of the same name and scopes; the old one ends after the overlap.
+
+        The answer is the only one that shows the new key, which lives as long as the old one was made for
+        unless `lifetime_seconds` says otherwise.
+        """
+        return await self._call(registry_calls.rotate_key(key_id, overlap_seconds, lifetime_seconds))
+
     async def revoke_key(self, key_id: str) -> JsonObject:
         """Revoke a key."""
         return await self._call(registry_calls.revoke_key(key_id))

@@ -100,6 +100,12 @@ def create_key(fields: Mapping[str, Any]) -> Call[JsonObject]:
     return _post("/v1/admin/keys", fields)
 
 
+def rotate_key(key_id: str, overlap_seconds: float, lifetime_seconds: float | None) -> Call[JsonObject]:
+    """Make the next key of the same name and scopes, which the answer shows once."""
+    fields = {"overlap_seconds": overlap_seconds, "lifetime_seconds": lifetime_seconds}
+    return _post(f"/v1/admin/keys/{segment(key_id, 'key')}/rotate", fields)
+
+
 def revoke_key(key_id: str) -> Call[JsonObject]:
     """Revoke a key."""
     return Call(Request("DELETE", f"/v1/admin/keys/{segment(key_id, 'key')}"), _object)

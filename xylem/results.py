@@ -141,18 +141,24 @@ class Progress:
     """How far a job is: `done` of `total` in a phase; what is not known is None."""
 
     phase: str | None = None
-    done: float | None = None
-    total: float | None = None
+    done: int | None = None
+    total: int | None = None
     rows_per_second: float | None = None
     seconds_left: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """Whether a trained version was promoted, and why, or why not."""
+    """Whether a trained version was promoted, and why, or why not.
+
+    alias     that the rule is about
+    baseline  the version that was compared with; None: there was none
+    """
 
     promoted: bool | None = None
     reasons: list[Any] = field(default_factory=list)
+    alias: str | None = None
+    baseline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,7 @@ class Job:
     error      why it failed; `error_code` is stable
     promotion  of a training with a rule, once that was judged
     result     what it found: figures of a training or tuning, counts of a batch
+    attempts   how often a worker has begun it; `worker` has it, or had it last
     request    what was asked for
     """
 
@@ -178,6 +185,9 @@ class Job:
     ended: str | float | None = None
     promotion: Promotion | None = None
     result: dict[str, Any] | None = None
+    attempts: int = 0
+    worker: str | None = None
+    cancel_asked: bool = False
     request: dict[str, Any] | None = None
 
     @property

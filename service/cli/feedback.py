@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
+from service.cli.asked import KeyFile, read_key
 from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.database import opened_learning
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
@@ -55,7 +56,12 @@ Url = Annotated[
 
 
 def feedback(
-    model: Model, data: Events = STDIN, url: Url = None, store: StoreDir = DEFAULT_STORE, json: Json = False
+    model: Model,
+    data: Events = STDIN,
+    url: Url = None,
+    key_file: KeyFile = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
 ) -> None:
     """Send true labels, so that thresholds learn: one JSON object a line.
 
@@ -68,7 +74,7 @@ def feedback(
 
     limits = read_settings().limits
     tally = _Tally()
-    sender = _to_database(model, store, limits) if url is None else _to_server(model, url)
+    sender = _to_database(model, store, limits) if url is None else _to_server(model, url, read_key(key_file))
     with opened(data) as source, progress(json or data == STDIN) as show, sender as send, tally.told():
         for block in blocks(source, limits.line_bytes_max, EVENTS_A_BLOCK):
             values = [value_of(line, limits) for line in block.lines]
@@ -142,11 +148,12 @@ def _sent(values: list[Any], send: Send) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _to_server(model: str, url: str) -> Iterator[Send]:
+def _to_server(model: str, url: str, key: str | None) -> Iterator[Send]:
     """Yield what sends events to a server, again while it answers 503."""
     import orjson
 
     connection, prefix = _connection(url)
+    headers = _headers(key)
     name, reference = map(partial(quote, safe=""), parse_reference(model))
     kind = "versions" if reference.isdigit() else "aliases"
     path = f"{prefix}/v1/models/{name}/{kind}/{reference}/feedback"
@@ -155,7 +162,7 @@ def _to_server(model: str, url: str) -> Iterator[Send]:
         found = ""
         for _ in range(TRIES_MAX):
             try:
-                connection.request("POST", path, body, {"content-type": "application/json"})
+                connection.request("POST", path, body, headers)
                 response = connection.getresponse()
                 answer = orjson.loads(response.read())
             except ssl.SSLError as error:
@@ -185,6 +192,15 @@ def _to_server(model: str, url: str) -> Iterator[Send]:
         yield send
     finally:
         connection.close()
+
+
+def _headers(key: str | None) -> dict[str, str]:
+    """Return the headers of a request. Raises BadParameter for a key that no header takes."""
+    if key is None:
+        return {"content-type": "application/json"}
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise BadParameter("--key-file: expected a key of visible characters, found others")
+    return {"content-type": "application/json", "authorization": f"Bearer {key}"}
 
 
 def _connection(url: str) -> tuple[http.client.HTTPConnection, str]:

@@ -1,90 +1,109 @@
-"""`xylem jobs`: the jobs in the database of a store."""
+"""`xylem jobs`: the jobs in the database of a store, or those of a server."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from service.cli.asked import KeyFile, Url, asked_server, read_key, refuse_beside_url
 from service.cli.console import print_facts, print_json, print_line, print_table
 from service.cli.database import opened_database
+from service.cli.jobs_source import JobFacts, JobSource, ServerJobs, StoreJobs
 from service.cli.options import DEFAULT_STORE, Json, StoreDir
-from service.errors import JobNotFound
 
-if TYPE_CHECKING:
-    from service.jobs.job import Job
-    from service.jobs.jobs import Jobs
+app = typer.Typer(
+    help="Jobs: training, threshold tuning and batches; of the store, or with --url of a server.",
+    no_args_is_help=True,
+)
 
-app = typer.Typer(help="Jobs: training, threshold tuning and batches.", no_args_is_help=True)
-
-Id = Annotated[str, typer.Argument(metavar="ID", help="A job.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="A job, as `xylem jobs list` shows it.")]
 State = Annotated[
-    str | None, typer.Option(help="Only those queued, running, succeeded, failed or cancelled.")
+    str | None,
+    typer.Option(
+        metavar="STATE", help="Only those that are queued, running, succeeded, failed or cancelled."
+    ),
 ]
 ModelName = Annotated[str | None, typer.Option("--model", metavar="NAME", help="Only those of a model.")]
 KindName = Annotated[
-    str | None, typer.Option("--kind", metavar="KIND", help="Only training, threshold-tuning or batch.")
+    str | None,
+    typer.Option("--kind", metavar="KIND", help="Only those of a kind: training, threshold-tuning or batch."),
 ]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the newest.")]
 
 
 @contextmanager
-def _opened(store: Path) -> Iterator[Jobs | None]:
-    """Yield the jobs of a store's database, None where there is no database yet.
-
-    The one place that knows where jobs are: a server would be asked from here.
-    """
+def _opened(
+    context: typer.Context, store: Path, url: str | None, key_file: Path | None
+) -> Iterator[JobSource]:
+    """Yield the jobs of a server, or those of a store's database."""
+    if url is not None:
+        refuse_beside_url(context, ("store",))
+        with asked_server(url, read_key(key_file)) as client:
+            yield ServerJobs(url, client)
+        return
     from service.jobs.jobs import Jobs
     from service.settings import read_settings
 
     with opened_database(store, create=False) as database:
-        yield None if database is None else Jobs(database, read_settings(store=store))
-
-
-def _there(jobs: Jobs | None, job_id: str, store: Path) -> Jobs:
-    if jobs is None:
-        raise JobNotFound(f"{store}: expected the id of a job, found {job_id[:40]!r}, and no jobs at all")
-    return jobs
+        jobs = None if database is None else Jobs(database, read_settings(store=store))
+        yield StoreJobs(str(store), jobs)
 
 
 @app.command("list")
 def list_jobs(
+    context: typer.Context,
     state: State = None,
     model: ModelName = None,
     kind: KindName = None,
     limit: Limit = 100,
     store: StoreDir = DEFAULT_STORE,
+    url: Url = None,
+    key_file: KeyFile = None,
     json: Json = False,
 ) -> None:
     """List the jobs, the newest first."""
-    with _opened(store) as jobs:
-        found = [] if jobs is None else jobs.list(state, model, kind, limit)
+    with _opened(context, store, url, key_file) as jobs:
+        found = jobs.list(state, model, kind, limit)
+    columns = ("id", "kind", "model", "state", "created", "progress")
     if json:
-        print_json({"jobs": [job.as_json() for job in found]})
+        print_json({"jobs": found})
     elif found:
-        print_table(
-            str(store), ("id", "kind", "model", "state", "created", "progress"), list(map(_row, found))
-        )
+        print_table(jobs.place, columns, list(map(_row, found)))
     else:
-        print_line(f"No such jobs in {store}")
+        print_line(f"No such jobs in {jobs.place}")
 
 
 @app.command()
-def show(job: Id, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+def show(
+    context: typer.Context,
+    job: Id,
+    store: StoreDir = DEFAULT_STORE,
+    url: Url = None,
+    key_file: KeyFile = None,
+    json: Json = False,
+) -> None:
     """Show a job: what was asked for, how far it is, and what came of it."""
-    with _opened(store) as jobs:
-        found = _there(jobs, job, store).get(job)
+    with _opened(context, store, url, key_file) as jobs:
+        found = jobs.get(job)
     _report(found, json)
 
 
 @app.command("log")
-def show_log(job: Id, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Print the log of a job, lines of JSON."""
-    with _opened(store) as jobs:
-        text = _there(jobs, job, store).log_text(job)
+def show_log(
+    context: typer.Context,
+    job: Id,
+    store: StoreDir = DEFAULT_STORE,
+    url: Url = None,
+    key_file: KeyFile = None,
+    json: Json = False,
+) -> None:
+    """Print what a job has logged so far, as lines of JSON."""
+    with _opened(context, store, url, key_file) as jobs:
+        text = jobs.log_text(job)
     if json:
         print_json({"id": job, "log": text})
     else:
@@ -92,44 +111,58 @@ def show_log(job: Id, store: StoreDir = DEFAULT_STORE, json: Json = False) -> No
 
 
 @app.command()
-def cancel(job: Id, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Cancel a job: at once if it waits, else its worker stops it within seconds."""
-    with _opened(store) as jobs:
-        found = _there(jobs, job, store).cancel(job)
+def cancel(
+    context: typer.Context,
+    job: Id,
+    store: StoreDir = DEFAULT_STORE,
+    url: Url = None,
+    key_file: KeyFile = None,
+    json: Json = False,
+) -> None:
+    """Cancel a job: one that waits ends at once, one that runs within seconds."""
+    with _opened(context, store, url, key_file) as jobs:
+        found = jobs.cancel(job)
     _report(found, json)
 
 
 @app.command()
-def retry(job: Id, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Let a job that failed or was cancelled wait again."""
-    with _opened(store) as jobs:
-        found = _there(jobs, job, store).retry(job)
+def retry(
+    context: typer.Context,
+    job: Id,
+    store: StoreDir = DEFAULT_STORE,
+    url: Url = None,
+    key_file: KeyFile = None,
+    json: Json = False,
+) -> None:
+    """Queue a job again that failed or was cancelled."""
+    with _opened(context, store, url, key_file) as jobs:
+        found = jobs.retry(job)
     _report(found, json)
 
 
-def _report(job: Job, json: bool) -> None:
+def _report(job: JobFacts, json: bool) -> None:
     if json:
-        print_json(job.as_json())
+        print_json(job)
         return
     flat: dict[str, object] = {}
-    for key, value in job.as_json().items():
+    for key, value in job.items():
         if isinstance(value, dict):
             flat.update({f"{key} {name}": _shown(item) for name, item in value.items()})
         elif value is not None:
             flat[key] = value
-    print_facts(job.id, flat)
+    print_facts(job["id"], flat)
 
 
-def _row(job: Job) -> tuple[str, ...]:
-    said: dict[str, Any] = job.as_json()
-    far = job.error or ("" if job.progress is None else _far(job))
-    return job.id, job.kind, job.model, job.state, said["created"], far
+def _row(job: JobFacts) -> tuple[str, ...]:
+    far = job["error"] or _far(job["progress"])
+    return job["id"], job["kind"], job["model"], job["state"], job["created"], far
 
 
-def _far(job: Job) -> str:
-    assert job.progress is not None
-    phase, done, total, *_ = job.progress
-    return f"{phase} {done / total:.0%}" if total else phase
+def _far(progress: dict[str, Any] | None) -> str:
+    if progress is None:
+        return ""
+    phase, done, total = progress["phase"], progress["done"], progress["total"]
+    return f"{phase} {done / total:.0%}" if total else str(phase)
 
 
 def _shown(value: object) -> object:

@@ -11,10 +11,11 @@ from urllib.parse import urlencode
 
 import typer
 
+from service.cli.asked import KeyFile, Url, read_key, refuse_beside_url
 from service.cli.console import complain, progress
 from service.cli.database import opened_learning
 from service.cli.options import DEFAULT_STORE, Json, Model, Reference, StoreDir, Threads, parse_reference
-from service.errors import BadData, BadParameter
+from service.errors import BadData
 from service.serving.line_files import STDIN, Source, blocks, idle, in_order, opened
 
 if TYPE_CHECKING:
@@ -35,16 +36,6 @@ BeamWidth = Annotated[int, typer.Option(help="Nodes kept a level: wider is slowe
 Exact = Annotated[bool, typer.Option("--exact", help="Search until the answer is exact.")]
 Explain = Annotated[
     bool, typer.Option("--explain", help="Tell each label's path in the trees, and what counted there.")
-]
-Url = Annotated[
-    str | None,
-    typer.Option(
-        metavar="URL", help="Ask a server, as https://HOST or http://127.0.0.1:8080; not the store."
-    ),
-]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Has the key for the server; else XYLEM_KEY has, if one is needed."),
 ]
 _LOCAL_ONLY = ("store", "threads", "explain")
 
@@ -74,9 +65,7 @@ def predict(
     if threshold is not None:
         given["threshold"] = threshold
     if url is not None:
-        for name in _LOCAL_ONLY:
-            if (told := context.get_parameter_source(name)) is not None and told.name == "COMMANDLINE":
-                raise BadParameter(f"--{name}: expected without --url, found with it")
+        refuse_beside_url(context, _LOCAL_ONLY)
         answers = _by_server(url, key_file, parse_reference(model), given)
     else:
         answers = _by_store(store, model, given, threads or os.cpu_count() or 1, explain=explain)
@@ -100,7 +89,7 @@ Answers = Callable[[Source], Iterator["Answered"]]
 
 def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[str, Any]) -> Answers:
     """Return what has a server answer. Raises BadParameter."""
-    from service.cli.predict_url import answer_by_server, read_key
+    from service.cli.predict_url import answer_by_server
     from service.settings import read_settings
 
     key, limits = read_key(key_file), read_settings().limits

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -26,6 +26,7 @@ XYLEM = Path(sys.executable).with_name("xylem")
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 STREAM_MODULE = Path("/usr/lib/nginx/modules/ngx_stream_module.so")
 WAIT_SECONDS = 110.0
+KEY = "correct-horse-battery-staple"
 PREDICT = "/v1/models/raw/predict"
 INSTANCE = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 BODY = json.dumps({"instances": [INSTANCE], "top_r": 3})
@@ -70,10 +71,18 @@ class Replica:
     def __init__(self, store: Path, port: int, database: Path) -> None:
         self.port = port
         self._database_url = f"sqlite:///{database}"
+        self._data = database.parent / "data"
+        self._data.mkdir(exist_ok=True)
         self._command = [XYLEM, "serve", "--store", store, "--port", str(port)]
 
     def __enter__(self) -> Self:
-        changes = {"XYLEM_DRAIN_SECONDS": "0.3", "XYLEM_DATABASE_URL": self._database_url}
+        changes = {
+            "XYLEM_DRAIN_SECONDS": "0.3",
+            "XYLEM_DATABASE_URL": self._database_url,
+            "XYLEM_JOBS": "0",
+            "XYLEM_ADMIN_KEY": KEY,
+            "XYLEM_DATA_DIR": str(self._data),
+        }
         environment = {**os.environ, **changes}
         self._process = subprocess.Popen(self._command, stderr=subprocess.DEVNULL, env=environment)
         wait_until(self.is_ready)
@@ -260,6 +269,11 @@ def test_a_batch_of_any_length_streams_through_its_own_port(cluster: tuple[int, 
         "//metrics",
         "/%6Detrics",
         "/x/../metrics",
+        "/v1/admin",
+        "/v1/admin/jobs",
+        "//v1//admin/keys",
+        "/v1/%61dmin/keys",
+        "/v1/x/../admin/audit",
         "/v1/admin/models/raw/thresholds/tune",
     ],
 )
@@ -274,6 +288,38 @@ def test_what_is_for_those_who_run_it_is_not_published(
         assert json.loads(response.read())["code"] == "route-not-found"
         assert "x-request-id" not in response.headers  # no replica was asked
     connection.close()
+
+
+def test_uploads_and_streams_of_events_pass_by_the_port_for_streams(
+    cluster: tuple[int, int, list[Replica]],
+) -> None:
+    """It is TCP, and reaches every route: so a key is asked for there, and nginx holds nothing back."""
+    connection = http.client.HTTPConnection("127.0.0.1", cluster[1], timeout=120)
+    key = {"authorization": f"Bearer {KEY}"}
+    lines = b'{"indices": [1], "values": [1.0]}\n' * 300_000  # more than nginx would take on the other port
+
+    def ask(
+        method: str, path: str, body: bytes | None = None, headers: dict[str, str] = key
+    ) -> tuple[int, dict[str, Any]]:
+        connection.request(method, path, body, headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+    assert ask("GET", "/v1/admin/jobs", headers={})[0] == 401
+    status, file = ask("PUT", "/v1/admin/data/rows.jsonl", lines)
+    assert (status, file["bytes"]) == (200, len(lines))
+    batch = json.dumps({"model": "raw", "data": "rows.jsonl"}).encode()
+    status, job = ask("POST", "/v1/admin/batch-jobs", batch, key | JSON)
+    assert (status, job["state"]) == (202, "queued")
+    path = f"/v1/admin/jobs/{job['id']}"
+    events = http.client.HTTPConnection("127.0.0.1", cluster[1], timeout=120)
+    events.request("GET", f"{path}/events", headers=key)
+    stream = events.getresponse()
+    assert [stream.readline() for _ in range(2)] == [b"event: job\n", b"id: 1\n"]  # while the job waits
+    assert ask("DELETE", path)[0] == 200
+    assert b'"state":"cancelled"' in stream.read()
+    for one in (connection, events):
+        one.close()
 
 
 def test_a_batch_on_the_other_port_is_refused_at_once(cluster: tuple[int, int, list[Replica]]) -> None:

@@ -125,6 +125,7 @@ def test_the_registry_and_the_keys(client: xylem.Client, service: StubService) -
     client.audit(limit=5)
     client.keys()
     client.create_key("shop", ["predict", "feedback"])
+    client.rotate_key("k1", lifetime_seconds=60.0)
     client.revoke_key("k1")
     model = "/v1/admin/models/m"
     assert service.seen == [
@@ -138,6 +139,7 @@ def test_the_registry_and_the_keys(client: xylem.Client, service: StubService) -
         ("GET", "/v1/admin/audit?limit=5", None),
         ("GET", "/v1/admin/keys", None),
         ("POST", "/v1/admin/keys", {"name": "shop", "scopes": ["predict", "feedback"]}),
+        ("POST", "/v1/admin/keys/k1/rotate", {"overlap_seconds": 86_400.0, "lifetime_seconds": 60.0}),
         ("DELETE", "/v1/admin/keys/k1", None),
     ]
 

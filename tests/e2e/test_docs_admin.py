@@ -1,0 +1,186 @@
+"""Every command of docs/admin.md and docs/keys.md, in their order: they answer what the pages show."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import pytest
+
+from tests.servers import ServerProcess, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("admin.md", "keys.md")
+RUN = ("sh", "python")
+URL = "http://127.0.0.1:8080"
+KEY = "xk_the_key_of_the_first_start"
+END = "@@ the end of a block"
+EXACT = {"status", "lines", "bad", "baseline", "versions"} | {
+    f"{which}version" for which in ("", "previous_", "from_", "to_")
+}
+"""Numbers that the pages tell as they are; others differ from run to run."""
+OPAQUE = {"id", "key", "worker", "job"}
+"""Fields that differ from run to run."""
+
+
+class Block(NamedTuple):
+    """A block of a page: what is run, else what it answers."""
+
+    page: str
+    language: str
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of a page, but those that only show something (`console`)."""
+    text = (ROOT / "docs" / page).read_text()
+    found = re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(page, language, inside) for language, inside in found if language != "console"]
+
+
+class Shell:
+    """One shell for all blocks, as a reader has."""
+
+    def __init__(self, directory: Path, **variables: str) -> None:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self._process = subprocess.Popen(
+            ["sh"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+            env={**os.environ, "PATH": path, **variables},
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def run(self, text: str) -> str:
+        """Run lines; return what they print."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{text}\nprintf '\\n%s\\n' '{END}'\n")
+        self._process.stdin.flush()
+        said = []
+        for line in self._process.stdout:
+            if line.rstrip("\n") == END:
+                return "".join(said).rstrip("\n") + "\n"
+            said.append(line)
+        raise AssertionError("".join(said))
+
+
+class Reader:
+    """Who follows the pages: a shell, and Python beside it, in one directory."""
+
+    def __init__(self, shell: Shell, url: str, key: str) -> None:
+        self._shell, self._url, self._key = shell, url, key
+        self._names: dict[str, Any] = {}
+
+    def run(self, block: Block) -> str:
+        """Run a block; return what it prints."""
+        there = block.text.replace(URL, self._url).replace(KEY, self._key)
+        if block.language == "sh":
+            return self._shell.run(there)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(there, block.page, "exec"), self._names)
+        return said.getvalue()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("reader")
+    for name in ("store", "data"):
+        (root / name).mkdir()
+    (root / "examples").symlink_to(ROOT / "examples")
+    return root
+
+
+@pytest.fixture(scope="module")
+def server(home: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(home / "store", jobs=1, data_dir=home / "data", job_nice=0) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def reader(server: ServerProcess, home: Path) -> Iterator[Reader]:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    wait_for(lambda: "shown this once" in server.log())
+    key = re.findall(r"shown this once: (\S+)", server.log())[0]
+    before = Path.cwd()
+    os.chdir(home)
+    with Shell(home, XYLEM_STORE=str(home / "store")) as shell:
+        yield Reader(shell, f"http://127.0.0.1:{server.port}", key)
+    os.chdir(before)
+
+
+def assert_like(told: Any, found: Any, where: str) -> None:
+    """All that a page tells of an answer is in it: fields, words, and the numbers of EXACT.
+
+    Ids, times and figures differ; of those the kind counts.
+    """
+    if isinstance(told, dict):
+        assert isinstance(found, dict), where
+        for name, value in told.items():
+            assert name in found, f"{where}.{name}"
+            if name in EXACT:
+                assert value == found[name], f"{where}.{name}"
+            if name in OPAQUE and value is not None:
+                assert isinstance(found[name], type(value)), f"{where}.{name}"
+            else:
+                assert_like(value, found[name], f"{where}.{name}")
+    elif isinstance(told, list):
+        assert isinstance(found, list) and len(told) <= len(found), where
+        for place, (one, other) in enumerate(zip(told, found, strict=False)):
+            assert_like(one, other, f"{where}[{place}]")
+    elif isinstance(told, str):
+        assert isinstance(found, str) and masked(told) == masked(found), f"{where}: {told!r}, {found!r}"
+    elif isinstance(told, bool) or told is None:
+        assert told is found, where
+    else:
+        assert isinstance(found, int | float), where
+
+
+def masked(text: str) -> str:
+    """A text without what differs from run to run: keys, ids, digests, times, figures, who runs it."""
+    text = re.sub(r"(?<=\()[a-z0-9]{12}(?=\))|(?<=key )[a-z0-9]{12}(?=:)", "ID", text)
+    text = re.sub(r"\b(?=\w*\d)[0-9a-z]{12,}\b", "ID", text)
+    return " ".join(re.sub(r"-?\d+(\.\d+)?", "N", text).split())
+
+
+def assert_answers(block: Block, answer: Block, said: str) -> None:
+    """What a block printed is what the page shows after it."""
+    where = f"{block.page}: {block.text}\nprinted {said}"
+    if answer.language == "json":
+        found = [json.loads(line) for line in said.splitlines() if line.startswith(("{", "["))]
+        assert found, where
+        assert_like(json.loads(answer.text), found[-1], where)
+    elif answer.language == "events":
+        assert said.startswith("event: job\nid: ") and '"state":"succeeded"' in said, where
+    else:
+        assert masked(answer.text) == masked(said), where
+
+
+def test_every_command_of_the_pages_answers_as_they_say(reader: Reader) -> None:
+    there = [block for page in PAGES for block in blocks(page)]
+    assert sum(block.language in RUN for block in there) >= 30
+    for place, block in enumerate(there):
+        if block.language not in RUN:
+            continue
+        said = reader.run(block)
+        if place + 1 < len(there) and there[place + 1].language not in RUN:
+            assert_answers(block, there[place + 1], said)
