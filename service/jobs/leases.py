@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, and_, or_, select
+from sqlalchemy import Connection, Row, and_, or_, select, update
 
 from service.db.engine import Database
 from service.db.tables import JOBS
@@ -83,7 +83,10 @@ class Leases:
             except ClaimLost:
                 return "lost"
             said = None if progress is None else json.dumps(progress._asdict())
-            change(connection, row.id, lease_until=self._lease_end(connection), progress=said or row.progress)
+            lease = update(JOBS).where(JOBS.c.id == row.id).values(lease_until=self._lease_end(connection))
+            connection.execute(lease)
+            if said not in (None, row.progress):  # only then is there something to tell
+                change(connection, row.id, progress=said)
             return "cancel" if row.cancel_asked else "go on"
 
     def succeed(

@@ -61,7 +61,7 @@ def test_predict_shows_its_options(server: ServerProcess, tmp_path: Path) -> Non
 
 
 def test_admin_routes_ask_for_the_key_and_errors_are_listed(server: ServerProcess, tmp_path: Path) -> None:
-    page, _ = opened(server, tmp_path, "/admin/tuneThresholds")
+    page, _ = opened(server, tmp_path, "/thresholds/tuneThresholds")
     assert "Authorize" in page
     assert 'class="authorization__btn' in page
     assert '<tr id="limit-exceeded">' in page
