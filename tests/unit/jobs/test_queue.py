@@ -174,17 +174,17 @@ def test_a_job_whose_worker_died_is_taken_over_and_the_dead_change_nothing(desk:
 
 
 def test_a_renewal_that_tells_nothing_new_is_no_change_of_the_job(desk: Desk) -> None:
-    job = desk.jobs.submit("training", TRAINING).job
+    job_id = desk.add(n=1)
     claim = desk.leases.claim("w")
     assert claim is not None
     progress = JobProgress("train", 1, 2)
     desk.leases.renew(claim, progress)
-    revision = desk.jobs.get(job.id).revision
+    revision = desk.jobs.get(job_id).revision
     desk.leases.renew(claim, progress)
     desk.leases.renew(claim, None)
-    assert desk.jobs.get(job.id).revision == revision
+    assert desk.jobs.get(job_id).revision == revision
     desk.leases.renew(claim, progress._replace(done=2))
-    assert desk.jobs.get(job.id).revision == revision + 1
+    assert desk.jobs.get(job_id).revision == revision + 1
 
 
 def test_a_lease_that_was_renewed_late_is_kept_while_nobody_took_the_job(desk: Desk) -> None:
