@@ -22,6 +22,7 @@ from model_store.origin import ORIGIN, origin_array, parent_of
 from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
+from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets import Dataset, check_readable, read_dataset
 from service.datasets.parts import DataStream
 from service.errors import BadParameter
@@ -63,6 +64,7 @@ class TrainRequest:
     parameters  "key=value" each, or the values of a JSON object by name; those whose names begin with
                 "features." are the features', others the trainer's
     label_names  for numeric data files: line i + 1 is the name of label i
+    columns     of data and valid, where they are tables
     weights     the type in which weights are stored
     stream      read the data again for each pass, and never hold it in memory
     origin      fields of the version's origin (`model_store.origin`), as its job; its parent is what `latest`
@@ -76,6 +78,7 @@ class TrainRequest:
     valid: Path | None = None
     parameters: Sequence[str] | Mapping[str, Any] = ()
     label_names: Path | None = None
+    columns: TableColumns = DEFAULT_COLUMNS
     weights: Weights = "float32"
     seed: int = 0
     threads: int = 1
@@ -166,7 +169,7 @@ def train_and_publish(
     trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
     valid = outcome.valid
     if valid is None and request.valid is not None:
-        valid = read_labelled(trial, request.valid, on_progress)
+        valid = read_labelled(trial, request.valid, on_progress, request.columns)
     if valid is not None:
         draft = replace(draft, metrics=metrics_of(trial, valid, request.threads, on_progress))
     on_progress("report", 0, 1)
@@ -278,7 +281,8 @@ def _train_on_all(
     dataset, labels = prepared.dataset, prepared.dataset.labels
     valid = None
     if request.valid is not None:
-        valid = read_labelled_with(prepared.names, prepared.featurizer, request.valid, on_progress)
+        names, featurizer = prepared.names, prepared.featurizer
+        valid = read_labelled_with(names, featurizer, request.valid, on_progress, request.columns)
     start = time.perf_counter()
     trained = train(
         request.trainer,
@@ -319,7 +323,7 @@ def _train_on_stream(
     request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_plan: OnPlan
 ) -> _Outcome:
     """Train on a data file that is read again for each pass."""
-    stream = DataStream(request.data, request.label_names)
+    stream = DataStream(request.data, request.label_names, request.columns)
     source = FileSource(stream, chosen.features, on_progress)
     start = time.perf_counter()
     trained = train_stream(
@@ -362,6 +366,7 @@ def _prepare(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> 
     dataset = read_dataset(
         request.data,
         label_names_file=request.label_names,
+        columns=request.columns,
         on_progress=lambda done, total: on_progress("read", done, total),
     )
     names = dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)]

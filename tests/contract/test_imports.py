@@ -20,6 +20,7 @@ LEAVES = {
     "service.what_is",
     "service.faults",
     "service.parameters",
+    "service.columns",
 }
 """What every part of the service may import; they import nothing of ours but each other."""
 
@@ -62,6 +63,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "service.api.door": {"service.serving", "service.thresholds.live", "service.access", "model_store"},
     "service.serving": {*_COMMON, "service.evaluation.propensity"},
+    # a table that is predicted is read as lines of JSON
+    "service.serving.line_files": {"service.serving.lines", "service.datasets.table_lines"},
     "service.workflows": {
         *_COMMON,
         "service.trainers",
@@ -127,6 +130,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.what_is": set(),
     "service.faults": set(),
     "service.parameters": set(),
+    "service.columns": set(),
     "service.descriptors": set(),
     "xylem": set(),
 }
