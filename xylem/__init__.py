@@ -1,4 +1,8 @@
-"""The public Python face of Xylem: `xylem.Client` and `xylem.AsyncClient`.
+"""The public Python face of Xylem: models in this process, and the clients of a server.
+
+    model = xylem.train(texts, labels)
+    model.predict(["a text editor for the terminal"], top_r=3)
+    model.save("store", "debtags")
 
     import xylem
 
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from xylem.client import Client
     from xylem.errors import BadAnswer, ClientError, ConnectionFailed, FieldError, ProblemError, WaitTimeout
     from xylem.events import ServerEvent
+    from xylem.local import Model, ScoredLabel, load, train
     from xylem.results import (
         DataFile,
         Feedback,
@@ -26,8 +31,8 @@ if TYPE_CHECKING:
         Label,
         LabelThreshold,
         LineError,
-        Model,
         ModelDetails,
+        ModelInfo,
         Prediction,
         Predictions,
         Progress,
@@ -50,17 +55,21 @@ _PLACES = {
     "Label": "results",
     "LabelThreshold": "results",
     "LineError": "results",
-    "Model": "results",
+    "Model": "local",
     "ModelDetails": "results",
+    "ModelInfo": "results",
     "Prediction": "results",
     "Predictions": "results",
     "ProblemError": "errors",
     "Progress": "results",
     "Promotion": "results",
     "Retries": "retries",
+    "ScoredLabel": "local",
     "ServerEvent": "events",
     "Thresholds": "results",
     "WaitTimeout": "errors",
+    "load": "local",
+    "train": "local",
 }
 
 __all__ = [
@@ -79,15 +88,19 @@ __all__ = [
     "LineError",
     "Model",
     "ModelDetails",
+    "ModelInfo",
     "Prediction",
     "Predictions",
     "ProblemError",
     "Progress",
     "Promotion",
     "Retries",
+    "ScoredLabel",
     "ServerEvent",
     "Thresholds",
     "WaitTimeout",
+    "load",
+    "train",
 ]
 
 

@@ -115,6 +115,12 @@ class RowCollector:
         self.texts.append(text)
         self._add_labels(number, labels)
 
+    def add_named(self, number: int, features: object, labels: list[str]) -> None:
+        """Add an instance of values by feature name, with its labels."""
+        self.kind = "features"
+        self.named.append(self._features(number, features))
+        self._add_labels(number, labels)
+
     def refuse_empty(self) -> None:
         """Raise BadData where there was no row."""
         if not self.kind:

@@ -56,6 +56,19 @@ def evaluate(
     thread, the median of some runs. `note` is there where F-measures say nothing. Raises BadInput.
     """
     labelled = read_labelled(model, data, on_progress, columns)
+    return evaluate_rows(model, labelled, threads, on_progress, thresholds=thresholds, empty=empty)
+
+
+def evaluate_rows(
+    model: Model,
+    labelled: Labelled,
+    threads: int = 1,
+    on_progress: OnProgress = no_progress,
+    *,
+    thresholds: NDArray[np.float32] | None = None,
+    empty: EmptyConvention = "one",
+) -> Report:
+    """Return what `evaluate` does, of labelled rows that are at hand."""
     report, predictor = _measure(model, labelled, threads, on_progress, thresholds, empty)
     us_per_row = _us_per_row(predictor, labelled.rows, on_progress)
     threshold: float | str = THRESHOLD_UNTUNED if thresholds is None else "tuned"

@@ -46,6 +46,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.serve",
         "xylem",
     },
+    # what the Python face does: it trains by workflows, and explains as the service answers
+    "service.in_memory": {*_COMMON, "service.workflows", "service.serving"},
     "service.warm": {
         "service.serving",
         "service.workflows",
@@ -132,6 +134,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.parameters": set(),
     "service.columns": set(),
     "service.descriptors": set(),
+    # models in this process, imported when they are first asked for: the client needs nothing of the service
+    "xylem.local": {"service.in_memory"},
     "xylem": set(),
 }
 """A part and the parts it may import, besides itself and LEAVES."""
@@ -217,6 +221,8 @@ def test_every_import_is_allowed_by_the_table() -> None:
         ("model_store.store", "service.errors"),
         ("xylem.calls", "service.errors"),
         ("xylem.client", "model_store.store"),
+        ("xylem.client", "service.in_memory"),
+        ("xylem.local", "service.workflows.train"),
         ("service.api.routes.predict", "xylem.client"),
         ("service.trainers.ovr", "service.api.routes.predict"),
         ("service.api.routes.predict", "service.trainers"),
