@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.errors import BadData, BadParameter
 from service.features import load_featurizer
+from service.inference.answering import Predictions
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.rows import SparseRows
@@ -73,23 +75,26 @@ class InMemoryModel:
 
         Raises BadInput for instances of a kind that the model does not take, and for options out of range.
         """
-        if type(top_r) is not int or top_r < 1:
-            raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
-        if threshold is not None and not (isinstance(threshold, int | float) and 0 <= threshold <= 1):
-            raise BadParameter(f"threshold: expected None or a number from 0 to 1, found {threshold!r:.40}")
-        rows = self._rows(given_instances(instances, self.model.manifest.n_features))
-        if rows.n_rows == 0:
-            return []
-        top_r = min(top_r, self.model.manifest.n_labels)
-        options = PredictOptions(top_r=top_r, threshold=None if threshold is None else float(threshold))
-        found = self._predictor.predict_batch(rows, options, _threads(threads, rows.n_rows))
+        found = self.search(instances, top_r, threshold, threads)
         names = {label: name_of(self.model.labels, label) for label in set(found.labels.tolist())}
         pairs = [
             (names[label], score)
             for label, score in zip(found.labels.tolist(), found.scores.tolist(), strict=True)
         ]
-        ends = found.ptr.tolist()
-        return [pairs[ends[i] : ends[i + 1]] for i in range(rows.n_rows)]
+        return [pairs[first:last] for first, last in pairwise(found.ptr.tolist())]
+
+    def search(
+        self, instances: object, top_r: int, threshold: float | None, threads: int | None
+    ) -> Predictions:
+        """Return what `predict` does as arrays. Raises what it does."""
+        if type(top_r) is not int or top_r < 1:
+            raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
+        if threshold is not None and not (isinstance(threshold, int | float) and 0 <= threshold <= 1):
+            raise BadParameter(f"threshold: expected None or a number from 0 to 1, found {threshold!r:.40}")
+        rows = self._rows(given_instances(instances, self.model.manifest.n_features))
+        top_r = min(top_r, self.model.manifest.n_labels)
+        options = PredictOptions(top_r=top_r, threshold=None if threshold is None else float(threshold))
+        return self._predictor.predict_batch(rows, options, _threads(threads, rows.n_rows))
 
     def evaluate(self, instances: object, labels: object, threads: int | None) -> dict[str, Any]:
         """Return the keys of `xylem evaluate --json`. Raises BadInput."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xylem.async_client import AsyncClient
     from xylem.client import Client
     from xylem.errors import BadAnswer, ClientError, ConnectionFailed, FieldError, ProblemError, WaitTimeout
+    from xylem.estimators import LabelTreeClassifier
     from xylem.events import ServerEvent
     from xylem.local import Model, ScoredLabel, load, train
     from xylem.results import (
@@ -54,6 +55,7 @@ _PLACES = {
     "Job": "results",
     "Label": "results",
     "LabelThreshold": "results",
+    "LabelTreeClassifier": "estimators",
     "LineError": "results",
     "Model": "local",
     "ModelDetails": "results",
@@ -85,6 +87,7 @@ __all__ = [
     "Job",
     "Label",
     "LabelThreshold",
+    "LabelTreeClassifier",
     "LineError",
     "Model",
     "ModelDetails",
@@ -108,7 +111,12 @@ def __getattr__(name: str) -> object:
     """Import what `name` is, at its first use."""
     if name not in _PLACES:
         raise AttributeError(f"module 'xylem' has no attribute {name!r}")
-    value = getattr(import_module(f"xylem.{_PLACES[name]}"), name)
+    try:
+        value = getattr(import_module(f"xylem.{_PLACES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "sklearn":
+            raise
+        raise ImportError(f"xylem.{name} needs scikit-learn: pip install 'xylem-serve[sklearn]'") from None
     globals()[name] = value
     return value
 
