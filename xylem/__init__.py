@@ -1,4 +1,8 @@
-"""The public Python face of Xylem: `xylem.Client` and `xylem.AsyncClient`.
+"""The public Python face of Xylem: models in this process, and the clients of a server.
+
+    model = xylem.train(texts, labels)
+    model.predict(["a text editor for the terminal"], top_r=3)
+    model.save("store", "debtags")
 
     import xylem
 
@@ -17,7 +21,9 @@ if TYPE_CHECKING:
     from xylem.async_client import AsyncClient
     from xylem.client import Client
     from xylem.errors import BadAnswer, ClientError, ConnectionFailed, FieldError, ProblemError, WaitTimeout
+    from xylem.estimators import LabelTreeClassifier
     from xylem.events import ServerEvent
+    from xylem.local import Model, ScoredLabel, load, train
     from xylem.results import (
         DataFile,
         Feedback,
@@ -26,8 +32,8 @@ if TYPE_CHECKING:
         Label,
         LabelThreshold,
         LineError,
-        Model,
         ModelDetails,
+        ModelInfo,
         Prediction,
         Predictions,
         Progress,
@@ -49,18 +55,23 @@ _PLACES = {
     "Job": "results",
     "Label": "results",
     "LabelThreshold": "results",
+    "LabelTreeClassifier": "estimators",
     "LineError": "results",
-    "Model": "results",
+    "Model": "local",
     "ModelDetails": "results",
+    "ModelInfo": "results",
     "Prediction": "results",
     "Predictions": "results",
     "ProblemError": "errors",
     "Progress": "results",
     "Promotion": "results",
     "Retries": "retries",
+    "ScoredLabel": "local",
     "ServerEvent": "events",
     "Thresholds": "results",
     "WaitTimeout": "errors",
+    "load": "local",
+    "train": "local",
 }
 
 __all__ = [
@@ -76,18 +87,23 @@ __all__ = [
     "Job",
     "Label",
     "LabelThreshold",
+    "LabelTreeClassifier",
     "LineError",
     "Model",
     "ModelDetails",
+    "ModelInfo",
     "Prediction",
     "Predictions",
     "ProblemError",
     "Progress",
     "Promotion",
     "Retries",
+    "ScoredLabel",
     "ServerEvent",
     "Thresholds",
     "WaitTimeout",
+    "load",
+    "train",
 ]
 
 
@@ -95,7 +111,12 @@ def __getattr__(name: str) -> object:
     """Import what `name` is, at its first use."""
     if name not in _PLACES:
         raise AttributeError(f"module 'xylem' has no attribute {name!r}")
-    value = getattr(import_module(f"xylem.{_PLACES[name]}"), name)
+    try:
+        value = getattr(import_module(f"xylem.{_PLACES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "sklearn":
+            raise
+        raise ImportError(f"xylem.{name} needs scikit-learn: pip install 'xylem-serve[sklearn]'") from None
     globals()[name] = value
     return value
 

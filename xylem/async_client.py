@@ -12,7 +12,7 @@ from xylem.async_admin import AsyncAdmin
 from xylem.batches import batch, item_of, lines_of
 from xylem.caller import TIMEOUT_SECONDS
 from xylem.calls import BatchOptions, Instance, PredictOptions
-from xylem.results import Feedback, LineError, Model, ModelDetails, Prediction, Predictions, Thresholds
+from xylem.results import Feedback, LineError, ModelDetails, ModelInfo, Prediction, Predictions, Thresholds
 from xylem.retries import Retries
 
 
@@ -110,7 +110,7 @@ class AsyncClient(AsyncAdmin):
         """
         return await self._run(calls.feedback(model, events, version, alias, self._retries, self._timeout))
 
-    async def models(self) -> list[Model]:
+    async def models(self) -> list[ModelInfo]:
         """List the models."""
         return await self._call(calls.models())
 

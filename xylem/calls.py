@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import orjson
 
 from xylem.errors import BadAnswer
-from xylem.results import Feedback, FeedbackVerdict, Model, ModelDetails, Predictions, Thresholds, read_as
+from xylem.results import Feedback, FeedbackVerdict, ModelDetails, ModelInfo, Predictions, Thresholds, read_as
 from xylem.retries import Retries
 from xylem.steps import JSON, Call, Request, Steps, result_of
 from xylem.target import model_path, segment
@@ -45,7 +45,7 @@ class PredictOptions(BatchOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class _ModelList:
-    models: list[Model]
+    models: list[ModelInfo]
 
 
 def instance_of(instance: Instance) -> Mapping[str, Any]:
@@ -137,7 +137,7 @@ def _feedback_bodies(events: Iterable[Mapping[str, Any]]) -> Iterable[tuple[byte
         yield b'{"events":[%b]}' % b",".join(waiting), len(waiting)
 
 
-def models() -> Call[list[Model]]:
+def models() -> Call[list[ModelInfo]]:
     """List the models."""
     request = Request("GET", "/v1/models", repeatable=True)
     return Call(request, lambda found: read_as(_ModelList, found).models)

@@ -11,7 +11,7 @@ from xylem.admin import Admin
 from xylem.batches import PathOf, batch, item_of, line_of
 from xylem.caller import TIMEOUT_SECONDS
 from xylem.calls import BatchOptions, Instance, PredictOptions
-from xylem.results import Feedback, LineError, Model, ModelDetails, Prediction, Predictions, Thresholds
+from xylem.results import Feedback, LineError, ModelDetails, ModelInfo, Prediction, Predictions, Thresholds
 from xylem.retries import Retries
 
 
@@ -106,7 +106,7 @@ class Client(Admin):
         """
         return self._run(calls.feedback(model, events, version, alias, self._retries, self._timeout))
 
-    def models(self) -> list[Model]:
+    def models(self) -> list[ModelInfo]:
         """List the models."""
         return self._call(calls.models())
 

@@ -100,7 +100,7 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ModelInfo:
     """A model, its versions, and which of them each alias names."""
 
     name: str
@@ -109,7 +109,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelDetails(Model):
+class ModelDetails(ModelInfo):
     """A model; `version_details` describes its versions, newest first."""
 
     version_details: list[dict[str, Any]] = field(default_factory=list)

@@ -8,14 +8,16 @@ from typing import Annotated
 import typer
 
 from service.cli.console import mebibytes, print_facts, print_json, progress
-from service.cli.options import TRAINER_NAMES, Data, Json, Parameters, Seed, Threads
+from service.cli.options import TRAINER_NAMES, Data, Json, Parameters, Seed, Threads, takes_columns
 from service.cli.train import LabelNames
+from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 
 Trainer = Annotated[
     str, typer.Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
 ]
 
 
+@takes_columns
 def estimate(
     data: Data,
     parameters: Parameters = None,
@@ -24,15 +26,18 @@ def estimate(
     threads: Threads = None,
     seed: Seed = 0,
     json: Json = False,
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Bound a model's size before training it, and compare with flat one-vs-rest."""
     from service.workflows.train import TrainRequest, estimate_size
 
+    refuse_without_table(columns, data)
     request = TrainRequest(
         trainer=trainer,
         data=data,
         parameters=tuple(parameters or ()),
         label_names=label_names,
+        columns=columns,
         seed=seed,
         threads=threads or os.cpu_count() or 1,
     )

@@ -17,7 +17,9 @@ from service.cli.options import (
     StoreDir,
     Threads,
     parse_reference,
+    takes_columns,
 )
+from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 from service.errors import BadParameter
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ _CUTS = (1, 3, 5)
 _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
 
 
+@takes_columns
 def evaluate(
     model: Model,
     data: Data,
@@ -34,6 +37,7 @@ def evaluate(
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
 
@@ -42,6 +46,7 @@ def evaluate(
     from model_store.store import Store
     from service.workflows.evaluate import evaluate as measure
 
+    refuse_without_table(columns, data)
     name, reference = parse_reference(model)
     if empty_labels not in ("one", "zero"):
         raise BadParameter(f"--empty-labels: expected one or zero, found {empty_labels!r}")
@@ -56,6 +61,7 @@ def evaluate(
             show,
             thresholds=None if tuned is None else tuned.thresholds,
             empty=empty,
+            columns=columns,
         )
     if json:
         print_json(report)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from service.columns import columns_of
 from service.errors import BadParameter
 
 LATEST = "latest"
@@ -14,13 +18,15 @@ LATEST = "latest"
 TRAINER_NAMES = ("label-tree", "ovr", "plt", "lomtree", "fastxml", "pfastrexml", "ldsm")
 """Those of `service.trainers`, which takes a second to import; a test holds them equal."""
 
+FORMATS = ".jsonl, .txt, .svm, .npz, .csv or .tsv, also as .gz, or .parquet"
+
 Json = Annotated[bool, typer.Option("--json", help="One JSON object as the last line; no progress bars.")]
 StoreDir = Annotated[
     Path, typer.Option("--store", metavar="DIR", envvar="XYLEM_STORE", help="The directory of the models.")
 ]
 Data = Annotated[
     Path,
-    typer.Option("--data", metavar="FILE", help="A labelled file: .jsonl, .txt, .svm or .npz, also as .gz."),
+    typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}."),
 ]
 Parameters = Annotated[
     list[str] | None,
@@ -41,7 +47,51 @@ EmptyLabels = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same data: the same model.")]
 Model = Annotated[str, typer.Argument(metavar="NAME[@VERSION]", help="A model; `latest` without a version.")]
 
+TextColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--text-column",
+        metavar="NAME[=WEIGHT]",
+        help="Of a table: a column of text, `text` if left out; may repeat. A weight of 2 counts it twice.",
+    ),
+]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Of a table: the column of labels; `labels` if left out."),
+]
+LabelSeparator = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="Of a table: stands between labels of a cell; `;` if left out."),
+]
+
 DEFAULT_STORE = Path("store")
+
+
+def takes_columns(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `columns` the options of tables, after --data, in place of that parameter.
+
+    typer reads options from a signature alone: this is the one place that knows the three.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    kinds = {"text_column": TextColumns, "label_column": LabelColumn, "label_separator": LabelSeparator}
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in kinds.items()
+    ]
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name != "columns":
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        if parameter.name == "data":
+            parameters += options
+
+    @wraps(command)
+    def run(*arguments: Any, **given: Any) -> None:
+        text, label, separator = (given.pop(name, None) for name in kinds)
+        command(*arguments, columns=columns_of(text, label, separator), **given)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return run
 
 
 class Reference(NamedTuple):

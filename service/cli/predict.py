@@ -14,7 +14,17 @@ import typer
 from service.cli.asked import KeyFile, Url, read_key, refuse_beside_url
 from service.cli.console import complain, progress
 from service.cli.database import opened_learning
-from service.cli.options import DEFAULT_STORE, Json, Model, Reference, StoreDir, Threads, parse_reference
+from service.cli.options import (
+    DEFAULT_STORE,
+    Json,
+    Model,
+    Reference,
+    StoreDir,
+    Threads,
+    parse_reference,
+    takes_columns,
+)
+from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 from service.errors import BadData
 from service.serving.line_files import STDIN, Source, blocks, idle, in_order, opened
 
@@ -22,7 +32,10 @@ if TYPE_CHECKING:
     from service.serving.lines import Answered, LineBlock
 
 Instances = Annotated[
-    str, typer.Option("--data", metavar="FILE", help="Lines of JSON, also as .gz; - is standard input.")
+    str,
+    typer.Option(
+        "--data", metavar="FILE", help="Lines of JSON or a table, also as .gz; - is standard input."
+    ),
 ]
 TopR = Annotated[int, typer.Option("--top-r", help="At most so many labels a row.")]
 Threshold = Annotated[
@@ -40,6 +53,7 @@ Explain = Annotated[
 _LOCAL_ONLY = ("store", "threads", "explain")
 
 
+@takes_columns
 def predict(
     context: typer.Context,
     model: Model,
@@ -54,13 +68,16 @@ def predict(
     url: Url = None,
     key_file: KeyFile = None,
     json: Json = False,
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Predict the labels of instances: one JSON object a line in, one prediction a line out.
 
     A line is {"text": ...}, {"features": {...}} or {"indices": [...], "values": [...]}. "labels" in it is
-    ignored, so that a labelled file can be predicted. A line that cannot be used has an error in its place,
-    and the exit status is 2 at the end.
+    ignored, so that a labelled file can be predicted. Of a .csv, .tsv or .parquet file
+    each row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
+    the end.
     """
+    refuse_without_table(columns, Path(data))
     given: dict[str, Any] = {"top_r": top_r, "beam_width": beam_width, "exact": exact}
     if threshold is not None:
         given["threshold"] = threshold
@@ -70,7 +87,7 @@ def predict(
     else:
         answers = _by_store(store, model, given, threads or os.cpu_count() or 1, explain=explain)
     n_rows = n_bad = 0
-    with opened(data) as source, progress(json or data == STDIN) as show:
+    with opened(data, columns) as source, progress(json or data == STDIN) as show:
         for answered in answers(source):
             sys.stdout.buffer.write(answered.lines)
             sys.stdout.buffer.flush()

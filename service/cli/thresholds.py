@@ -12,18 +12,21 @@ from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.database import opened_database
 from service.cli.options import (
     DEFAULT_STORE,
+    FORMATS,
     EmptyLabels,
     Json,
     Model,
     StoreDir,
     Threads,
     parse_reference,
+    takes_columns,
 )
+from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 from service.errors import BadParameter
 
 Data = Annotated[
     Path | None,
-    typer.Option("--data", metavar="FILE", help="A labelled file: .jsonl, .txt, .svm or .npz, also as .gz."),
+    typer.Option("--data", metavar="FILE", help=f"A labelled file: {FORMATS}."),
 ]
 Methods = Annotated[
     list[str] | None,
@@ -52,6 +55,7 @@ StartValues = Annotated[
 
 
 # More parameters than ten: as in service.cli.train, each is an option, and typer takes them no other way.
+@takes_columns
 def thresholds(
     model: Model,
     data: Data = None,
@@ -66,6 +70,7 @@ def thresholds(
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Tune a version's thresholds on a labelled file that it was not trained on, and keep them with it.
 
@@ -73,6 +78,7 @@ def thresholds(
     goes on from. With --shadow they are a candidate only, scored on feedback beside those in force, until
     --switch or --drop. All F-measures are in percent.
     """
+    refuse_without_table(columns, data, test)
     if switch or drop:
         if (data, method, test, kappa, start) != (None,) * 5 or shadow or (switch and drop):
             raise BadParameter("expected --switch or --drop alone, found other options beside")
@@ -84,7 +90,14 @@ def thresholds(
     from service.workflows.tune import request_of, tune_and_keep
 
     request = request_of(
-        method, data, test, empty_labels, kappa, _start_of(start), threads or os.cpu_count() or 1
+        method,
+        data,
+        test,
+        empty_labels,
+        kappa,
+        _start_of(start),
+        threads or os.cpu_count() or 1,
+        columns,
     )
     name, reference = parse_reference(model)
     opened = Store(store).open(name, reference)
@@ -100,9 +113,9 @@ def thresholds(
         for part in (("validation",) if test is None else ("validation", "test"))
         for f in ("macro", "micro", "instance")
     ]
-    columns = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
+    heads = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
     rows = [(found["method"], *(found[name] for name in measures)) for found in facts["methods"]]
-    print_table(f"{name}@{opened.manifest.version} tuned on {data}; percent", columns, rows)
+    print_table(f"{name}@{opened.manifest.version} tuned on {data}; percent", heads, rows)
     shown = ("method", "epoch", "empty_label_convention", "start", "power")
     kept = {**{key: facts[key] for key in shown}, "database": kept_in}
     print_facts("candidate" if shadow else "kept", kept)

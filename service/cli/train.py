@@ -12,7 +12,18 @@ import typer
 
 from service.cli.aliases import note_publication
 from service.cli.console import mebibytes, print_facts, print_json, progress
-from service.cli.options import DEFAULT_STORE, TRAINER_NAMES, Data, Json, Parameters, Seed, StoreDir, Threads
+from service.cli.options import (
+    DEFAULT_STORE,
+    TRAINER_NAMES,
+    Data,
+    Json,
+    Parameters,
+    Seed,
+    StoreDir,
+    Threads,
+    takes_columns,
+)
+from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 
 if TYPE_CHECKING:
     from service.trainers.source import Plan
@@ -69,6 +80,7 @@ def print_start(n_bytes: int) -> None:
 
 # More parameters than ten: typer makes options of a function's parameters, and has no documented way to take
 # several of them together. What a command offers is read here at one glance.
+@takes_columns
 def train(
     trainer: Trainer,
     data: Data,
@@ -82,6 +94,7 @@ def train(
     seed: Seed = 0,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Train on a data file and publish the result as a new version of a model, its `latest`.
 
@@ -94,12 +107,14 @@ def train(
     from service.workflows.train import TrainRequest, train_and_publish
     from service.workflows.weight_types import weight_type
 
+    refuse_without_table(columns, data, valid)
     request = TrainRequest(
         trainer=trainer,
         data=data,
         valid=valid,
         parameters=tuple(parameters or ()),
         label_names=label_names,
+        columns=columns,
         weights=weight_type(weights),
         seed=seed,
         threads=threads or os.cpu_count() or 1,

@@ -1,4 +1,4 @@
-"""Reader of `.jsonl`: one object a line, text or named features, with the names of its labels."""
+"""Reader of `.jsonl` and `.ndjson`: an object a line, text or named features, and names of labels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_jsonl(file: DataFile, model: NameTable | None) -> JsonLines:
     ids.
     Raises BadData, naming the line. Memory: the texts or features, the labels' names, a block.
     """
-    reader = _Reader(file)
+    reader = RowCollector(file)
     for block in file.lines():
         for number, line in enumerate(block.split(b"\n"), file.line):
             if line and line != b"\r":
@@ -53,7 +53,7 @@ def parts_of_jsonl(file: DataFile, ids: dict[str, int]) -> Iterator[JsonLines]:
     ids  the id of each label's name, by first appearance; new names are added. Each part has as many labels
          as there are names by its end.
     """
-    reader = _Reader(file, ids)
+    reader = RowCollector(file, ids)
     for block in file.lines():
         for number, line in enumerate(block.split(b"\n"), file.line):
             if line and line != b"\r":
@@ -61,12 +61,15 @@ def parts_of_jsonl(file: DataFile, ids: dict[str, int]) -> Iterator[JsonLines]:
         reader.flush()
         if reader.counts.n:
             yield reader.taken()
-    if not reader.kind:
-        raise file.fault(1, "expected at least one row, found none")
+    reader.refuse_empty()
 
 
-class _Reader:
-    """The rows so far; labels have provisional ids, by first appearance."""
+class RowCollector:
+    """The rows so far; labels have provisional ids, by first appearance.
+
+    Rows are added one by one, with the line that they stand in; `flush` comes before what is asked of them.
+    All raises BadData, naming the line.
+    """
 
     def __init__(self, file: DataFile, ids: dict[str, int] | None = None) -> None:
         self.file = file
@@ -80,7 +83,7 @@ class _Reader:
         self.counts = Growing(np.int32)
 
     def add(self, number: int, line: bytes) -> None:
-        """Add the row in a line."""
+        """Add the row in a line of JSON."""
         try:
             found = orjson.loads(line)
         except orjson.JSONDecodeError as error:
@@ -105,6 +108,23 @@ class _Reader:
         else:
             self.named.append(self._features(number, found["features"]))
         self._add_labels(number, found["labels"])
+
+    def add_text(self, number: int, text: str, labels: list[str]) -> None:
+        """Add a text with its labels."""
+        self.kind = "text"
+        self.texts.append(text)
+        self._add_labels(number, labels)
+
+    def add_named(self, number: int, features: object, labels: list[str]) -> None:
+        """Add an instance of values by feature name, with its labels."""
+        self.kind = "features"
+        self.named.append(self._features(number, features))
+        self._add_labels(number, labels)
+
+    def refuse_empty(self) -> None:
+        """Raise BadData where there was no row."""
+        if not self.kind:
+            raise self.file.fault(1, "expected at least one row, found none")
 
     def _text(self, number: int, text: object) -> str:
         if not isinstance(text, str):
@@ -176,8 +196,7 @@ class _Reader:
 
     def finish(self, model: NameTable | None) -> JsonLines:
         """Return the rows with their final label ids."""
-        if not self.kind:
-            raise self.file.fault(1, "expected at least one row, found none")
+        self.refuse_empty()
         labels = self._provisional()
         names = sorted(self.ids)
         if model is None:

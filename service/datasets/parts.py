@@ -8,12 +8,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from service.columns import DEFAULT_COLUMNS, TABLES, TableColumns
 from service.datasets.dataset import Dataset, renumber_labels
 from service.datasets.json_lines import parts_of_jsonl
 from service.datasets.label_names import read_label_names
-from service.datasets.reader import refuse_names_file, suffix_of
+from service.datasets.reader import NAMED, refuse_names_file, suffix_of
 from service.datasets.sparse_text import parts_of_svm, parts_of_txt
 from service.datasets.stream import DataFile, Progress
+from service.datasets.tables import parts_of_table
 from service.errors import BadParameter
 from service.rows import LabelRows, SparseRows
 
@@ -22,36 +24,40 @@ class DataStream:
     """The rows that `read_dataset` reads, in parts that fit in memory.
 
     The first pass must go to the end: it finds the sizes, the labels and the digest. Until then label ids of
-    .jsonl are provisional (`settle` says the final ones), and the sizes of .svm the largest that there are.
+    formats with names (NAMED) are provisional (`settle` says the final ones), and the sizes of .svm the
+    largest that there are.
     Later passes check that the file is still the same.
 
-    label_names           as of Dataset; those of .jsonl are known after `settle`
-    n_labels, n_features  as of the rows that `read_dataset` gives; n_features is 0 for .jsonl
+    label_names           as of Dataset; those of formats with names are known after `settle`
+    n_labels, n_features  as of the rows that `read_dataset` gives; n_features is 0 for texts
     sha256                of the decompressed bytes, "" until the first pass has ended
     """
 
-    def __init__(self, path: Path, label_names_file: Path | None = None) -> None:
+    def __init__(
+        self, path: Path, label_names_file: Path | None = None, columns: TableColumns = DEFAULT_COLUMNS
+    ) -> None:
         """Read the names file, if any; raises BadData, and BadParameter for a format that has no order."""
         self.path = Path(path)
         self._suffix = suffix_of(self.path)
         if self._suffix == ".npz":
-            raise BadParameter(f"expected .txt, .svm or .jsonl data to stream, found {self.path.name!r}")
-        if self._suffix == ".jsonl":
+            raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
+        if self._suffix in NAMED:
             refuse_names_file(label_names_file)
         self.label_names = read_label_names(label_names_file) if label_names_file is not None else None
         self.n_labels = 0 if self.label_names is None else len(self.label_names)
         self.n_features = 0
         self.sha256 = ""
+        self._columns = columns
         self._ids: dict[str, int] = {}
         self._final: NDArray[np.int32] | None = None
 
     def settle(self) -> NDArray[np.int32] | None:
         """Fix the ids of labels after the first pass; return the final id of each provisional one.
 
-        None when they were final from the first. As in `read_dataset`, ids of .jsonl follow the names sorted
-        by bytes.
+        None when they were final from the first. As in `read_dataset`, ids of named labels follow the names
+        sorted by bytes.
         """
-        if self._suffix == ".jsonl":
+        if self._suffix in NAMED:
             self.label_names = sorted(self._ids)
             self._final = np.empty(len(self._ids), np.int32)
             self._final[[self._ids[name] for name in self.label_names]] = np.arange(len(self._ids))
@@ -61,10 +67,10 @@ class DataStream:
         """Yield the rows from first to last; a part's `sha256` is empty, for it is of the whole file.
 
         Raises BadData for a file that cannot be used, or that is not the one that the first pass read.
-        Memory: a block of the file and its rows, for .jsonl the names of labels.
+        Memory: a block of the file and its rows, and names of labels.
         """
         file = DataFile(self.path, on_progress)
-        yield from self._texts(file) if self._suffix == ".jsonl" else self._numbers(file)
+        yield from self._texts(file) if self._suffix in NAMED else self._numbers(file)
         if self.sha256 and file.sha256 != self.sha256:
             raise file.fault(None, "expected the bytes that were read at first, found others: it has changed")
         self.sha256 = file.sha256
@@ -81,7 +87,11 @@ class DataStream:
             yield self._part(rows, None, None, labels)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
-        for found in parts_of_jsonl(file, self._ids):
+        if self._suffix in TABLES:
+            parts = parts_of_table(file, self._columns, self._ids)
+        else:
+            parts = parts_of_jsonl(file, self._ids)
+        for found in parts:
             labels = found.labels
             self.n_labels = len(self._ids)
             if self._final is not None:

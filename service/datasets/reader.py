@@ -7,16 +7,24 @@ from pathlib import Path
 import numpy as np
 
 from model_store.names import NameTable
+from service.columns import DEFAULT_COLUMNS, TABLES, TableColumns
 from service.datasets.dataset import Dataset, first_features, first_labels, ids_in_model, renumber_labels
-from service.datasets.json_lines import read_jsonl
+from service.datasets.json_lines import JsonLines, read_jsonl
 from service.datasets.label_names import read_label_names
 from service.datasets.npz_pair import partner, read_npz
+from service.datasets.parquet import check_installed
 from service.datasets.sparse_text import read_svm, read_txt
 from service.datasets.stream import DataFile, Progress
+from service.datasets.tables import read_table
 from service.errors import BadData, BadParameter
 
-SUFFIXES = (".txt", ".svm", ".jsonl", ".npz")
-"""The formats; each may be followed by .gz."""
+JSON_LINES = (".jsonl", ".ndjson")
+
+SUFFIXES = (".txt", ".svm", *JSON_LINES, ".npz", *TABLES)
+"""The formats; but for .parquet, each may be followed by .gz."""
+
+NAMED = (*JSON_LINES, *TABLES)
+"""Formats that have the names of labels."""
 
 
 def read_dataset(
@@ -25,14 +33,17 @@ def read_dataset(
     labels: NameTable | None = None,
     label_names_file: Path | None = None,
     n_features: int | None = None,
+    columns: TableColumns = DEFAULT_COLUMNS,
     on_progress: Progress | None = None,
 ) -> Dataset:
-    """Return the rows of a data file: .txt, .svm, .jsonl, or .X.npz with its .Y.npz, each also .gz.
+    """Return the rows of a data file: .txt, .svm, .jsonl (or .ndjson), .X.npz with its .Y.npz, .csv, .tsv,
+    each also .gz, or .parquet.
 
     labels  the names of an existing model: label ids of the result are the model's; a name that it does not
       know is counted for its row (`Dataset.unknown_labels`). Numeric data without names has the model's ids.
     label_names_file  numeric formats only: line i + 1 is the name of label i
     n_features  numeric formats only: the features of an existing model
+    columns  tables only: which are read
     on_progress  called with (bytes read, bytes of the file)
 
     What a file says of its sizes (a header, a shape) may not exceed the model's. A .svm file says nothing:
@@ -43,9 +54,11 @@ def read_dataset(
     """
     path = Path(path)
     suffix = suffix_of(path)
-    if suffix == ".jsonl":
+    if suffix in NAMED:
         refuse_names_file(label_names_file)
-        return _read_jsonl(DataFile(path, on_progress), labels)
+        file = DataFile(path, on_progress)
+        named = read_table(file, columns, labels) if suffix in TABLES else read_jsonl(file, labels)
+        return _dataset(file, named)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
     n_labels = labels.n_names if n_named is None and labels is not None else n_named
@@ -78,8 +91,14 @@ def read_dataset(
 
 
 def check_readable(path: Path) -> None:
-    """Raise BadData unless a file is named as data of a known format and can be read: its first block is."""
-    files = [path, partner(path)] if suffix_of(path) == ".npz" else [path]
+    """Raise BadData unless a file is named as data of a known format and can be read: its first block is.
+
+    Raises BadParameter for a Parquet file where its reader is not installed.
+    """
+    suffix = suffix_of(path)
+    if suffix == ".parquet":
+        check_installed()
+    files = [path, partner(path)] if suffix == ".npz" else [path]
     for file in files:
         next(DataFile(file).blocks(), None)
 
@@ -98,12 +117,11 @@ def refuse_names_file(label_names_file: Path | None) -> None:
     """Raise BadParameter for a names file beside a format that has names."""
     if label_names_file is not None:
         raise BadParameter(
-            "expected a names file with numeric formats only: a .jsonl file has names, found both"
+            "expected a names file with numeric formats only: those of text have names, found both"
         )
 
 
-def _read_jsonl(file: DataFile, model: NameTable | None) -> Dataset:
-    found = read_jsonl(file, model)
+def _dataset(file: DataFile, found: JsonLines) -> Dataset:
     return Dataset(
         source=file.path.name,
         sha256=file.sha256,

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from service.columns import TableColumns
 from service.errors import BadData
 from service.inference.predictor import PredictOptions
 from service.jobs.context import JobContext, WatchedFiles, patiently
@@ -66,7 +67,7 @@ def run_batch(context: JobContext, request: BatchJob) -> dict[str, int]:
         context.on_progress("open", 0, 1)
         served = serve_model(context.store.open(job.model, version), learning, context.settings.limits)
         options = _options(request, served, learning)
-        offset = _answer(context, data, served, options, offset._replace(prints=prints))
+        offset = _answer(context, data, served, options, offset._replace(prints=prints), request.columns())
     finally:
         learning.close()
     files.check()
@@ -87,7 +88,12 @@ def _options(request: BatchJob, served: ServedVersion, learning: OnlineLearning)
 
 
 def _answer(
-    context: JobContext, data: Path, served: ServedVersion, options: PredictOptions, offset: Offset
+    context: JobContext,
+    data: Path,
+    served: ServedVersion,
+    options: PredictOptions,
+    offset: Offset,
+    columns: TableColumns,
 ) -> Offset:
     """Answer the lines after an offset; return the offset at the end."""
     limits = context.settings.limits
@@ -97,7 +103,7 @@ def _answer(
 
     path = context.directory / PART
     path.touch(0o640)
-    with path.open("r+b") as out, opened(str(data)) as source:
+    with path.open("r+b") as out, opened(str(data), columns) as source:
         out.truncate(offset.bytes)
         out.seek(offset.bytes)
         synced_at = time.monotonic()

@@ -6,15 +6,17 @@ A new kind is a model in `requests`, a line in KINDS with its check, and a funct
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from model_store.errors import InvalidName
 from model_store.identifiers import check_alias, check_model, parse_ref
+from service.columns import TABLES, is_table, refuse_without_table
 from service.errors import BadData, BadFields, BadInput, BadParameter, BadRequest
 from service.jobs.data import DataRoot
-from service.jobs.requests import BatchJob, TrainingJob, TuningJob
+from service.jobs.requests import BatchJob, TableFields, TrainingJob, TuningJob
 from service.serving.parse import PREDICT_ONLY
 from service.serving.schemas.faults import all_faults_of
 from service.serving.schemas.instances import RequestModel
@@ -33,8 +35,10 @@ METRICS = (
 )
 """The figures that a promotion rule may speak of: more is better in all."""
 
-SPLIT_SUFFIXES = (".jsonl", ".svm", ".txt")
+SPLIT_SUFFIXES = (".jsonl", ".ndjson", ".svm", ".txt", *TABLES)
 """Data files of which lines can be kept out of a training."""
+
+_COLUMN_FIELDS = ("text_column", "label_column", "label_separator")
 
 Faults = Iterator[BadInput]
 
@@ -126,6 +130,7 @@ def _fault_of(check: Callable[[Any], object], value: Any, path: str) -> Faults:
 
 def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data, valid=request.valid, label_names=request.label_names)
+    yield from _column_faults(request, request.data, request.valid)
     yield from parameter_faults(request.trainer, request.parameters or {})
     if request.valid is not None and request.split is not None:
         yield BadRequest("expected valid or split, found both").at("split")
@@ -172,6 +177,7 @@ def parameter_faults(trainer: str | None, parameters: Mapping[str, Any]) -> Faul
 
 def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data, test=request.test)
+    yield from _column_faults(request, request.data, request.test)
     yield from _version_faults(request.version)
     yield from _start_faults(request.start, "start")
 
@@ -179,11 +185,27 @@ def _check_tuning(request: TuningJob, data: DataRoot) -> Faults:
 def _check_batch(request: BatchJob, data: DataRoot) -> Faults:
     yield from _files(data, data=request.data)
     yield from _version_faults(request.version)
-    if request.data is not None and not request.data.removesuffix(".gz").endswith(".jsonl"):
-        yield BadRequest("expected a name that ends in .jsonl or .jsonl.gz, found another").at("data")
+    yield from _column_faults(request, request.data)
+    file = Path(request.data or ".jsonl")
+    if not (is_table(file) or file.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))):
+        wanted = ".jsonl, .ndjson, .csv, .tsv (and .gz), or .parquet"
+        yield BadRequest(f"expected a name that ends in {wanted}, found another").at("data")
     for name in PREDICT_ONLY:
         if getattr(request, name):
             yield BadRequest("expected an option of a batch, found one that only predict has").at(name)
+
+
+def _column_faults(request: TableFields, *names: str | None) -> Faults:
+    """Yield what is wrong with the columns of tables."""
+    try:
+        chosen = request.columns()
+    except BadParameter as error:
+        field = next(name for name in _COLUMN_FIELDS if str(error).startswith(name.replace("_", " ")))
+        yield BadRequest(str(error)).at(field)
+        return
+    if any(names):
+        paths = [Path(name) for name in names if name]
+        yield from _fault_of(lambda columns: refuse_without_table(columns, *paths), chosen, "data")
 
 
 def _files(root: DataRoot, /, **names: str | None) -> Faults:

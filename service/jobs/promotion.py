@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.errors import NotFound, StoreError
+from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.jobs.context import JobContext, patiently
 from service.jobs.job import PromotionVerdict
 from service.jobs.requests import PromotionCondition, PromotionRule
@@ -27,7 +28,11 @@ Figures = Mapping[str, float | None]
 
 
 def promote_if(
-    context: JobContext, rule: PromotionRule, version: int, valid: Path | None
+    context: JobContext,
+    rule: PromotionRule,
+    version: int,
+    valid: Path | None,
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> PromotionVerdict:
     """Move the alias of a rule to a version if the rule says so; keep the verdict with the job, and return
     it.
@@ -39,10 +44,10 @@ def promote_if(
     if verdict is not None:
         _act(context, verdict, version)
         return verdict
-    new = _measured(context, version, valid) if rule.conditions and valid is not None else {}
+    new = _measured(context, version, valid, columns) if rule.conditions and valid is not None else {}
     for _ in range(ROUNDS_MAX):
         baseline = named_now(context, rule.alias)
-        verdict = _judge(context, rule, version, baseline, new, valid)
+        verdict = _judge(context, rule, version, baseline, new, valid, columns)
         if named_now(context, rule.alias) == baseline:
             break
     else:
@@ -94,6 +99,7 @@ def _judge(
     baseline: int | None,
     new: Figures,
     valid: Path | None,
+    columns: TableColumns,
 ) -> PromotionVerdict:
     """Return what the rule says of a version beside the one that the alias names."""
     if baseline is None or baseline == version:
@@ -103,7 +109,7 @@ def _judge(
         reason = "no condition: every new version is promoted"
         return PromotionVerdict(True, (reason,), rule.alias, baseline)
     try:
-        old = _measured(context, baseline, valid)
+        old = _measured(context, baseline, valid, columns)
     except StoreError as error:  # one that is corrupt, or gone since
         reason = f"expected to measure version {baseline}, which {rule.alias} names, found: {error}"
         return PromotionVerdict(False, (reason,), rule.alias, baseline)
@@ -124,7 +130,9 @@ def _cause(context: JobContext, verdict: PromotionVerdict) -> Cause:
     return Cause("a training job", why, context.job.id, verdict._asdict())
 
 
-def _measured(context: JobContext, version: int, valid: Path) -> dict[str, float | None]:
+def _measured(
+    context: JobContext, version: int, valid: Path, columns: TableColumns
+) -> dict[str, float | None]:
     """Return the figures of a version on the validation rows: F-measures at its tuned thresholds, if it has
     some.
 
@@ -134,7 +142,7 @@ def _measured(context: JobContext, version: int, valid: Path) -> dict[str, float
     opened = context.store.open(name, version)
     tuned = patiently(lambda: ThresholdDatabase(context.database).load(name, version))
     thresholds: NDArray[np.float32] | None = None if tuned is None else tuned.thresholds
-    report = measure(opened, valid, context.threads, context.on_progress, thresholds)
+    report = measure(opened, valid, context.threads, context.on_progress, thresholds, columns)
     left_out = F_MEASURES if tuned is None and note_on(opened) else ()
     return {
         key: value

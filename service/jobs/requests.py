@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 
+from service.columns import COLUMNS_MAX, TableColumns, columns_of
 from service.faults import fault
 from service.serving.schemas.instances import RequestModel
 from service.serving.schemas.predict import Options
@@ -70,7 +71,19 @@ class PromotionRule(RequestModel):
     )
 
 
-class TrainingJob(RequestModel):
+class TableFields(RequestModel):
+    """Which columns of data files that are tables are read, as the options of the commands say it."""
+
+    text_column: Annotated[list[str], Field(max_length=COLUMNS_MAX)] | None = None
+    label_column: Name | None = None
+    label_separator: str | None = None
+
+    def columns(self) -> TableColumns:
+        """Return the columns. Raises BadParameter."""
+        return columns_of(self.text_column, self.label_column, self.label_separator)
+
+
+class TrainingJob(TableFields):
     """A training that publishes a version.
 
     valid        a validation file; or
@@ -96,7 +109,7 @@ class TrainingJob(RequestModel):
     promotion: PromotionRule | None = None
 
 
-class TuningJob(TuningChoice):
+class TuningJob(TuningChoice, TableFields):
     """A tuning of the thresholds of a version; without `version` of what `latest` names when it begins.
 
     shadow  whether what is found is only scored beside the thresholds in force
@@ -109,8 +122,8 @@ class TuningJob(TuningChoice):
     shadow: bool = False
 
 
-class BatchJob(Options):
-    """Predictions for the lines of a file; the options are those of a batch request."""
+class BatchJob(Options, TableFields):
+    """Predictions for the lines of a file or the rows of a table; the options are those of a batch."""
 
     model: str
     data: Name

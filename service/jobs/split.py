@@ -1,4 +1,6 @@
-"""Lines of a data file kept out of a training, to measure on: two files of the same format."""
+"""Lines of a data file kept out of a training, to measure on: two files of the same format, of a
+table two of JSON lines.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from service.columns import DEFAULT_COLUMNS, TableColumns, is_table
 from service.errors import BadData
 from service.workflows.labelled import OnProgress
 
@@ -15,22 +18,27 @@ _TELL_EVERY = 10_000
 
 
 def split_lines(
-    data: Path, directory: Path, share: float, seed: int, on_progress: OnProgress
+    data: Path,
+    directory: Path,
+    share: float,
+    seed: int,
+    on_progress: OnProgress,
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> tuple[Path, Path]:
     """Write the lines of a file to two in a directory; return those: to train on, and to measure on.
 
     Each line is kept out with probability `share`, by a generator of `seed`: the same call, the same files.
-    The header of a .txt file gets the right numbers of rows. Lines stay in their order. Raises BadData where
-    one of the two would be empty, or the file has no header.
+    Rows of a table become JSON lines. The header of a .txt file gets the right numbers of rows. Lines stay in
+    their order. Raises BadData where one of the two would be empty, or the file has no header.
     """
-    name = data.name.removesuffix(".gz")
+    name = f"{data.name}.jsonl" if is_table(data) else data.name.removesuffix(".gz")
     paths = tuple(directory / part / name for part in ("train", "valid"))
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)
     counts = [0, 0]
     header = b""
-    with _opened(data) as source, paths[0].open("wb") as train, paths[1].open("wb") as valid:
+    with _opened(data, columns) as source, paths[0].open("wb") as train, paths[1].open("wb") as valid:
         lines = _lines(source, has_header=name.endswith(".txt"))
         if name.endswith(".txt"):  # there an empty line is a row
             header = next(lines, b"")
@@ -52,7 +60,11 @@ def split_lines(
     return paths[0], paths[1]
 
 
-def _opened(data: Path) -> BinaryIO:
+def _opened(data: Path, columns: TableColumns) -> BinaryIO:
+    if is_table(data):
+        from service.datasets.table_lines import TableLines  # with it come kernels
+
+        return TableLines(data, columns, with_labels=True)  # type: ignore[return-value]
     return gzip.open(data) if data.suffix == ".gz" else data.open("rb")  # type: ignore[return-value]
 
 

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from model_store.errors import VersionNotFound
 from model_store.manifest import Manifest
+from service.columns import TableColumns
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
 from service.jobs.requests import PromotionRule, TrainingJob, TuningChoice
@@ -37,9 +38,9 @@ def run_training(context: JobContext, request: TrainingJob) -> dict[str, Any]:
     patiently(lambda: context.leases.record_version(context.claim, manifest.version))
     if request.thresholds is not None:
         assert valid is not None
-        _tune(context, files, manifest.version, request.thresholds, valid)
+        _tune(context, files, manifest.version, request.thresholds, valid, request.columns())
     if rule is not None:
-        promote_if(context, rule, manifest.version, valid)
+        promote_if(context, rule, manifest.version, valid, request.columns())
     return {
         "trainer": manifest.trainer.name,
         "model_bytes": manifest.model_bytes,
@@ -82,7 +83,8 @@ def _files(context: JobContext, files: WatchedFiles, request: TrainingJob) -> tu
         return data, files.find(request.valid, "valid")
     if request.split is None:
         return data, None
-    return split_lines(data, context.work, request.split, request.seed, context.on_progress)
+    share, told = request.split, context.on_progress
+    return split_lines(data, context.work, share, request.seed, told, request.columns())
 
 
 def _train(
@@ -97,6 +99,7 @@ def _train(
         valid=valid,
         parameters=dict(request.parameters),
         label_names=names,
+        columns=request.columns(),
         weights=request.weights,
         seed=request.seed,
         threads=context.threads,
@@ -112,7 +115,14 @@ def _train(
     return context.store.manifest(job.model, report.version)
 
 
-def _tune(context: JobContext, files: WatchedFiles, version: int, choice: TuningChoice, valid: Path) -> None:
+def _tune(
+    context: JobContext,
+    files: WatchedFiles,
+    version: int,
+    choice: TuningChoice,
+    valid: Path,
+    columns: TableColumns,
+) -> None:
     """Tune the version's thresholds, unless an earlier run has, or feedback."""
     name = context.job.model
     thresholds = ThresholdDatabase(context.database)
@@ -120,7 +130,9 @@ def _tune(context: JobContext, files: WatchedFiles, version: int, choice: Tuning
         return
     start = None if choice.start is None else (choice.start[0], choice.start[1])
     methods = [choice.method]
-    request = request_of(methods, valid, None, choice.empty_labels, choice.kappa, start, context.threads)
+    request = request_of(
+        methods, valid, None, choice.empty_labels, choice.kappa, start, context.threads, columns
+    )
     opened = context.store.open(name, version)
 
     def on_keep(connection: Connection, _: dict[str, Any]) -> None:

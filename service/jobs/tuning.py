@@ -30,7 +30,10 @@ def run_tuning(context: JobContext, request: TuningJob) -> dict[str, Any]:
         patiently(lambda: context.leases.record_version(context.claim, version))
     start = None if request.start is None else (request.start[0], request.start[1])
     methods = [request.method]
-    tuning = request_of(methods, data, test, request.empty_labels, request.kappa, start, context.threads)
+    columns = request.columns()
+    tuning = request_of(
+        methods, data, test, request.empty_labels, request.kappa, start, context.threads, columns
+    )
     opened = context.store.open(job.model, version)
 
     def on_keep(connection: Connection, report: dict[str, Any]) -> None:

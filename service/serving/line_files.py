@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from service.columns import DEFAULT_COLUMNS, TableColumns, is_table
 from service.errors import BadData
 
 if TYPE_CHECKING:
@@ -34,14 +35,24 @@ class Source(NamedTuple):
 
 
 @contextmanager
-def opened(data: str) -> Iterator[Source]:
-    """Open the file of instances, or standard input. Raises BadData."""
+def opened(data: str, columns: TableColumns = DEFAULT_COLUMNS) -> Iterator[Source]:
+    """Open the file of instances, or standard input; a row of a table becomes a line of JSON.
+
+    Raises BadData, for a table also while it is read.
+    """
     if data == STDIN:
         yield Source(sys.stdin.buffer, sys.stdin.buffer, 0)
         return
     path = Path(data)
-    if not path.name.removesuffix(".gz").endswith(".jsonl"):
-        raise BadData(f"{data}: expected a name that ends in .jsonl or .jsonl.gz, or - for standard input")
+    if is_table(path):
+        from service.datasets.table_lines import TableLines  # and kernels: `xylem --help` needs neither
+
+        with TableLines(path, columns) as table:
+            yield Source(table, table, table.n_bytes)  # type: ignore[arg-type]
+        return
+    if not path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson")):
+        wanted = f".jsonl, .ndjson, .csv, .tsv (and .gz), or .parquet, or {STDIN} for standard input"
+        raise BadData(f"{data}: expected a name that ends in {wanted}, found {path.name!r}")
     try:
         raw = path.open("rb")
     except OSError as error:

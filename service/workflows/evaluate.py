@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from model_store.rerank import has_rerank
 from model_store.version import Model
+from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.evaluation import EmptyConvention, PredictedRows, Report, Truth, evaluation_report
 from service.inference.parts import predict_all
 from service.inference.predictor import PredictOptions
@@ -45,14 +46,29 @@ def evaluate(
     *,
     thresholds: NDArray[np.float32] | None = None,
     empty: EmptyConvention = "one",
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> Report:
     """Measure an opened version on a labelled file; return the keys of `xylem evaluate --json`.
 
     Rankings are the first TOP_R of the default beam; F-measures are of the labels at `thresholds`,
-    float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `us_per_row` is of a batch, on one
+    float32[K], or at THRESHOLD_UNTUNED, under the convention `empty`; `columns` are those of a
+    table; `us_per_row` is of a batch, on one
     thread, the median of some runs. `note` is there where F-measures say nothing. Raises BadInput.
     """
-    labelled = read_labelled(model, data, on_progress)
+    labelled = read_labelled(model, data, on_progress, columns)
+    return evaluate_rows(model, labelled, threads, on_progress, thresholds=thresholds, empty=empty)
+
+
+def evaluate_rows(
+    model: Model,
+    labelled: Labelled,
+    threads: int = 1,
+    on_progress: OnProgress = no_progress,
+    *,
+    thresholds: NDArray[np.float32] | None = None,
+    empty: EmptyConvention = "one",
+) -> Report:
+    """Return what `evaluate` does, of labelled rows that are at hand."""
     report, predictor = _measure(model, labelled, threads, on_progress, thresholds, empty)
     us_per_row = _us_per_row(predictor, labelled.rows, on_progress)
     threshold: float | str = THRESHOLD_UNTUNED if thresholds is None else "tuned"
@@ -66,9 +82,10 @@ def measure(
     threads: int,
     on_progress: OnProgress,
     thresholds: NDArray[np.float32] | None,
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> Report:
     """Return what `evaluate` does, but for the speed, which takes time to measure. Raises BadInput."""
-    labelled = read_labelled(model, data, on_progress)
+    labelled = read_labelled(model, data, on_progress, columns)
     report, _ = _measure(model, labelled, threads, on_progress, thresholds, "one")
     return report
 

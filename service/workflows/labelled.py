@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from model_store.names import NameTable
 from model_store.version import Model
+from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets import read_dataset
 from service.errors import BadData, BadInstance
 from service.features import Featurizer, load_featurizer
@@ -35,20 +36,27 @@ class Labelled(NamedTuple):
     unknown: NDArray[np.int32]
 
 
-def read_labelled(model: Model, data: Path, on_progress: OnProgress) -> Labelled:
-    """Read a labelled file for an opened version. Raises BadInput."""
+def read_labelled(
+    model: Model, data: Path, on_progress: OnProgress, columns: TableColumns = DEFAULT_COLUMNS
+) -> Labelled:
+    """Read a labelled file for an opened version; `columns` of a table. Raises BadInput."""
     featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
-    return read_labelled_with(model.labels, featurizer, data, on_progress)
+    return read_labelled_with(model.labels, featurizer, data, on_progress, columns)
 
 
 def read_labelled_with(
-    labels: NameTable, featurizer: Featurizer, data: Path, on_progress: OnProgress
+    labels: NameTable,
+    featurizer: Featurizer,
+    data: Path,
+    on_progress: OnProgress,
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> Labelled:
     """Read a labelled file as rows of a featurizer's features, labels with their ids. Raises BadInput."""
     dataset = read_dataset(
         data,
         labels=labels,
         n_features=featurizer.n_features,
+        columns=columns,
         on_progress=lambda done, total: on_progress("read", done, total),
     )
     on_progress("features", 0, 1)

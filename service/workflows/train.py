@@ -22,6 +22,7 @@ from model_store.origin import ORIGIN, origin_array, parent_of
 from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
+from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets import Dataset, check_readable, read_dataset
 from service.datasets.parts import DataStream
 from service.errors import BadParameter
@@ -33,8 +34,7 @@ from service.features import (
     fit_featurizer,
     parameters_of,
 )
-from service.inference.parts import part_of
-from service.rows import LabelRows, SparseRows
+from service.rows import SparseRows
 from service.trainers import Trained, estimate, train, train_stream
 from service.trainers.source import OnPlan, no_plan
 from service.workflows.evaluate import metrics_of, note_on
@@ -42,17 +42,11 @@ from service.workflows.file_source import FileSource
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
 from service.workflows.parameters import Chosen, from_json, parse
 from service.workflows.report import Sample, version_report
+from service.workflows.rounding import round_weights
 from service.workflows.standard_input import OnStart, learn_standard_input, no_start
-from service.workflows.weight_types import store_as
 
 STDIN = Path("-")
 """The data file that is standard input."""
-
-WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
-"""By these figures is it told what storing weights in fewer bits costs."""
-
-WEIGHED_ROWS = 10_000
-"""On so many training rows at most, where there is no validation file."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +57,7 @@ class TrainRequest:
     parameters  "key=value" each, or the values of a JSON object by name; those whose names begin with
                 "features." are the features', others the trainer's
     label_names  for numeric data files: line i + 1 is the name of label i
+    columns     of data and valid, where they are tables
     weights     the type in which weights are stored
     stream      read the data again for each pass, and never hold it in memory
     origin      fields of the version's origin (`model_store.origin`), as its job; its parent is what `latest`
@@ -76,6 +71,7 @@ class TrainRequest:
     valid: Path | None = None
     parameters: Sequence[str] | Mapping[str, Any] = ()
     label_names: Path | None = None
+    columns: TableColumns = DEFAULT_COLUMNS
     weights: Weights = "float32"
     seed: int = 0
     threads: int = 1
@@ -162,11 +158,49 @@ def train_and_publish(
         outcome = _train_on_stream(request, chosen, on_progress, on_plan)
     else:
         outcome = _train_on_all(request, chosen, on_progress, on_plan)
+    draft, note = _finished(outcome, request, origin, on_progress)
+    on_progress("publish", 0, 1)
+    manifest = store.publish(model, draft, latest=request.latest)
+    on_progress("publish", 1, 1)
+    return TrainReport(
+        model=model,
+        version=manifest.version,
+        trainer=request.trainer,
+        train_seconds=outcome.train_seconds,
+        peak_memory_bytes=peak_memory_bytes(),
+        model_bytes=manifest.model_bytes,
+        metrics=manifest.metrics,
+        note=note,
+    )
+
+
+def train_dataset(
+    dataset: Dataset,
+    request: TrainRequest,
+    on_progress: OnProgress = no_progress,
+    on_plan: OnPlan = no_plan,
+) -> Draft:
+    """Train on rows that are at hand; return what can be published. Raises BadInput.
+
+    Of the request what names files is passed over: data, valid, label_names and columns.
+    """
+    request = replace(request, valid=None)
+    chosen = chosen_of(request)
+    prepared = _prepared(dataset, chosen, on_progress)
+    outcome = _train_on_rows(prepared, request, chosen, on_progress, on_plan)
+    draft, _ = _finished(outcome, request, dict(request.origin), on_progress)
+    return draft
+
+
+def _finished(
+    outcome: _Outcome, request: TrainRequest, origin: Mapping[str, Any], on_progress: OnProgress
+) -> tuple[Draft, str | None]:
+    """Return what a training made with its metrics, report and origin, and a note on the metrics."""
     draft = _draft(outcome, request)
     trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
     valid = outcome.valid
     if valid is None and request.valid is not None:
-        valid = read_labelled(trial, request.valid, on_progress)
+        valid = read_labelled(trial, request.valid, on_progress, request.columns)
     if valid is not None:
         draft = replace(draft, metrics=metrics_of(trial, valid, request.threads, on_progress))
     on_progress("report", 0, 1)
@@ -179,20 +213,8 @@ def train_and_publish(
     if request.made_for is not None:
         extra[MADE_FOR] = made_for_array(request.made_for)
     draft = replace(draft, extra={**draft.extra, **extra})
-    draft = _round_weights(draft, request, valid, outcome.sample, on_progress)
-    on_progress("publish", 0, 1)
-    manifest = store.publish(model, draft, latest=request.latest)
-    on_progress("publish", 1, 1)
-    return TrainReport(
-        model=model,
-        version=manifest.version,
-        trainer=request.trainer,
-        train_seconds=outcome.train_seconds,
-        peak_memory_bytes=peak_memory_bytes(),
-        model_bytes=manifest.model_bytes,
-        metrics=manifest.metrics,
-        note=None if valid is None else note_on(trial),
-    )
+    draft = round_weights(draft, request.weights, request.threads, valid, outcome.sample, on_progress)
+    return draft, None if valid is None else note_on(trial)
 
 
 def _parent(store: Store, model: str) -> dict[str, Any] | None:
@@ -226,59 +248,22 @@ def _draft(outcome: _Outcome, request: TrainRequest) -> Draft:
     )
 
 
-def _round_weights(
-    draft: Draft,
-    request: TrainRequest,
-    valid: Labelled | None,
-    sample: Sample | None,
-    on_progress: OnProgress,
-) -> Draft:
-    """Return the draft with its weights stored in the type asked for, and what that costs in its metrics.
-
-    The figures of the rounded weights stand beside those of float32, on the validation file, or without one
-    on some of the training rows, if those were kept. Raises BadParameter where the type has no room for a
-    node.
-    """
-    if request.weights == "float32":
-        return draft
-    ensemble = store_as(draft.ensemble, request.weights)
-    rounded = replace(draft, ensemble=ensemble, weights=request.weights)
-    where, labelled = "", valid
-    if valid is None and sample is not None:
-        where, labelled = " on training rows", _some_of(sample)
-    if labelled is None:
-        return rounded
-    exact, cut = (
-        metrics_of(
-            Model(manifest_of(each), each.ensemble, each.labels, each.arrays()),
-            labelled,
-            request.threads,
-            on_progress,
-        )
-        for each in (draft, rounded)
-    )
-    pairs = {f"{key}{where}": (cut[key], exact[key]) for key in WEIGHED}
-    kept = cut if valid is not None else {key: after for key, (after, _) in pairs.items()}
-    return replace(rounded, metrics={**kept, **{f"{key} in float32": was for key, (_, was) in pairs.items()}})
-
-
-def _some_of(sample: Sample) -> Labelled:
-    """Return the first rows of a sample, at most WEIGHED_ROWS."""
-    n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
-    indptr, indices, n_labels = sample.labels
-    labels = LabelRows(indptr[: n_rows + 1], indices[: indptr[n_rows]], n_labels)
-    return Labelled(part_of(sample.rows, 0, n_rows), labels, np.zeros(n_rows, np.int32))
-
-
 def _train_on_all(
     request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_plan: OnPlan
 ) -> _Outcome:
     """Train on a data file read into memory."""
-    prepared = _prepare(request, chosen, on_progress)
+    return _train_on_rows(_prepare(request, chosen, on_progress), request, chosen, on_progress, on_plan)
+
+
+def _train_on_rows(
+    prepared: _Prepared, request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_plan: OnPlan
+) -> _Outcome:
+    """Train on rows in memory; the validation file, if there is one, is read before."""
     dataset, labels = prepared.dataset, prepared.dataset.labels
     valid = None
     if request.valid is not None:
-        valid = read_labelled_with(prepared.names, prepared.featurizer, request.valid, on_progress)
+        names, featurizer = prepared.names, prepared.featurizer
+        valid = read_labelled_with(names, featurizer, request.valid, on_progress, request.columns)
     start = time.perf_counter()
     trained = train(
         request.trainer,
@@ -319,7 +304,7 @@ def _train_on_stream(
     request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_plan: OnPlan
 ) -> _Outcome:
     """Train on a data file that is read again for each pass."""
-    stream = DataStream(request.data, request.label_names)
+    stream = DataStream(request.data, request.label_names, request.columns)
     source = FileSource(stream, chosen.features, on_progress)
     start = time.perf_counter()
     trained = train_stream(
@@ -362,8 +347,14 @@ def _prepare(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> 
     dataset = read_dataset(
         request.data,
         label_names_file=request.label_names,
+        columns=request.columns,
         on_progress=lambda done, total: on_progress("read", done, total),
     )
+    return _prepared(dataset, chosen, on_progress)
+
+
+def _prepared(dataset: Dataset, chosen: Chosen, on_progress: OnProgress) -> _Prepared:
+    """Make rows of a data set."""
     names = dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)]
     on_progress("features", 0, 1)
     parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from model_store.rerank import has_rerank
 from model_store.version import Model
+from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.db.engine import Database
 from service.errors import BadData, BadParameter
 from service.evaluation import EmptyConvention, FMeasures, f_measures
@@ -62,6 +63,7 @@ class TuneRequest:
     empty    the convention of empty labels
     kappa    estimates of a lower probability are not kept, nor those below a label's lower bound
     start    the start values of OFO; none: chosen on the validation rows. Its power is not used
+    columns  of files that are tables
     """
 
     methods: Sequence[Method]
@@ -72,6 +74,7 @@ class TuneRequest:
     start: Start | None = None
     threads: int = 1
     estimates_max: int = ESTIMATES_MAX
+    columns: TableColumns = DEFAULT_COLUMNS
 
 
 OnKeep = Callable[[Connection, dict[str, Any]], None]
@@ -92,6 +95,7 @@ def request_of(
     kappa: float | None,
     start: tuple[float, float] | None,
     threads: int = 1,
+    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> TuneRequest:
     """Return the request that a command or a caller means, None being the default. Raises BadParameter."""
     methods = methods or (METHOD,)
@@ -105,6 +109,7 @@ def request_of(
         KAPPA if kappa is None else kappa,
         None if start is None else check_start(Start(*start)),
         threads,
+        columns=columns,
     )
     check_request(request)
     return request
@@ -152,10 +157,12 @@ def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[Tu
     feedback would, and once for the decisions of each method. Deterministic, for any number of threads.
     """
     check_request(request)
-    valid = read_labelled(model, request.valid, on_progress)
+    valid = read_labelled(model, request.valid, on_progress, request.columns)
     if not len(valid.labels.indices):
         raise BadData(f"{request.valid}: expected rows with labels of the model, found none")
-    test = None if request.test is None else read_labelled(model, request.test, on_progress)
+    test = None
+    if request.test is not None:
+        test = read_labelled(model, request.test, on_progress, request.columns)
     task = _prepare(model, valid, request, on_progress)
     outcomes = []
     for method in dict.fromkeys(request.methods):

@@ -309,7 +309,7 @@ def test_a_store_that_cannot_be_written_to_is_refused_before_training(
         ("1 4 2\n0 1:1e99\n", "txt", (":2:", "1e99")),
         ('{"text": "a", "labels": ["x"]}\n{"text": 1, "labels": []}\n', "jsonl", (":2:", "text")),
         ('{"text": "ab", "labels": []}\n', "jsonl", ("label",)),
-        ("a", "csv", (".csv", ".jsonl")),
+        ("a", "xls", (".xls", ".jsonl")),
     ],
     ids=["empty", "empty-txt", "rows", "label", "feature", "nan", "infinite", "type", "unlabelled", "suffix"],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from service.columns import columns_of
 from service.errors import BadFields, BadRequest
 from service.jobs.data import DataRoot
 from service.jobs.kinds import KINDS, METRICS, check_request, read_request
@@ -32,7 +33,7 @@ TRAINING: dict[str, Any] = {
 
 @pytest.fixture
 def data(tmp_path: Path) -> DataRoot:
-    for name in ("train.jsonl", "valid.jsonl", "rows.txt", "pair.X.npz", "names.txt"):
+    for name in ("train.jsonl", "valid.jsonl", "rows.txt", "pair.X.npz", "names.txt", "train.csv"):
         (tmp_path / name).write_text("{}")
     return DataRoot(tmp_path, 1)
 
@@ -76,6 +77,22 @@ def test_a_good_request_is_kept_as_it_was_said(kind: str, body: dict[str, Any], 
     said, model = check_request(kind, body, data, Limits())
     assert said == body and model == body["model"]
     read_request(kind, said)
+
+
+@pytest.mark.parametrize("kind", ["training", "threshold-tuning", "batch"])
+def test_columns_of_tables(kind: str, data: DataRoot) -> None:
+    body = {"model": "m", "data": "train.csv", **({"trainer": "ovr"} if kind == "training" else {})}
+    good = {"text_column": ["title=2", "body"], "label_column": "tags", "label_separator": "|"}
+    said, _ = check_request(kind, {**body, **good}, data, Limits())
+    assert read_request(kind, said).columns() == columns_of(*good.values())  # type: ignore[arg-type]
+    for change, place in (
+        ({"text_column": ["a=0"]}, "text_column"),
+        ({"text_column": "a"}, "text_column"),
+        ({"label_column": ""}, "label_column"),
+        ({"label_separator": ""}, "label_separator"),
+        ({"data": "train.jsonl"}, "data"),
+    ):
+        assert set(faults(kind, {**body, **good, **change}, data)) == {place}
 
 
 def test_every_kind_has_a_run() -> None:

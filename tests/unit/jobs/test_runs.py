@@ -26,7 +26,7 @@ from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.evaluate import measure
 from service.workflows.labelled import no_progress
 from service.workflows.train import TrainRequest, train_and_publish
-from tests.jobs_helpers import TRAINING, Desk, settings_for, write_data
+from tests.jobs_helpers import N_LABELS, TRAINING, Desk, settings_for, write_data
 
 
 @pytest.fixture(scope="module")
@@ -290,6 +290,33 @@ def test_a_split_keeps_rows_out_of_the_training(place: Place) -> None:
     job = place.run(place.submit("training", request))
     assert job.result is not None and 120 < job.result["rows"] < 180
     assert job.promotion is not None and job.promotion.promoted
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_jobs_read_tables(place: Place, split: bool) -> None:
+    for name in ("train", "valid"):
+        lines = [json.loads(line) for line in (place.data / f"{name}.jsonl").read_text().splitlines()]
+        rows = "".join(f"{line['labels'][0]}|other,{line['text']}\n" for line in lines)
+        (place.data / f"{name}.csv").write_text("tags,title\n" + rows)
+    columns = {"text_column": ["title"], "label_column": "tags", "label_separator": "|"}
+    request = {
+        **TRAINING,
+        **columns,
+        "data": "train.csv",
+        "thresholds": {"method": "fta"},
+        "promotion": rule("latest", ("P@1", -100.0)),
+    }
+    del request["valid"]
+    done = place.run(
+        place.submit("training", {**request, **({"split": 0.3} if split else {"valid": "valid.csv"})})
+    )
+    assert done.result is not None and done.result["labels"] == N_LABELS + 1
+    assert done.promotion is not None and done.promotion.promoted
+    tuning = {"model": "m", "data": "valid.csv", "method": "fta", **columns}
+    report = place.run(place.submit("threshold-tuning", tuning)).result
+    assert report is not None and report["validation_micro_f"] > 50
+    job = place.run(place.submit("batch", {"model": "m", "data": "valid.csv", "text_column": ["title"]}))
+    assert job.result is not None and (job.result["lines"], job.result["bad"]) == (80, 0)
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.svm", "d.txt"])

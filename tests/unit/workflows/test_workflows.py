@@ -17,8 +17,8 @@ from service.inference import parts as inference_parts
 from service.trainers import TRAINERS, parse_parameters
 from service.trainers.source import Plan
 from service.workflows import evaluate as measuring
-from service.workflows import train as workflows
 from service.workflows.evaluate import evaluate
+from service.workflows.rounding import WEIGHED
 from service.workflows.train import TrainRequest, estimate_size, train_and_publish
 from tests.conftest import Run
 
@@ -178,7 +178,7 @@ def test_what_fewer_bits_cost_is_written_down(
     assert (stored.weights, exact.weights) == (weights, "float32")
     where = "" if has_valid else " on training rows"
     rounded = evaluate(store.open("colours", 1), file)
-    for key in workflows.WEIGHED:
+    for key in WEIGHED:
         assert stored.metrics[f"{key}{where}"] == rounded[key]
         assert stored.metrics[f"{key}{where} in float32"] == exact.metrics[key]
     assert len(stored.metrics) == (len(exact.metrics) if has_valid else 4) + 4

@@ -28,17 +28,17 @@ def test_a_call_that_is_safe_is_sent_again(script: Script) -> None:
         ScriptedServer([script, script, MODELS]) as server,
         xylem.Client(server.url, retries=QUICK) as client,
     ):
-        assert client.models() == [xylem.Model("a", [1], {"latest": 1})]
+        assert client.models() == [xylem.ModelInfo("a", [1], {"latest": 1})]
         assert len(server.requests) == 3
 
 
 def test_the_asynchronous_client_does_the_same() -> None:
-    async def main(url: str) -> list[xylem.Model]:
+    async def main(url: str) -> list[xylem.ModelInfo]:
         async with xylem.AsyncClient(url, retries=QUICK) as client:
             return await client.models()
 
     with ScriptedServer([reset, answer(503), MODELS]) as server:
-        assert asyncio.run(main(server.url)) == [xylem.Model("a", [1], {"latest": 1})]
+        assert asyncio.run(main(server.url)) == [xylem.ModelInfo("a", [1], {"latest": 1})]
         assert len(server.requests) == 3
 
 

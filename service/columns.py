@@ -1,0 +1,96 @@
+"""Which columns of a table are the text and the labels of its rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from service.errors import BadParameter
+
+TABLES = (".csv", ".tsv", ".parquet")
+"""The suffixes of tables; but for .parquet, each may be followed by .gz."""
+
+WEIGHT_MAX = 9
+"""The greatest weight of a column."""
+
+COLUMNS_MAX = 64
+"""The most columns of text."""
+
+SEPARATOR_CHARS_MAX = 16
+
+_WEIGHED = re.compile(r"(.+)=(\d{1,9})", re.DOTALL)
+
+
+class TextColumn(NamedTuple):
+    """A column of text; its words count `weight` times, from 1 to WEIGHT_MAX."""
+
+    name: str
+    weight: int = 1
+
+
+class TableColumns(NamedTuple):
+    """The columns of a table that are read.
+
+    texts      joined by line ends, in this order; of weight w, w times
+    labels     the column of the labels
+    separator  stands between the labels of a cell; blanks around a label, and empty labels, are left out
+    """
+
+    texts: tuple[TextColumn, ...] = (TextColumn("text"),)
+    labels: str = "labels"
+    separator: str = ";"
+
+
+DEFAULT_COLUMNS = TableColumns()
+"""What is read where nothing is said."""
+
+
+def columns_of(texts: Sequence[str] | None, labels: str | None, separator: str | None) -> TableColumns:
+    """Return the columns that `--text-column`, `--label-column` and `--label-separator` say; None: default.
+
+    A text is NAME or NAME=WEIGHT. Raises BadParameter.
+    """
+    if texts is not None and len(texts) > COLUMNS_MAX:
+        raise BadParameter(f"text column: expected at most {COLUMNS_MAX}, found {len(texts)}")
+    chosen = DEFAULT_COLUMNS.texts if not texts else tuple(map(_text_column, texts))
+    names = [column.name for column in chosen]
+    if len(set(names)) < len(names):
+        raise BadParameter(f"text column: expected distinct names, found {', '.join(map(repr, names))}")
+    if labels is not None and not labels:
+        raise BadParameter("label column: expected a name, found an empty one")
+    if separator is not None and not 0 < len(separator) <= SEPARATOR_CHARS_MAX:
+        expected = f"expected 1 to {SEPARATOR_CHARS_MAX} characters"
+        raise BadParameter(f"label separator: {expected}, found {len(separator)}")
+    return TableColumns(
+        chosen,
+        DEFAULT_COLUMNS.labels if labels is None else labels,
+        DEFAULT_COLUMNS.separator if separator is None else separator,
+    )
+
+
+def _text_column(text: str) -> TextColumn:
+    """Return the column that NAME or NAME=WEIGHT says. Raises BadParameter."""
+    weighed = _WEIGHED.fullmatch(text)
+    if weighed is None:
+        if not text:
+            raise BadParameter("text column: expected a name, found an empty one")
+        return TextColumn(text)
+    name, weight = weighed[1], int(weighed[2])
+    if not 1 <= weight <= WEIGHT_MAX:
+        raise BadParameter(f"text column {name!r}: expected a weight from 1 to {WEIGHT_MAX}, found {weight}")
+    return TextColumn(name, weight)
+
+
+def is_table(path: Path) -> bool:
+    """Tell whether a file's name says that it is a table."""
+    return path.name.removesuffix(".gz").endswith(TABLES)
+
+
+def refuse_without_table(columns: TableColumns, *files: Path | None) -> None:
+    """Raise BadParameter where columns are chosen, but no file is a table."""
+    there = [file for file in files if file is not None]
+    if columns != DEFAULT_COLUMNS and not any(map(is_table, there)):
+        found = ", ".join(repr(file.name) for file in there)
+        raise BadParameter(f"columns: expected a file that ends in {', '.join(TABLES)}, found {found}")

@@ -1,0 +1,115 @@
+"""Rows of cells of `.csv` and `.tsv` files, as RFC 4180 has them, by the standard library's parser."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from collections.abc import Iterator
+
+from service.datasets.stream import LINE_BYTES_MAX, DataFile
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+
+ROW_BYTES_MAX = LINE_BYTES_MAX
+"""The longest row, all its lines together."""
+
+_FAULTS = {
+    "unexpected end of data": "expected a closing quote of a cell that begins in this row, found the end of "
+    "the file",
+    "new-line character seen": "expected lines that end in LF or CR LF, found a CR alone outside of quotes",
+    "expected after": "expected a comma (of a .tsv file: a tab) or a line end after a closing quote, found "
+    "more; a quote within a quoted cell is written twice",
+}
+"""What the parser's messages mean."""
+
+_ENCODINGS = ((codecs.BOM_UTF16_LE, "UTF-16"), (codecs.BOM_UTF16_BE, "UTF-16"))
+
+
+def delimited_rows(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of each row's first line, from 1, and its cells: the header first.
+
+    Cells may be quoted with `"`; a quoted cell may have delimiters, line ends, and quotes written twice.
+    Empty lines are passed over. Raises BadData, naming the line, for other text than UTF-8, NUL, quotes that
+    are not closed, and rows of more than ROW_BYTES_MAX bytes. Memory: a block of the file, and a row.
+    """
+    # The parser's own limit is of the whole process, and smaller than a long document: `_Lines` bounds rows.
+    csv.field_size_limit(max(csv.field_size_limit(), ROW_BYTES_MAX))
+    lines = _Lines(file)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        first = lines.start_row()
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            known = (fault for start, fault in _FAULTS.items() if start in str(error))
+            raise file.fault(first, next(known, f"expected cells, found: {error}")) from None
+        if cells is None:
+            return
+        if cells:
+            yield first, cells
+
+
+class _Lines:
+    """The lines of a file as text, for the parser; it counts them, and the bytes of the row at hand."""
+
+    def __init__(self, file: DataFile) -> None:
+        self._file = file
+        self._lines = self._all()
+        self._n_lines = 0
+        self._first = 1
+        self._n_bytes = 0
+
+    def start_row(self) -> int:
+        """Say that the lines so far were parsed; return the number of the next one."""
+        self._first, self._n_bytes = self._n_lines + 1, 0
+        return self._first
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self._n_lines += 1
+        self._n_bytes += len(line)
+        if self._n_bytes > ROW_BYTES_MAX:
+            fault = f"expected a row of at most {ROW_BYTES_MAX} bytes, found a longer one"
+            raise self._file.fault(self._first, f"{fault}: perhaps a quote is never closed")
+        return line
+
+    def _all(self) -> Iterator[str]:
+        for block in self._file.lines():
+            if self._file.line == 1:
+                self._refuse_mark(block)
+            if b"\0" in block:
+                line, place = _place(block, block.index(b"\0"), self._file.line)
+                fault = f"expected text, found NUL, byte {place} of the line: perhaps the file is UTF-16"
+                raise self._file.fault(line, fault)
+            try:
+                text = block.decode()
+            except UnicodeDecodeError as error:
+                raise self._file.fault(*_not_utf8(block, error, self._file.line)) from None
+            # `splitlines` would also split at other characters than line ends
+            yield from (f"{line}\n" for line in text.removesuffix("\n").split("\n"))
+
+    def _refuse_mark(self, block: bytes) -> None:
+        for mark, name in _ENCODINGS:
+            if block.startswith(mark):
+                raise self._file.fault(1, f"expected UTF-8, found a byte order mark of {name}: convert it")
+
+
+def _place(block: bytes, at: int, first: int) -> tuple[int, int]:
+    """Return the line of byte `at` of a block whose first line is `first`, and its place there, from 1."""
+    return first + block.count(b"\n", 0, at), at - block.rfind(b"\n", 0, at)
+
+
+def _not_utf8(block: bytes, error: UnicodeDecodeError, first: int) -> tuple[int, str]:
+    """Return the line of a byte that is not UTF-8, and what is wrong with it."""
+    line, place = _place(block, error.start, first)
+    text = block[max(0, block.rfind(b"\n", 0, error.start)) : block.find(b"\n", error.start)]
+    try:
+        text.decode("cp1252")
+        guess = "Windows-1252 (Western European)"
+    except UnicodeDecodeError:
+        guess = "another 8-bit encoding"
+    byte = block[error.start]
+    return line, f"expected UTF-8, found byte 0x{byte:02x}, byte {place} of the line: perhaps {guess}"

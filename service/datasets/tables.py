@@ -1,0 +1,123 @@
+"""Tables to rows: the columns of text and of labels of `.csv`, `.tsv` and `.parquet` files."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from model_store.names import NameTable
+from service.columns import TableColumns
+from service.datasets.delimited import DELIMITERS, delimited_rows
+from service.datasets.json_lines import JsonLines, RowCollector
+from service.datasets.parquet import ParquetTable
+from service.datasets.stream import BLOCK_BYTES, DataFile
+
+_SHOWN_MAX = 10
+
+
+class TableRow(NamedTuple):
+    """A row; `line` is its first one in the file, from 1, and of Parquet the number of the row."""
+
+    line: int
+    text: str
+    labels: list[str]
+
+
+def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = True) -> Generator[TableRow]:
+    """Yield the rows of a table.
+
+    with_labels  False: there need be no column of labels, and rows have none
+    A cell without a value is an empty text, or no label. Raises BadData, naming the line, for a table that
+    cannot be used, and BadParameter for a Parquet file where its reader is not installed.
+    """
+    suffix = Path(file.path.name.removesuffix(".gz")).suffix
+    wanted = [column.name for column in columns.texts]
+    if with_labels:
+        wanted.append(columns.labels)
+    rows = _parquet_rows(file, wanted, with_labels) if suffix == ".parquet" else None
+    for line, cells in rows or _delimited_rows(file, DELIMITERS[suffix], wanted):
+        labels = _labels(cells.pop(), columns.separator) if with_labels else []
+        # a text counts as often as its column weighs
+        pairs = zip(cells, columns.texts, strict=True)
+        texts = (cell or "" for cell, column in pairs for _ in range(column.weight))
+        yield TableRow(line, "\n".join(texts), labels)
+
+
+def read_table(file: DataFile, columns: TableColumns, model: NameTable | None) -> JsonLines:
+    """Read a table as `read_jsonl` reads lines of JSON. Raises what `table_rows` does."""
+    collector = RowCollector(file)
+    for rows in _blocks(file, columns):
+        for row in rows:
+            collector.add_text(*row)
+        collector.flush()
+    return collector.finish(model)
+
+
+def parts_of_table(file: DataFile, columns: TableColumns, ids: dict[str, int]) -> Iterator[JsonLines]:
+    """Yield what `read_table` reads, some rows at a time, as `parts_of_jsonl` does."""
+    collector = RowCollector(file, ids)
+    for rows in _blocks(file, columns):
+        for row in rows:
+            collector.add_text(*row)
+        collector.flush()
+        yield collector.taken()
+    collector.refuse_empty()
+
+
+def _blocks(file: DataFile, columns: TableColumns) -> Iterator[list[TableRow]]:
+    """Yield rows in lists of about BLOCK_BYTES characters."""
+    rows: list[TableRow] = []
+    size = 0
+    for row in table_rows(file, columns):
+        rows.append(row)
+        size += len(row.text) + 64 * (1 + len(row.labels))
+        if size >= BLOCK_BYTES:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
+
+
+def _delimited_rows(file: DataFile, delimiter: str, wanted: Sequence[str]) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the cells of some columns, named by the header, of each row. Raises BadData."""
+    rows = delimited_rows(file, delimiter)
+    line, header = next(rows, (1, []))
+    if not header:
+        raise file.fault(1, "expected a header with the names of columns, found an empty file")
+    places = _places(file, line, header, wanted)
+    for line, cells in rows:
+        if len(cells) != len(header):
+            raise file.fault(line, f"expected {len(header)} cells, as the header has, found {len(cells)}")
+        yield line, [cells[place] for place in places]
+
+
+def _parquet_rows(
+    file: DataFile, wanted: Sequence[str], with_labels: bool
+) -> Iterator[tuple[int, list[Any]]]:
+    """Yield the cells of some columns of each row of a Parquet file."""
+    with closing(ParquetTable(file)) as table:
+        _places(file, None, table.columns, wanted)
+        texts, labels = (wanted[:-1], wanted[-1]) if with_labels else (wanted, None)
+        table.check_types(texts, labels)
+        yield from table.rows(wanted)
+
+
+def _places(file: DataFile, line: int | None, header: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Return the place of each wanted column. Raises BadData, naming the columns that there are."""
+    for name in wanted:
+        if header.count(name) != 1:
+            shown = ", ".join(repr(column[:40]) for column in header[:_SHOWN_MAX])
+            more = f" and {len(header) - _SHOWN_MAX} more" if len(header) > _SHOWN_MAX else ""
+            raise file.fault(line, f"expected one column {name[:80]!r}, found columns {shown}{more}")
+    return [header.index(name) for name in wanted]
+
+
+def _labels(cell: Any, separator: str) -> list[str]:
+    """Return the labels in a cell: a text, a whole number, a list of texts, or nothing."""
+    if isinstance(cell, list):
+        parts = [part for part in cell if part is not None]
+    else:
+        parts = [] if cell is None else str(cell).split(separator)
+    return [label for part in parts if (label := part.strip())]

@@ -1,0 +1,157 @@
+"""Models of this process: trained on what a caller has at hand, asked, measured and published."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from model_store.ensemble import Weights
+from model_store.names import name_of
+from model_store.store import Store
+from model_store.version import Draft, Model, manifest_of
+from service.errors import BadData, BadParameter
+from service.features import load_featurizer
+from service.inference.answering import Predictions
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.rows import SparseRows
+from service.workflows.evaluate import evaluate_rows
+from service.workflows.given import GivenInstances, given_dataset, given_instances
+from service.workflows.labelled import Labelled
+from service.workflows.train import TrainRequest, train_dataset
+
+if TYPE_CHECKING:
+    from service.serving.served import ServedVersion
+
+Answers = list[list[tuple[str, float]]]
+"""For each instance its labels with their scores, the best first."""
+
+
+def train_given(
+    instances: object,
+    labels: object,
+    trainer: str,
+    parameters: Mapping[str, Any],
+    weights: Weights,
+    seed: int,
+    threads: int | None,
+) -> InMemoryModel:
+    """Train on instances and labels as `given_dataset` takes them. Raises BadInput."""
+    request = TrainRequest(
+        trainer=trainer,
+        data=Path(),
+        parameters=parameters,
+        weights=weights,
+        seed=seed,
+        threads=threads or os.cpu_count() or 1,
+    )
+    draft = train_dataset(given_dataset(instances, labels), request)
+    return InMemoryModel(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()), draft)
+
+
+def load_version(store: str | os.PathLike[str], name: str, version: str) -> InMemoryModel:
+    """Return a version of a store, mapped. Raises StoreError."""
+    return InMemoryModel(Store(Path(store)).open(name, version), None)
+
+
+class InMemoryModel:
+    """A model that answers in this process; any number of threads may ask it."""
+
+    def __init__(self, model: Model, draft: Draft | None) -> None:
+        """Take an opened version, or the draft of one with the model over it."""
+        self.model = model
+        self._draft = draft
+        manifest = model.manifest
+        self._featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
+        self._predictor = make_predictor(model)
+        self._served: ServedVersion | None = None
+
+    def predict(self, instances: object, top_r: int, threshold: float | None, threads: int | None) -> Answers:
+        """Return at most top_r labels for each instance, with a threshold those that reach it.
+
+        Raises BadInput for instances of a kind that the model does not take, and for options out of range.
+        """
+        found = self.search(instances, top_r, threshold, threads)
+        names = {label: name_of(self.model.labels, label) for label in set(found.labels.tolist())}
+        pairs = [
+            (names[label], score)
+            for label, score in zip(found.labels.tolist(), found.scores.tolist(), strict=True)
+        ]
+        return [pairs[first:last] for first, last in pairwise(found.ptr.tolist())]
+
+    def search(
+        self, instances: object, top_r: int, threshold: float | None, threads: int | None
+    ) -> Predictions:
+        """Return what `predict` does as arrays. Raises what it does."""
+        if type(top_r) is not int or top_r < 1:
+            raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
+        if threshold is not None and not (isinstance(threshold, int | float) and 0 <= threshold <= 1):
+            raise BadParameter(f"threshold: expected None or a number from 0 to 1, found {threshold!r:.40}")
+        rows = self._rows(given_instances(instances, self.model.manifest.n_features))
+        top_r = min(top_r, self.model.manifest.n_labels)
+        options = PredictOptions(top_r=top_r, threshold=None if threshold is None else float(threshold))
+        return self._predictor.predict_batch(rows, options, _threads(threads, rows.n_rows))
+
+    def evaluate(self, instances: object, labels: object, threads: int | None) -> dict[str, Any]:
+        """Return the keys of `xylem evaluate --json`. Raises BadInput."""
+        dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
+        rows = self._featurizer.transform_dataset(dataset)
+        labelled = Labelled(rows, dataset.labels, dataset.unknown_labels)
+        return dict(evaluate_rows(self.model, labelled, _threads(threads, rows.n_rows)))
+
+    def explain(self, instance: object, top_r: int) -> list[dict[str, Any]]:
+        """Return the labels of one instance with their explanations, as predict requests answer them.
+
+        Raises BadInput.
+        """
+        from service.serving.answer import answer_query
+        from service.serving.opening import serve_model
+        from service.serving.parse import parse_predict
+        from service.settings import Limits
+
+        is_matrix = hasattr(instance, "tocsr")
+        given = given_instances(instance if is_matrix else [instance], self.model.manifest.n_features)
+        if given.n_rows != 1:
+            raise BadData(f"instance: expected one row, found {given.n_rows}")
+        one: Any = {given.kind: given.rows[0]} if given.matrix is None else _sparse(given.matrix)
+        limits = Limits()
+        body = json.dumps({"instances": [one], "top_r": top_r, "explain": True}).encode()
+        if self._served is None:
+            self._served = serve_model(self.model)
+        answer = json.loads(answer_query(parse_predict(body, limits), self._served))
+        labels: list[dict[str, Any]] = answer["predictions"][0]["labels"]
+        return labels
+
+    def save(self, store: str | os.PathLike[str], name: str) -> int:
+        """Publish the model as the next version of that name, its `latest`; return the version's number.
+
+        Raises StoreError, and BadParameter for a model that a store was opened for.
+        """
+        if self._draft is None:
+            raise BadParameter(
+                "save: expected a model that was trained here, found one of a store: copy it "
+                "by `xylem models export` and `import`"
+            )
+        home = Store(Path(store))
+        home.prepare()
+        return home.publish(name, self._draft).version
+
+    def _rows(self, given: GivenInstances) -> SparseRows:
+        if given.kind == "text":
+            return self._featurizer.transform_texts(given.rows)
+        if given.kind == "features":
+            return self._featurizer.transform_named(given.rows)
+        assert given.matrix is not None
+        return self._featurizer.transform_csr(given.matrix.indptr, given.matrix.indices, given.matrix.values)
+
+
+def _sparse(rows: SparseRows) -> dict[str, Any]:
+    return {"indices": rows.indices.tolist(), "values": rows.values.tolist()}
+
+
+def _threads(threads: int | None, n_rows: int) -> int:
+    return max(1, min(threads or os.cpu_count() or 1, n_rows))

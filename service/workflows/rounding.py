@@ -1,0 +1,67 @@
+"""A draft with its weights in fewer bits, and what that costs in its metrics."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from model_store.ensemble import Weights
+from model_store.version import Draft, Model, manifest_of
+from service.inference.parts import part_of
+from service.rows import LabelRows
+from service.workflows.evaluate import metrics_of
+from service.workflows.labelled import Labelled, OnProgress
+from service.workflows.report import Sample
+from service.workflows.weight_types import store_as
+
+WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
+"""By these figures is it told what storing weights in fewer bits costs."""
+
+WEIGHED_ROWS = 10_000
+"""On so many training rows at most, where there is no validation file."""
+
+
+def round_weights(
+    draft: Draft,
+    weights: Weights,
+    threads: int,
+    valid: Labelled | None,
+    sample: Sample | None,
+    on_progress: OnProgress,
+) -> Draft:
+    """Return the draft with its weights stored in the type asked for, and what that costs in its metrics.
+
+    The figures of the rounded weights stand beside those of float32, on the validation file, or without one
+    on some of the training rows, if those were kept. Raises BadParameter where the type has no room for a
+    node.
+    """
+    if weights == "float32":
+        return draft
+    ensemble = store_as(draft.ensemble, weights)
+    rounded = replace(draft, ensemble=ensemble, weights=weights)
+    where, labelled = "", valid
+    if valid is None and sample is not None:
+        where, labelled = " on training rows", _some_of(sample)
+    if labelled is None:
+        return rounded
+    exact, cut = (
+        metrics_of(
+            Model(manifest_of(each), each.ensemble, each.labels, each.arrays()),
+            labelled,
+            threads,
+            on_progress,
+        )
+        for each in (draft, rounded)
+    )
+    pairs = {f"{key}{where}": (cut[key], exact[key]) for key in WEIGHED}
+    kept = cut if valid is not None else {key: after for key, (after, _) in pairs.items()}
+    return replace(rounded, metrics={**kept, **{f"{key} in float32": was for key, (_, was) in pairs.items()}})
+
+
+def _some_of(sample: Sample) -> Labelled:
+    """Return the first rows of a sample, at most WEIGHED_ROWS."""
+    n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
+    indptr, indices, n_labels = sample.labels
+    labels = LabelRows(indptr[: n_rows + 1], indices[: indptr[n_rows]], n_labels)
+    return Labelled(part_of(sample.rows, 0, n_rows), labels, np.zeros(n_rows, np.int32))

@@ -1,0 +1,179 @@
+"""Models in this process do what the commands do."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import xylem
+from model_store.errors import StoreError
+from model_store.origin import ORIGIN
+from model_store.store import Store
+from service.errors import BadInput
+from service.workflows.evaluate import evaluate
+from service.workflows.given import given_dataset
+from service.workflows.train import TrainRequest, train_and_publish
+from tests.datasets_helpers import check_dataset
+from tests.jobs_helpers import write_data
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], list[list[str]]]:
+    """A file, and the texts and labels in it."""
+    path = write_data(tmp_path_factory.mktemp("rows") / "rows.jsonl", 150, seed=4, noise=0.2)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return path, [line["text"] for line in lines], [line["labels"] for line in lines]
+
+
+@pytest.mark.parametrize("weights", ["float32", "int8"])
+def test_a_model_is_the_command_s(
+    rows: tuple[Path, list[str], list[list[str]]], tmp_path: Path, weights: Any
+) -> None:
+    path, texts, labels = rows
+    model = xylem.train(texts, labels, trees=2, features_ngram_max=2, weights=weights, seed=7)
+    assert model.save(tmp_path, "m") == 1
+    request = TrainRequest(
+        "label-tree", path, parameters=("trees=2", "features.ngram_max=2"), weights=weights, seed=7
+    )
+    train_and_publish(Store(tmp_path), "m", request)
+    ours, theirs = (Store(tmp_path).open("m", version) for version in (1, 2))
+    assert ours.arrays.keys() == theirs.arrays.keys() - {ORIGIN}
+    for name in ours.arrays:
+        assert np.array_equal(ours.arrays[name], theirs.arrays[name]), name
+    report, wanted = model.evaluate(texts, labels), dict(evaluate(theirs, path))
+    del report["us_per_row"], wanted["us_per_row"]
+    assert report == wanted
+    loaded = [xylem.load(tmp_path, name) for name in ("m", "m@1", "m@latest")]
+    expected = model.predict(texts, top_r=3)
+    assert all(one.predict(texts, top_r=3, threads=1) == expected for one in loaded)
+    assert (model.trainer, model.n_labels, model.parameters["trees"]) == ("label-tree", 6, 2)
+    Store(tmp_path).verify("m", 1)
+
+
+def test_answers(rows: tuple[Path, list[str], list[list[str]]]) -> None:
+    _, texts, labels = rows
+    model = xylem.train(iter(texts), np.array(labels), trainer="ovr")
+    all_labels = model.predict(["first3 word1"], top_r=100)[0]
+    assert len(all_labels) == 6 and all_labels[0].label == "label3"
+    scores = [score for _, score in all_labels]
+    assert scores == sorted(scores, reverse=True)
+    at = scores[2]
+    assert model.predict(["first3 word1"], top_r=100, threshold=at) == [all_labels[:3]]
+    assert model.predict(["first3 word1"], top_r=2, threshold=at) == [all_labels[:2]]
+    assert model.predict(["nothing known"], threshold=1) == [[]] and model.predict([]) == []
+    (best,) = model.explain("first3 word1", top_r=1)
+    assert (best["label"], best["score"]) == ("label3", pytest.approx(scores[0]))
+    shares = best["explanation"]["trees"][0]["path"][-1]["features"]
+    assert shares[0]["feature"] == "first3"
+
+
+def test_named_features_and_matrices() -> None:
+    named = [{"x": np.float32(1), "y": 2}, {"z": 1.5}] * 4
+    model = xylem.train(named, [["a"], ["b"]] * 4, trainer="ovr")
+    assert [row[0].label for row in model.predict(named[:2])] == ["a", "b"]
+    assert model.explain(named[0], top_r=1)[0]["label"] == "a"
+    x = scipy.sparse.csc_matrix(np.array([[0, 2, 0], [1, 0, 0]] * 4))
+    y = scipy.sparse.coo_matrix(np.array([[False, True], [True, False]] * 4))
+    for labels, names in ((y, ["1", "0"]), ([["p"], ["q"]] * 4, ["p", "q"])):
+        model = xylem.train(x, labels, trainer="ovr")
+        assert [row[0].label for row in model.predict(x.tocsr()[:2])] == names
+        assert model.evaluate(x, labels)["P@1"] == 100
+        assert model.explain(x.tocsr()[:1], top_r=1)[0]["label"] == names[0]
+    for dataset in (given_dataset(x, y), given_dataset(named, y), given_dataset(["ä"] * 8, [["ö", "ö"]] * 8)):
+        check_dataset(dataset)
+    again = given_dataset(x, y)
+    assert again.sha256 == given_dataset(x.tocsr(), y).sha256 != given_dataset(x, [["p"]] * 8).sha256
+
+
+class Frame:
+    columns = ("text", "labels")
+
+    def __iter__(self) -> Any:
+        return iter(self.columns)
+
+
+MATRIX = scipy.sparse.csr_matrix(np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("instances", "labels", "fault"),
+    [
+        ([], [], "instances: expected one at least, found none"),
+        ("a text", [["x"]], "instances: expected a list of texts, .* found str"),
+        (None, [["x"]], "instances: expected a list of texts, .* found NoneType"),
+        (Frame(), [["x"], ["y"]], "instances: expected a list of texts, .* found Frame"),
+        (["a", 1], [["x"], []], "row 1: expected a string, found int 1"),
+        (["a", {"b": 1}], [["x"], []], "row 1: expected a string, found dict"),
+        ([{"a": 1}, "b"], [["x"], []], "row 1: expected a mapping as the rows before, found str 'b'"),
+        ([float("nan")], [["x"]], "row 0: expected a string, found float nan"),
+        (["a\ud800"], [["x"]], "row 0: expected text that UTF-8 has bytes for, found a lone surrogate"),
+        ([{"a": float("nan")}], [["x"]], "row 0: expected a value that is finite .*, found nan"),
+        ([{"a": 10**400}], [["x"]], "row 0: expected a value that is finite"),
+        ([{"a": True}], [["x"]], "row 0: expected a number for feature 'a', found a boolean"),
+        (["a"], "x", "labels: expected a list of labels for each instance, .* found str"),
+        (["a"], ["x"], "labels: row 0: expected a list of strings, found str 'x'"),
+        (["a"], [[""]], "row 0: label: expected a name of at least one byte"),
+        (["a"], [["\ud800"]], "row 0: label: expected text, found a lone surrogate"),
+        (["a", "b"], [["x"], [None]], "row 1: expected strings in `labels`, found null"),
+        (["a"], [["x"], ["y"]], "labels: expected 1 rows, as many as instances, found 2"),
+        (["a"], MATRIX, "labels: expected 1 rows, as many as instances, found 2"),
+        (MATRIX * np.nan, [["x"], ["y"]], "finite"),
+        (MATRIX[:, :0], [["x"], ["y"]], "matrix: expected 1 to .* columns, found 0"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused(instances: Any, labels: Any, fault: str) -> None:
+    with pytest.raises(BadInput, match=fault):
+        xylem.train(instances, labels, trainer="ovr")
+
+
+def test_what_cannot_be_asked_is_refused(
+    rows: tuple[Path, list[str], list[list[str]]], tmp_path: Path
+) -> None:
+    _, texts, labels = rows
+    model = xylem.train(texts, labels, trees=1)
+    asks: list[tuple[Any, ...]] = [
+        ([{"a": 1}],), ("text",), (texts, 0), (texts, 1.5), (texts, 5, 1.5), (texts, 5, "tuned"),
+        (texts, 5, float("nan")),
+    ]  # fmt: skip
+    for ask in asks:
+        with pytest.raises(BadInput, match="found"):
+            model.predict(*ask)
+    for bad in ({"trees": 0}, {"tres": 1}, {"features_kind": "x"}, {"trainer": "none"}):
+        with pytest.raises(BadInput):
+            xylem.train(texts, labels, **bad)  # type: ignore[arg-type]
+    with pytest.raises(StoreError):
+        xylem.load(tmp_path, "none")
+    model.save(tmp_path, "m")
+    with pytest.raises(BadInput, match="save: expected a model that was trained here"):
+        xylem.load(tmp_path, "m").save(tmp_path, "other")
+
+
+def test_importing_xylem_imports_nothing_of_the_service() -> None:
+    code = "import sys, xylem, xylem.local; print([m for m in sys.modules if m.split('.')[0] in "
+    code += "('service', 'model_store', 'numba', 'numpy')])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_page_of_examples_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "python.md").read_text()
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("fruit 0.") and "labels: row 1: expected" in done.stdout

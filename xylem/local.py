@@ -1,0 +1,126 @@
+"""Models in this process: `xylem.train`, `xylem.load` and what they return; the service does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from service.in_memory import InMemoryModel
+
+_FEATURES = "features_"
+
+
+class ScoredLabel(NamedTuple):
+    """A predicted label, and its score: a probability from 0 to 1."""
+
+    label: str
+    score: float
+
+
+class Model:
+    """A model that answers in this process: what `train` and `load` return. Threads may share it.
+
+    Instances are what it was trained on: a list of texts, of mappings from feature names to numbers, or a
+    sparse matrix, a row each. What cannot be used is refused with a `service.errors.BadInput`.
+    """
+
+    def __init__(self, inner: InMemoryModel) -> None:
+        """Take the service's model: `train` and `load` do."""
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        """Return what it is in a line."""
+        manifest = self._inner.model.manifest
+        return f"<xylem.Model {manifest.trainer.name}, {manifest.n_labels} labels>"
+
+    @property
+    def trainer(self) -> str:
+        """Return the name of the trainer."""
+        return self._inner.model.manifest.trainer.name
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Return the trainer's parameters, those left out with the values that they had."""
+        return dict(self._inner.model.manifest.trainer.parameters)
+
+    @property
+    def n_labels(self) -> int:
+        """Return how many labels it knows."""
+        return self._inner.model.manifest.n_labels
+
+    def predict(
+        self,
+        instances: Any,
+        top_r: int = 5,
+        threshold: float | None = None,
+        *,
+        threads: int | None = None,
+    ) -> list[list[ScoredLabel]]:
+        """Return for each instance its labels with their scores, the best first, at most top_r.
+
+        threshold  only labels with at least this score, from 0 to 1
+        threads    the number of cores if left out
+        """
+        found = self._inner.predict(instances, top_r, threshold, threads)
+        return [[ScoredLabel(label, score) for label, score in row] for row in found]
+
+    def evaluate(self, instances: Any, labels: Any, *, threads: int | None = None) -> dict[str, Any]:
+        """Return what `xylem evaluate --json` does, in percent; F-measures are at a threshold of 0.5."""
+        return self._inner.evaluate(instances, labels, threads)
+
+    def explain(self, instance: str | Mapping[str, float] | Any, top_r: int = 5) -> list[dict[str, Any]]:
+        """Return the labels of one instance, each with its paths in the trees and the features that counted.
+
+        The keys are those of a predict request with `explain`: `label`, `id`, `score`, `explanation`.
+        """
+        return self._inner.explain(instance, top_r)
+
+    def save(self, store: str | PathLike[str], name: str) -> int:
+        """Publish a trained model in a store as the next version of `name`; return the version's number.
+
+        It is the model's `latest` then. Raises `model_store.errors.StoreError`.
+        """
+        return self._inner.save(store, name)
+
+
+def train(
+    instances: Any,
+    labels: Iterable[Iterable[str]] | Any,
+    *,
+    trainer: str = "label-tree",
+    weights: Literal["float32", "bfloat16", "int8"] = "float32",
+    seed: int = 0,
+    threads: int | None = None,
+    **parameters: Any,
+) -> Model:
+    """Train a model; nothing is written.
+
+    instances   a list of texts, of mappings from feature names to numbers, or a sparse matrix, a row each
+    labels      a list of names for each instance, or a sparse matrix with a column for each label
+    trainer     as for `xylem train`; docs/trainers/ says which there are
+    weights     what weights are stored in
+    threads     the number of cores if left out
+    parameters  of the trainer by name, of the features as `features_NAME` (for `features.NAME`)
+
+    Raises `service.errors.BadInput` for what cannot be trained on; it names the row, from 0.
+    """
+    from service.in_memory import train_given
+
+    named = {
+        f"features.{name.removeprefix(_FEATURES)}" if name.startswith(_FEATURES) else name: value
+        for name, value in parameters.items()
+    }
+    return Model(train_given(instances, labels, trainer, named, weights, seed, threads))
+
+
+def load(store: str | PathLike[str], name: str) -> Model:
+    """Return a version of a store: `NAME`, which is its `latest`, or `NAME@VERSION`, a number or an alias.
+
+    Raises `model_store.errors.StoreError`.
+    """
+    from service.in_memory import load_version
+
+    model, at, version = name.partition("@")
+    return Model(load_version(store, model, version if at else "latest"))
