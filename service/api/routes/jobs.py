@@ -25,7 +25,7 @@ from service.serving.wire import dump
 router = APIRouter(prefix="/v1/admin", tags=["jobs"], dependencies=[needs("admin")], route_class=AuditedRoute)
 
 HEARTBEAT_SECONDS = 5.0
-"""A stream of events says something at least so often: a client that is gone is noticed at the second time."""
+"""A stream of events says something at least so often: so a client that is gone is noticed."""
 
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "training": (
