@@ -30,7 +30,7 @@ async def _answer_http_error(routes: Sequence[BaseRoute], request: Request, erro
     request.scope["error_code"] = code
     headers = dict(error.headers or {})
     if "Allow" in headers:
-        headers["Allow"] = _methods_of(request, routes)
+        headers["Allow"] = _methods_of(request, routes) or headers["Allow"]
     expected = headers.get("Allow") or "a route of /docs"
     if code not in _HTTP_CODES.values():
         expected = "a request that can be served"
@@ -60,10 +60,10 @@ async def _answer_invalid(request: Request, error: Exception) -> Response:
     return problem_response(request.scope, "bad-request", faults[0]["detail"], errors=faults)
 
 
-def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Answer every error of `app`, which has these routes, with a problem.
+def install(app: FastAPI, routes: Sequence[BaseRoute] = ()) -> None:
+    """Answer every error of `app` with a problem; the request scope has what is left over.
 
-    The request scope has what is left over.
+    routes  of the app: of a path's, 405 names all methods
     """
     for kind in (XylemError, StoreError):
         app.add_exception_handler(kind, _answer_error)
