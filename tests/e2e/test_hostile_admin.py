@@ -139,6 +139,7 @@ def test_no_name_of_a_request_leads_out_of_the_data_directory(
 def test_no_name_in_a_request_for_a_job_leads_out_of_the_data_directory(
     server: ServerProcess, home: Path
 ) -> None:
+    before = asked(server, "GET", "/v1/admin/jobs")
     names = [
         "../canary.jsonl",
         f"{home}/outside/canary.jsonl",
@@ -156,8 +157,7 @@ def test_no_name_in_a_request_for_a_job_leads_out_of_the_data_directory(
         "\u2024\u2024/canary.jsonl",
     ]
     for name in names:
-        before = asked(server, "GET", "/v1/admin/jobs")
-    training = {"model": "m", "trainer": "label-tree"}
+        training = {"model": "m", "trainer": "label-tree"}
         bodies = [("batch", {"model": "raw", "data": name}, ["data"])]
         bodies.append(("threshold-tuning", {"model": "raw", "data": "train.jsonl", "test": name}, ["test"]))
         bodies.append(
