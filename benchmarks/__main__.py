@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks import (
+    beside_jobs,
     cold,
     feedback,
     growth,
@@ -34,6 +35,7 @@ TABLES = {
     "cold": cold.run,
     "threads": threads.run,
     "feedback": feedback.run,
+    "beside-jobs": beside_jobs.run,
     "http": http.run,
     "requests": requests.run,
     "growth": growth.run,

@@ -112,7 +112,7 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
     app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
     for router in ROUTERS:
         app.include_router(router)
-    handlers.install(app)
+    handlers.install(app, [route for router in ROUTERS for route in router.routes])
     admission = Admission(settings.limits, STREAMS, UPLOADS)
     requests = RequestLog(parts.metrics, settings.access_log)
     cors = cors_options(settings)

@@ -20,6 +20,7 @@ _ID_LENGTH = 12
 ID_PLACE = slice(len(PREFIX), len(PREFIX) + _ID_LENGTH)
 """Where in the text of a key its id stands."""
 
+_ID = re.compile(rf"[a-z2-7]{{{_ID_LENGTH}}}", re.ASCII)
 _TEXT = re.compile(rf"{PREFIX}([a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]{{43}}", re.ASCII)
 _SECRET = re.compile(rf"({PREFIX}[a-z2-7]{{{_ID_LENGTH}}})_[A-Za-z0-9_-]*", re.ASCII)
 
@@ -52,6 +53,11 @@ def id_of(text: str) -> str | None:
     """Return the id within the text of a key, None for any other text."""
     found = _TEXT.fullmatch(text)
     return found[1] if found else None
+
+
+def is_id(text: str) -> bool:
+    """Return whether this is what the id of a key may be."""
+    return _ID.fullmatch(text) is not None
 
 
 def without_secrets(text: str) -> str:

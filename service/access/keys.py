@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from service.access.key_text import NewSecret, make_secret
+from service.access.key_text import NewSecret, is_id, make_secret, without_secrets
 from service.access.scopes import AccessScope
 from service.db.engine import Database
 from service.db.tables import ACCESS_KEYS
@@ -169,10 +169,10 @@ def all_keys(connection: Connection) -> list[AccessKey]:
 
 def find_key(connection: Connection, key_id: str) -> AccessKey:
     """Return a key, its row locked where the database can. Raises KeyNotFound."""
-    query = select(ACCESS_KEYS).where(ACCESS_KEYS.c.id == key_id[:16]).with_for_update()
-    row = connection.execute(query).one_or_none()
+    query = select(ACCESS_KEYS).where(ACCESS_KEYS.c.id == key_id).with_for_update()
+    row = connection.execute(query).one_or_none() if is_id(key_id) else None
     if row is None:
-        raise KeyNotFound(f"expected the id of a key, found {key_id!r:.40}")
+        raise KeyNotFound(f"expected the id of a key, found {without_secrets(key_id)!r:.40}")
     return _key_of(row)
 
 

@@ -26,6 +26,8 @@ SLACK_BYTES = 512 << 20
 FILES_MAX = 1024
 """Open files of a job."""
 
+NICE_MAX = 19
+
 CPU_GRACE_SECONDS = 5
 """Between the signal at the limit of processor time and the kill."""
 
@@ -40,10 +42,6 @@ def confine(limits: Limits, parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
-    with contextlib.suppress(OSError):
-        os.nice(limits.job_nice)
-    # a session of its own is a scheduling group of its own, where the system groups by sessions
-    _write("/proc/self/autogroup", str(limits.job_nice))
     _write("/proc/self/oom_score_adj", "1000")  # whom the system kills first when memory is out
     cpu_seconds = math.ceil(limits.job_cpu_seconds_max)
     wanted = {
@@ -58,6 +56,18 @@ def confine(limits: Limits, parent: int) -> None:
         if most != resource.RLIM_INFINITY:
             soft, hard = min(soft, most), min(hard, most)
         resource.setrlimit(kind, (soft, hard))
+
+
+def stand_back(pid: int, nice: int) -> None:
+    """Have a process, which leads its session, stand back for others by `nice`, 0 to 19, more than we do.
+
+    Its parent calls it at once: to start and import is a good part of a short job.
+    """
+    with contextlib.suppress(OSError):
+        mine = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, pid, min(mine + nice, NICE_MAX))
+    # a session of its own is a scheduling group of its own, where the system groups by sessions
+    _write(f"/proc/{pid}/autogroup", str(nice))
 
 
 def group_memory_bytes(group: int) -> int:

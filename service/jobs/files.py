@@ -25,9 +25,14 @@ _LOG, _LOG_BEFORE = "log", "log.before"
 _ID = re.compile(r"[0-9a-f]{8,32}")
 
 
+def is_id(text: str) -> bool:
+    """Return whether this is what the id of a job may be."""
+    return _ID.fullmatch(text) is not None
+
+
 def directory_of(store: Path, job_id: str) -> Path:
     """Return the directory of a job; it need not be there."""
-    if not _ID.fullmatch(job_id):
+    if not is_id(job_id):
         raise ValueError(f"expected the id of a job, found {job_id!r}")
     return store / JOBS_DIR / job_id
 

@@ -23,6 +23,9 @@ from service.settings import Limits
 Word = Literal["go on", "cancel", "lost"]
 """What a worker learns when it renews its claim: somebody cancels the job; or it is not its own any more."""
 
+ERROR_MAX = 4000
+"""The most characters of why a job failed."""
+
 _ORPHANS = 8
 """So many jobs whose workers died too often are ended by one claim, at most."""
 
@@ -105,7 +108,7 @@ class Leases:
         """Let the job have failed. Raises ClaimLost."""
         with self.database.write() as connection:
             self._own(connection, claim)
-            end(connection, claim.job.id, "failed", error=error[:4000], error_code=code)
+            end(connection, claim.job.id, "failed", error=_storable(error), error_code=code)
             forget_old(connection, self._limits.jobs_kept_max)
 
     def cancel(self, claim: Claim) -> None:
@@ -197,3 +200,8 @@ class Leases:
 def _is_free(at: float) -> Any:
     """Return the condition of jobs that may be claimed at a time."""
     return or_(JOBS.c.state == "queued", and_(JOBS.c.state == "running", JOBS.c.lease_until < at))
+
+
+def _storable(message: str) -> str:
+    """Return a message as any database takes it: none refuses to keep why a job failed."""
+    return message[:ERROR_MAX].replace("\0", " ").encode("utf-8", "replace").decode()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from service.jobs.confinement import group_memory_bytes, memory_bytes
+from service.jobs.confinement import group_memory_bytes, memory_bytes, stand_back
 from service.jobs.files import WORK, BoundedLog
 from service.jobs.job import JobProgress
 from service.jobs.leases import Claim, Word
@@ -125,6 +125,7 @@ class JobProcess:
             start_new_session=True,
             env={**inherited_environment(), "TMPDIR": str(work.resolve())},
         )
+        stand_back(process.pid, self._settings.limits.job_nice)
         order = {
             "settings": settings_as_json(self._settings),
             "job": self._claim.job.id,

@@ -25,6 +25,7 @@ from service.errors import (
     LimitExceeded,
     Overloaded,
 )
+from service.jobs.files import is_id
 from service.jobs.job import ENDED, STATES, Job, JobProgress, PromotionVerdict, State
 from service.settings import Limits
 
@@ -120,6 +121,8 @@ class JobQueue:
         if not 1 <= limit <= LIST_MAX:
             raise BadRequest(f"expected an integer from 1 to {LIST_MAX}, found {limit}").at("limit")
         wanted = {"state": state, "model": model, "kind": kind}
+        if any("\0" in value for value in wanted.values() if value is not None):  # which PostgreSQL refuses
+            return []
         query = select(JOBS).order_by(JOBS.c.number.desc()).limit(limit)
         for name, value in wanted.items():
             query = query if value is None else query.where(JOBS.c[name] == value)
@@ -173,7 +176,8 @@ class JobQueue:
 def find(connection: Connection, job_id: str, *, lock: bool = False) -> Row[Any]:
     """Return the row of a job, locked if asked, until the transaction ends. Raises JobNotFound."""
     query = select(JOBS).where(JOBS.c.id == job_id)
-    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+    query = query.with_for_update() if lock else query
+    row = connection.execute(query).one_or_none() if is_id(job_id) else None
     if row is None:
         raise JobNotFound(f"expected the id of a job, found {job_id[:40]!r}")
     return row

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from model_store.archive import Readable
 from model_store.fs import Buffer
 from model_store.manifest import Manifest
 from model_store.store import LATEST, Store
-from service.errors import LimitExceeded
+from service.errors import DatabaseUnavailable, LimitExceeded
+from service.logs import log
 from service.registry.causes import Cause
 from service.registry.registry import Registry
 
@@ -70,9 +72,13 @@ def import_from(
     archive becomes a path, what the manifest does not announce is refused before it is written, and all of it
     is verified before it is published. Without `latest` no alias moves, but for a model's first version.
     Raises LimitExceeded beyond `bytes_max`, Corrupt for what is no archive of a version, also one that is cut
-    off, InvalidName, StoreUnwritable; nothing is published then.
+    off, InvalidName, StoreUnwritable; nothing is published then. A database that does not answer stops
+    nothing: the next look at the history writes down what was published.
     """
     manifest = store.import_(_BoundedReader(file, bytes_max), model, latest=latest)
     if registry.named(model, LATEST) == manifest.version:
-        registry.published(model, manifest.version, cause)
+        try:
+            registry.published(model, manifest.version, cause)
+        except DatabaseUnavailable as error:
+            log(logging.WARNING, "alias_history_behind", model=model, alias=LATEST, detail=str(error))
     return manifest

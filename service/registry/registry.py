@@ -181,8 +181,11 @@ class Registry:
         """Return up to `limit` moves of a model's aliases (1 to 1000), the newest first.
 
         With `before` those that have a lower id: for the next page. Moves made past the registry are written
-        down first. A model that is gone keeps its history. Raises ModelNotFound where there is neither.
+        down first. A model that is gone keeps its history. Raises ModelNotFound where there is neither, and
+        InvalidName.
         """
+        if alias is not None:
+            check_alias(alias)
         if self._history is None:
             self._store.resolve(model)
             return []

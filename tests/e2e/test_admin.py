@@ -26,7 +26,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(home: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(home / "store", jobs=1, data_dir=home / "data", admin_key=KEY) as process:
+    with ServerProcess(home / "store", jobs=1, job_nice=0, data_dir=home / "data", admin_key=KEY) as process:
         yield process
 
 

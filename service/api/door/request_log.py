@@ -9,6 +9,7 @@ from bisect import bisect_left
 from itertools import count
 from typing import NamedTuple
 
+from service.access.key_text import without_secrets
 from service.api.door.metrics import SECONDS, Metrics, Timing
 from service.logs import Request, log_requests, said_of
 
@@ -65,7 +66,7 @@ class RequestLog:
 
     def outcome(self, method: str, route: str, path: str, status: int, code: str | None) -> RequestOutcome:
         """Return what became of a request; `route` is its pattern, `code` that of a problem."""
-        said = said_of(method=method, route=route, path=path[:256], status=status, code=code)
+        said = said_of(method=method, route=route, path=without_secrets(path[:256]), status=status, code=code)
         return RequestOutcome(self._metrics.timings[route, status], said, code)
 
 

@@ -1,8 +1,11 @@
-"""Answers of JSON."""
+"""Answers of JSON, and streams that say when they are over."""
 
 from __future__ import annotations
 
-from starlette.responses import Response
+from collections.abc import AsyncIterable, Callable
+
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from service.serving.wire import dump
 
@@ -22,3 +25,23 @@ class JsonResponse(Response):
 def json_response(value: object) -> Response:
     """Return the 200 that answers with `value`."""
     return JsonResponse(dump(value))
+
+
+class ClosingStream(StreamingResponse):
+    """A streamed answer that says when it is over, also if nobody asks for its first byte.
+
+    An asynchronous generator's own `finally` is no place for that: one that was not begun has none.
+    """
+
+    def __init__(
+        self, content: AsyncIterable[bytes], on_end: Callable[[], None], headers: dict[str, str], media: str
+    ) -> None:
+        super().__init__(content, headers=headers, media_type=media)
+        self._on_end = on_end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the answer."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._on_end()

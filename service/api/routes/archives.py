@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterator
 from typing import IO
 
 from fastapi import APIRouter, Request, Response
-from starlette.responses import StreamingResponse
 
+from model_store.errors import Corrupt
 from service.api.door.pipe import ThreadPipe
+from service.api.door.responses import ClosingStream
 from service.api.door.uploads import pieces
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import ModelName, answers, problems, query_parameters, takes
 from service.api.routes.registry import CATCH_UP_SECONDS, cause_of
 from service.api.routes.services import Wired
-from service.errors import LimitExceeded
+from service.errors import BadData, LimitExceeded, Unavailable
 from service.registry.archives import export_to, import_from
 from service.serving.parse import parse_query
 from service.serving.schemas.registry import ArchiveQuery, ImportQuery, Published
@@ -47,14 +48,13 @@ async def export(model: ModelName, request: Request, services: Wired) -> Respons
     first = await pipe.start(services.archive_threads, export_to, services.store, model, query.version)
     name = f"{model}.tar"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(_sent(first, pipe), headers=headers, media_type="application/x-tar")
+    return ClosingStream(_sent(first, pipe), pipe.close, headers, "application/x-tar")
 
 
 async def _sent(first: bytes, pipe: ThreadPipe) -> AsyncIterator[bytes]:
-    async with aclosing(pipe):
-        yield first
-        async for piece in pipe:
-            yield piece
+    yield first
+    async for piece in pipe:
+        yield piece
 
 
 @router.post(
@@ -73,7 +73,7 @@ async def import_model(model: ModelName, request: Request, services: Wired) -> P
     query = parse_query(request.scope["query_string"], ImportQuery, services.limits)
     most = services.limits.archive_bytes_max
     loop = asyncio.get_running_loop()
-    with tempfile.TemporaryFile(dir=services.settings.store) as file:
+    with _writing(), tempfile.TemporaryFile(dir=services.settings.store) as file:
         n_bytes = 0
         async for piece in pieces(request, services.limits):
             n_bytes += len(piece)
@@ -83,17 +83,21 @@ async def import_model(model: ModelName, request: Request, services: Wired) -> P
         file.seek(0)
 
         def publish(source: IO[bytes]) -> int:
-            cause = cause_of(request)
-            return import_from(
-                services.registry,
-                services.store,
-                model,
-                source,
-                cause,
-                bytes_max=most,
-                latest=query.latest,
-            ).version
+            stated = services.registry, services.store, model, source, cause_of(request)
+            try:
+                return import_from(*stated, bytes_max=most, latest=query.latest).version
+            except Corrupt as error:  # what was sent, and nothing of ours
+                raise BadData(str(error)) from None
 
         version = await loop.run_in_executor(services.archive_threads, publish, file)
     await services.live.catch_up(CATCH_UP_SECONDS)
     return Published(model=model, version=version)
+
+
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    """Give the errors of the file that a body goes to their type."""
+    try:
+        yield
+    except OSError as error:
+        raise Unavailable(f"archive: expected to write it, found {error.strerror}") from error

@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from starlette.responses import FileResponse, StreamingResponse
+from starlette.responses import FileResponse
 
 from service.api.door.admission import read_body
-from service.api.door.responses import json_response
+from service.api.door.responses import ClosingStream, json_response
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import answers, content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
-from service.errors import Overloaded
+from service.errors import JobNotFound, Overloaded, Unavailable
 from service.jobs.job import Job
 from service.jobs.jobs import FOLLOW_SECONDS, submitted_json
 from service.serving.parse import parse_json, parse_query
@@ -24,8 +24,8 @@ from service.serving.wire import dump
 
 router = APIRouter(prefix="/v1/admin", tags=["jobs"], dependencies=[needs("admin")], route_class=AuditedRoute)
 
-HEARTBEAT_SECONDS = 15.0
-"""A stream of events says something at least so often: so that a client that is gone is noticed."""
+HEARTBEAT_SECONDS = 5.0
+"""A stream of events says something at least so often: so a client that is gone is noticed."""
 
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "training": (
@@ -212,31 +212,42 @@ async def follow_job(job: str, request: Request, services: Wired) -> Response:
     if services.followers.locked():
         raise Overloaded("expected fewer streams of events at a time (limit event_streams_max)")
     after = request.headers.get("last-event-id", "0")
-    first = await services.admin_work.run(services.jobs.get, job)
     revision = int(after) if after.isascii() and after.isdigit() and len(after) < 12 else 0
-    return StreamingResponse(
-        _events(first, revision, services),
-        media_type="text/event-stream",
-        headers={"cache-control": "no-store"},
+    await services.followers.acquire()  # which does not wait: there is a place
+    try:
+        first = await services.admin_work.run(services.jobs.get, job)
+    except BaseException:
+        services.followers.release()
+        raise
+    events = _events(first, revision, services)
+    return ClosingStream(
+        events, services.followers.release, {"cache-control": "no-store"}, "text/event-stream"
     )
 
 
 async def _events(job: Job, after: int, services: Services) -> AsyncIterator[bytes]:
-    """Yield an event whenever a job has changed since revision `after`, until it or the server ends."""
-    async with services.followers:
-        spoke = time.monotonic()
-        while True:
-            now = time.monotonic()
-            if job.revision > after:
-                after, spoke = job.revision, now
-                yield b"event: job\nid: %d\ndata: %b\n\n" % (after, dump(job.as_json()))
-            elif now - spoke >= HEARTBEAT_SECONDS:
-                spoke = now
-                yield b": \n\n"
-            if job.has_ended or services.draining():
-                return
-            await asyncio.sleep(FOLLOW_SECONDS)
+    """Yield an event whenever a job has changed since revision `after`, until it or the server ends.
+
+    A database that does not answer ends nothing: what changed meanwhile is told when it answers again.
+    """
+    spoke = time.monotonic()
+    while True:
+        now = time.monotonic()
+        if job.revision > after:
+            after, spoke = job.revision, now
+            yield b"event: job\nid: %d\ndata: %b\n\n" % (after, dump(job.as_json()))
+        elif now - spoke >= HEARTBEAT_SECONDS:
+            spoke = now
+            yield b": \n\n"
+        if job.has_ended or services.draining():
+            return
+        await asyncio.sleep(FOLLOW_SECONDS)
+        try:
             job = await services.admin_work.run(services.jobs.get, job.id)
+        except JobNotFound:  # it has ended, and was forgotten
+            return
+        except Unavailable:
+            continue
 
 
 @router.get(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Annotated
 
 from fastapi import APIRouter, Request
@@ -12,6 +13,7 @@ from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.bodies import json_body
 from service.api.routes.operations import content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
+from service.errors import Unavailable
 from service.serving.parse import parse_query
 from service.serving.schemas.registry import (
     AuditFacts,
@@ -89,9 +91,10 @@ async def revoke_key(key: str, services: Wired) -> KeyFacts:
 
 
 async def _change(services: Services, change):  # type: ignore[no-untyped-def]
-    """Change the keys, and have that in force here at once."""
+    """Change the keys, and have that in force here at once; should that fail, it is soon."""
     found = await services.admin_work.run(change, AccessKeys(services.learning.database))
-    await services.admin_work.run(services.ring.refresh)
+    with contextlib.suppress(Unavailable):
+        await services.admin_work.run(services.ring.refresh)
     return found
 
 

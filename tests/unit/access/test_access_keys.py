@@ -63,6 +63,17 @@ def test_the_database_has_the_hash_alone(database: Database) -> None:
     assert made.facts()["key"] == made.text
 
 
+def test_only_an_id_is_one_and_no_secret_is_told(database: Database) -> None:
+    keys = AccessKeys(database)
+    made = keys.create("shop", [AccessScope.PREDICT])
+    for text in ("", "\0" * 12, made.key.id + "x", made.key.id[:-1], made.text):
+        for call in (keys.revoke, keys.rotate):
+            with pytest.raises(KeyNotFound) as refused:
+                call(text)
+            assert made.text[-43:-33] not in str(refused.value)
+    assert keys.list()[0].revoked_at is None
+
+
 def test_revoked_stays_revoked(database: Database) -> None:
     keys = AccessKeys(database)
     made = keys.create("web", PREDICT)

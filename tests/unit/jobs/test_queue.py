@@ -274,6 +274,19 @@ def test_an_unknown_job_is_not_found(desk: Desk) -> None:
                 call(name)
 
 
+def test_what_a_database_cannot_hold_is_no_fault_of_the_database(desk: Desk) -> None:
+    for call in (desk.jobs.get, desk.jobs.cancel, desk.jobs.retry, desk.jobs.log_text):
+        with pytest.raises(JobNotFound):
+            call("\0" * 24)
+    desk.add()
+    assert desk.jobs.list(model="m\0") == [] == desk.jobs.list(kind="\0")
+    claim = desk.leases.claim("worker")
+    assert claim is not None
+    desk.leases.fail(claim, "expected text, found \0 and \ud800", "bad-data")
+    job = desk.jobs.get(claim.job.id)
+    assert (job.state, job.error) == ("failed", "expected text, found   and ?")
+
+
 def test_the_history_is_finite(desk: Desk) -> None:
     few = desk.limited(jobs_kept_max=3)
     ids = []

@@ -1,0 +1,241 @@
+"""R19: jobs that misbehave, and a database that goes away under them, cost who predicts nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import make_url
+
+from model_store.store import Store
+from service.jobs.worker import Worker
+from tests.databases import database_url, postgresql, socket_path  # noqa: F401
+from tests.jobs_helpers import TRAINING, Desk, settings_for
+from tests.served_models import publish_all
+from tests.servers import ServerProcess, wait_for
+
+KEY = "correct-horse-battery-staple"
+ADMIN = {"authorization": f"Bearer {KEY}"}
+PREDICT = "/v1/models/raw/predict"
+REQUEST = {"instances": [{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}]}
+
+MISBEHAVIOURS = {
+    "eat": "limit-exceeded",
+    "eat_in_a_child": "limit-exceeded",
+    "spin": "limit-exceeded",
+    "crash": "crashed",
+    "fail": "crashed",
+    "fill_a_disk": "os-error",
+    "open_files": "os-error",
+    "leave_a_child": None,
+}
+"""What a job of tests.job_children does, by its model's name, and with what code it fails."""
+
+
+def labels_of(answer: tuple[int, Any]) -> tuple[int, Any]:
+    """An answer without what is new in each: its prediction id."""
+    status, found = answer
+    return status, [one["labels"] for one in found["predictions"]] if status == 200 else found
+
+
+class Predicting(threading.Thread):
+    """Asks the same all the time; what is not answered as at first is a fault."""
+
+    def __init__(self, server: ServerProcess) -> None:
+        super().__init__()
+        self._server = server
+        self._stopping = threading.Event()
+        self.faults: list[Any] = []
+        self.n_asked = 0
+
+    def run(self) -> None:
+        expected = labels_of(self._server.ask("POST", PREDICT, REQUEST))
+        while not self._stopping.is_set() and not self.faults:
+            try:
+                found = labels_of(self._server.ask("POST", PREDICT, REQUEST))
+            except OSError as error:
+                self.faults.append(error)
+                return
+            self.n_asked += 1
+            if found != expected or found[0] != 200:
+                self.faults.append(found)
+
+    def __enter__(self) -> Predicting:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self.join()
+        assert self.faults == []
+        assert self.n_asked > 0
+
+
+@contextlib.contextmanager
+def misbehaving_worker(desk: Desk) -> Iterator[None]:
+    """A worker in this process whose jobs are those of tests.job_children."""
+    stopping = threading.Event()
+    worker = Worker(desk.settings, desk.database, "here", "tests.job_children")
+    thread = threading.Thread(target=worker.run, args=(stopping,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def test_jobs_that_misbehave_leave_predictions_alone(tmp_path: Path) -> None:
+    limits: dict[str, Any] = {
+        "job_memory_bytes_max": 96 << 20,
+        "job_cpu_seconds_max": 1.0,
+        "job_file_bytes_max": 16 << 20,
+        "job_seconds_max": 60.0,
+    }
+    desk = Desk(settings_for(tmp_path, **limits))
+    publish_all(desk.settings.store)
+    data = desk.settings.data_dir
+    with (
+        ServerProcess(desk.settings.store, admin_key=KEY, data_dir=data, access_log=False) as server,
+        Predicting(server),
+        misbehaving_worker(desk),
+    ):
+        jobs = {}
+        for name in MISBEHAVIOURS:
+            status, answer = server.ask(
+                "POST", "/v1/admin/training-jobs", TRAINING | {"model": name}, **ADMIN
+            )
+            assert status == 202, answer
+            jobs[name] = f"/v1/admin/jobs/{answer['id']}"
+        ended = {}
+        for name, path in jobs.items():
+            wait_for(lambda path=path: server.ask("GET", path, **ADMIN)[1]["ended"] is not None)  # type: ignore[misc]
+            ended[name] = server.ask("GET", path, **ADMIN)[1]
+        assert {name: job["error_code"] for name, job in ended.items()} == MISBEHAVIOURS, ended
+        assert all((job["error"] is None) == (job["state"] == "succeeded") for job in ended.values())
+        assert server.status("/readyz") == 200
+        assert not server.events("failure")
+    assert not list((desk.settings.store / "jobs").glob("*/work"))
+    desk.database.close()
+
+
+class Gate:
+    """A port that leads to PostgreSQL's socket while it is open; closed, it cuts all connections."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with socket.create_server(("127.0.0.1", 0)) as any_port:
+            self.port = any_port.getsockname()[1]
+        self._listener: socket.socket | None = None
+        self._ends: list[socket.socket] = []
+
+    def open(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def close(self) -> None:
+        assert self._listener is not None
+        listener, self._listener = self._listener, None
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for end in self._ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            server.connect(str(self._path))
+            self._ends += [client, server]
+            for source, target in ((client, server), (server, client)):
+                threading.Thread(target=_copy, args=(source, target), daemon=True).start()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    for end in (source, target):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_database_that_goes_away_loses_no_job_and_comes_back(tmp_path: Path, database_url: str) -> None:  # noqa: F811
+    settings = settings_for(tmp_path)
+    publish_all(settings.store)
+    gate = Gate(socket_path(database_url))
+    gate.open()
+    url = make_url(database_url).set(host="127.0.0.1", port=gate.port, query={})
+    options: dict[str, Any] = {
+        "jobs": 1,
+        "job_nice": 0,
+        "data_dir": settings.data_dir,
+        "database_url": url.render_as_string(hide_password=False),
+        "admin_key": KEY,
+        "job_lease_seconds": 2.0,
+    }
+    with ServerProcess(settings.store, **options) as server, Predicting(server):
+
+        def asked(method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+            return server.ask(method, f"/v1/admin/{path}", body, **ADMIN, **headers)
+
+        wait_for(lambda: asked("GET", "jobs")[0] == 200)
+        first = asked("POST", "training-jobs", TRAINING)[1]["id"]
+        stream = server.ask  # a follower below outlives the outage
+        followed: list[bytes] = []
+        follower = threading.Thread(
+            target=lambda: followed.append(stream("GET", f"/v1/admin/jobs/{first}/events", **ADMIN)[1])
+        )
+        follower.start()
+        wait_for(lambda: asked("GET", f"jobs/{first}")[1]["state"] == "running")
+        gate.close()
+        again = {"idempotency-key": "sent-again"}
+        for method, path, body, headers in (
+            ("POST", "training-jobs", TRAINING, again),
+            ("GET", "jobs", None, {}),
+            ("GET", f"jobs/{first}", None, {}),
+            ("DELETE", f"jobs/{first}", None, {}),
+            ("GET", f"jobs/{first}/events", None, {}),
+            ("GET", "audit", None, {}),
+            ("POST", "keys", {"name": "k", "scopes": ["predict"]}, {}),
+            ("POST", "models/raw/promote", {"version": 1, "alias": "new"}, {}),
+            ("GET", "models/raw/history", None, {}),
+        ):
+            status, answer = asked(method, path, body, **headers)
+            assert (status, answer["code"]) == (503, "database-unavailable"), (path, answer)
+            assert str(gate.port) not in str(answer)
+        time.sleep(1.0)
+        archive = asked("GET", "models/raw/archive?version=1")[1]
+        status, answer = asked("POST", "models/copy/archive", archive)
+        assert (status, answer) == (200, {"model": "copy", "version": 1})
+        assert asked("GET", "data")[0] == 200
+        assert server.status("/readyz") == 200
+        gate.open()
+        wait_for(lambda: asked("POST", "training-jobs", TRAINING, **again)[0] == 202)
+        second = asked("POST", "training-jobs", TRAINING, **again)[1]["id"]
+        jobs = {}
+        for job in (first, second):
+            wait_for(lambda job=job: asked("GET", f"jobs/{job}")[1].get("ended") is not None)  # type: ignore[misc]
+            jobs[job] = asked("GET", f"jobs/{job}")[1]
+        assert [job["state"] for job in jobs.values()] == ["succeeded"] * 2, jobs
+        assert sorted(job["version"] for job in jobs.values()) == [1, 2]
+        assert len(asked("GET", "jobs")[1]["jobs"]) == 2
+        assert "new" not in Store(settings.store).info("raw").aliases
+        [found] = asked("GET", "models/copy/history")[1]["changes"]
+        assert found["to_version"] == 1
+        follower.join()
+        assert b'"succeeded"' in followed[0]
+        assert not server.events("failure")
+    gate.close()
