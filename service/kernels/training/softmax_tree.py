@@ -1,0 +1,373 @@
+"""Gradient steps on a tree of softmax nodes and the dense representation of its rows, learned together.
+
+Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations for Extreme
+Classification and Density Estimation", sections 2, 4 (algorithm 1) and 6. A row x has the representation
+r(x), the sum or the mean of the embeddings of its features; node n sends it to its child j with the
+probability softmax_j(W_n r + b_n); a label's probability is the product along its path. One thread, one row
+after the other: the same bits for the same rows in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
+from model_store.ensemble import LANES
+from service.kernels.training.random import random_below
+from service.rows import LabelRows, SparseRows
+
+MEAN_RATE = np.float32(0.05)
+"""Of the moving average of a label's representations."""
+
+_SMALL = np.float32(1e-12)
+"""Added to a sum of squares: the first gradient of a parameter may be 0."""
+
+
+class Topology(NamedTuple):
+    """A tree of N inner nodes of up to M children over K labels; -1 stands for none.
+
+    child        int32[N, M]  an inner node, -1 where there is no child, -2 - label at a leaf
+    parent       int32[N]     -1 at the root, node 0, and at nodes that are not in use
+    branch       int32[N]     which child of its parent it is
+    level        int32[N]     0 at the root
+    leaf_node    int32[K]     the node above the label's leaf
+    leaf_branch  int32[K]     which of its children the leaf is
+    """
+
+    child: NDArray[np.int32]
+    parent: NDArray[np.int32]
+    branch: NDArray[np.int32]
+    level: NDArray[np.int32]
+    leaf_node: NDArray[np.int32]
+    leaf_branch: NDArray[np.int32]
+
+
+class Network(NamedTuple):
+    """Parameters, or for each of them the sum of its squared gradients (then all arrays may be empty).
+
+    D is the dimension padded to a multiple of LANES with zeros. A feature of a window of T words is
+    position * V + word; T is 1 for bags.
+
+    weights     float32[N, M, D]
+    bias        float32[N, M]
+    embedding   float32[V, D]
+    transition  float32[T, R, D]  how a position turns its word: R = 0 not at all, R = 1 each dimension by a
+                                  factor, R = D by a matrix
+    """
+
+    weights: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    embedding: NDArray[np.float32]
+    transition: NDArray[np.float32]
+
+
+class Statistics(NamedTuple):
+    """What training saw of the labels; arrays of length 0 where that is not kept.
+
+    sums    float32[K, H, M]  probabilities of the children, for each level of the label's path
+    counts  float32[K, H]     how many were added
+    means   float32[K, D]     moving average of the representations of the label's rows
+    seen    int32[K]          visits of the label
+    """
+
+    sums: NDArray[np.float32]
+    counts: NDArray[np.float32]
+    means: NDArray[np.float32]
+    seen: NDArray[np.int32]
+
+
+class Steps(NamedTuple):
+    """How steps are taken: the rate goes evenly from `first` to `last`.
+
+    is_mean         a representation is the mean of its features' embeddings, weighted by |value|; else a sum
+    by_probability  steps follow the gradient of p(child), as in algorithm 1; else that of log p(child)
+    """
+
+    first: float
+    last: float
+    is_mean: bool
+    by_probability: bool
+
+
+class _Scratch(NamedTuple):
+    """Workspace of a step, float32[..]: representation, its gradient, a node's softmax, an embedding."""
+
+    r: NDArray[np.float32]
+    gradient: NDArray[np.float32]
+    p: NDArray[np.float32]
+    turned: NDArray[np.float32]
+    lanes: NDArray[np.float32]
+
+
+@inlined
+def _dot(left: NDArray[np.float32], at: int, right: NDArray[np.float32], lanes: NDArray[np.float32]) -> float:
+    """Return the inner product of left[at : at + D] and right, in lanes that are added pairwise."""
+    total = vmul(vload(left, at), vload(right, 0))
+    for tile in range(LANES, len(right), LANES):
+        total = vadd(total, vmul(vload(left, at + tile), vload(right, tile)))
+    vstore(lanes, 0, total)
+    half = LANES // 2
+    while half > 0:
+        for i in range(half):
+            lanes[i] += lanes[i + half]
+        half //= 2
+    return lanes[0]
+
+
+@inlined
+def _add_to(out: NDArray[np.float32], scale: float, x: NDArray[np.float32], at: int) -> None:
+    """Add scale * x[at : at + D] to `out`."""
+    factor = vbroadcast(np.float32(scale))
+    for tile in range(0, len(out), LANES):
+        vstore(out, tile, vadd(vload(out, tile), vmul(factor, vload(x, at + tile))))
+
+
+@inlined
+def _move(
+    x: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    rate: float,
+    scale: float,
+    direction: NDArray[np.float32],
+) -> None:
+    """Step x by rate * scale * direction; with sums of squares, each element's rate is over their root."""
+    if len(squares) == 0:
+        _add_to(x, rate * scale, direction, 0)
+        return
+    for f in range(len(x)):
+        g = np.float32(scale) * direction[f]
+        squares[f] += g * g
+        x[f] += np.float32(rate) * g / np.sqrt(squares[f] + _SMALL)
+
+
+@inlined
+def _turn(network: Network, feature: int, lanes: NDArray[np.float32], out: NDArray[np.float32]) -> int:
+    """Write what a feature adds to the representation for a value of 1; return its row of the embedding."""
+    n_words, dim = network.embedding.shape
+    word, position = feature % n_words, feature // n_words
+    kind = network.transition.shape[1]
+    if kind == 0:
+        out[:] = network.embedding[word]
+    elif kind == 1:
+        for f in range(dim):
+            out[f] = network.transition[position, 0, f] * network.embedding[word, f]
+    else:
+        for f in range(dim):
+            out[f] = _dot(network.transition, (position * kind + f) * dim, network.embedding[word], lanes)
+    return word
+
+
+@inlined
+def _represent(
+    network: Network,
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    is_mean: bool,
+    work: _Scratch,
+) -> float:
+    """Write the representation of a row; return what its features' values were multiplied with."""
+    work.r[:] = np.float32(0.0)
+    total = np.float32(0.0)
+    for e in range(len(indices)):
+        _turn(network, indices[e], work.lanes, work.turned)
+        _add_to(work.r, values[e], work.turned, 0)
+        total += abs(values[e])
+    if not is_mean or total == 0:
+        return np.float32(1.0)
+    scale = np.float32(1.0) / total
+    for f in range(len(work.r)):
+        work.r[f] *= scale
+    return scale
+
+
+@inlined
+def _softmax(
+    network: Network, child: NDArray[np.int32], node: int, r: NDArray[np.float32], work: _Scratch
+) -> None:
+    """Write the probabilities of a node's children, 0 where there is none, into p."""
+    n_children, dim = child.shape[1], len(r)
+    greatest = np.float32(-np.inf)
+    for j in range(n_children):
+        if child[node, j] != -1:
+            work.p[j] = (
+                _dot(network.weights, (node * n_children + j) * dim, r, work.lanes) + network.bias[node, j]
+            )
+            greatest = max(greatest, work.p[j])
+    total = np.float32(0.0)
+    for j in range(n_children):
+        work.p[j] = np.exp(work.p[j] - greatest) if child[node, j] != -1 else np.float32(0.0)
+        total += work.p[j]
+    for j in range(n_children):
+        work.p[j] /= total
+
+
+@inlined
+def _step_node(
+    tree: Topology,
+    network: Network,
+    squares: Network,
+    node: int,
+    target: int,
+    rate: float,
+    steps: Steps,
+    work: _Scratch,
+) -> float:
+    """Take the step of one node on a row that goes to its child `target`; return log p(target).
+
+    Adds to the gradient of the representation, with the weights as they were before.
+    """
+    n_children, dim = tree.child.shape[1], len(work.r)
+    _softmax(network, tree.child, node, work.r, work)
+    p_target = work.p[target]
+    factor = p_target if steps.by_probability else np.float32(1.0)
+    is_adaptive = len(squares.bias) > 0
+    for j in range(n_children):
+        if tree.child[node, j] == -1:
+            continue
+        delta = factor * ((np.float32(1.0) if j == target else np.float32(0.0)) - work.p[j])
+        _add_to(work.gradient, delta, network.weights, (node * n_children + j) * dim)
+        if is_adaptive:
+            _move(network.weights[node, j], squares.weights[node, j], rate, delta, work.r)
+            squares.bias[node, j] += delta * delta
+            network.bias[node, j] += np.float32(rate) * delta / np.sqrt(squares.bias[node, j] + _SMALL)
+        else:
+            _move(network.weights[node, j], work.r[:0], rate, delta, work.r)
+            network.bias[node, j] += np.float32(rate) * delta
+    return np.log(max(p_target, np.float32(1e-30)))
+
+
+@inlined
+def _step_feature(
+    network: Network, squares: Network, feature: int, value: float, rate: float, work: _Scratch
+) -> None:
+    """Take the step of a feature's embedding, and of the transition of its position, by the gradient of r."""
+    n_words, dim = network.embedding.shape
+    word, position = feature % n_words, feature // n_words
+    kind = network.transition.shape[1]
+    is_adaptive = len(squares.bias) > 0
+    u = network.embedding[word]
+    u2 = squares.embedding[word] if is_adaptive else work.r[:0]
+    if kind == 0:
+        _move(u, u2, rate, value, work.gradient)
+        return
+    if kind == 1:
+        turn = network.transition[position, 0]
+        for f in range(dim):
+            work.turned[f] = turn[f] * work.gradient[f]
+            work.lanes[f] = u[f] * work.gradient[f]
+        turn2 = squares.transition[position, 0] if is_adaptive else work.r[:0]
+        _move(turn, turn2, rate, value, work.lanes[:dim])
+        _move(u, u2, rate, value, work.turned)
+        return
+    work.turned[:] = np.float32(0.0)
+    for f in range(dim):
+        _add_to(work.turned, work.gradient[f], network.transition, (position * kind + f) * dim)
+    for f in range(dim):
+        turn2 = squares.transition[position, f] if is_adaptive else work.r[:0]
+        _move(network.transition[position, f], turn2, rate, value * work.gradient[f], u)
+    _move(u, u2, rate, value, work.turned)
+
+
+@inlined
+def _note_mean(
+    means: NDArray[np.float32], seen: NDArray[np.int32], label: int, r: NDArray[np.float32]
+) -> None:
+    """Bring the moving average of a label's representations up to date."""
+    share = MEAN_RATE if seen[label] > 0 else np.float32(1.0)
+    for f in range(len(r)):
+        means[label, f] += share * (r[f] - means[label, f])
+
+
+@inlined
+def _scratch(n_children: int, dim: int) -> _Scratch:
+    return _Scratch(
+        np.zeros(dim, np.float32),
+        np.zeros(dim, np.float32),
+        np.zeros(n_children, np.float32),
+        np.zeros(dim, np.float32),
+        np.zeros(max(dim, LANES), np.float32),
+    )
+
+
+@kernel
+def train_rows(
+    rows: SparseRows,
+    labels: LabelRows,
+    order: NDArray[np.int32],
+    tree: Topology,
+    network: Network,
+    squares: Network,
+    statistics: Statistics,
+    steps: Steps,
+    state: NDArray[np.uint64],
+    stop: NDArray[np.uint8],
+) -> float:
+    """Take a step on each row of `order`, in that order; return the sum of -log p of the labels drawn.
+
+    rows, labels  each row of `order` has a label whose leaf is in the tree, and each of its labels has
+    squares       of the gradients so far (Adagrad), changed; arrays of length 0: plain descent
+    state         uint64[1]  random numbers: of a row with several labels one is drawn at each visit
+    stop          uint8[1]   once it is not 0, the rest is left out
+
+    A row's features step one after the other: of one word at two positions the second sees the first's step.
+
+    Deviation from algorithm 1: mini-batches are of one row. Cost: a row's features * D * (1, or R) and its
+    path's nodes * M * D, three times. Deterministic.
+    """
+    work = _scratch(tree.child.shape[1], network.embedding.shape[1])
+    loss = 0.0
+    for i in range(len(order)):
+        if stop[0]:
+            break
+        row = order[i]
+        rate = steps.first + (steps.last - steps.first) * (i / len(order))
+        low, high = rows.indptr[row], rows.indptr[row + 1]
+        indices, values = rows.indices[low:high], rows.values[low:high]
+        first, n_labels = labels.indptr[row], labels.indptr[row + 1] - labels.indptr[row]
+        label = labels.indices[first + (random_below(state, n_labels) if n_labels > 1 else 0)]
+        scale = _represent(network, indices, values, steps.is_mean, work)
+        if len(statistics.means) > 0:
+            _note_mean(statistics.means, statistics.seen, label, work.r)
+        statistics.seen[label] += 1
+        work.gradient[:] = np.float32(0.0)
+        node, target = tree.leaf_node[label], tree.leaf_branch[label]
+        while node >= 0:
+            loss -= _step_node(tree, network, squares, node, target, rate, steps, work)
+            if len(statistics.sums) > 0:
+                level = tree.level[node]
+                statistics.counts[label, level] += np.float32(1.0)
+                for j in range(len(work.p)):
+                    statistics.sums[label, level, j] += work.p[j]
+            node, target = tree.parent[node], tree.branch[node]
+        for e in range(len(indices)):
+            _step_feature(network, squares, indices[e], values[e] * scale, rate, work)
+    return loss
+
+
+@kernel
+def log_probabilities(
+    rows: SparseRows,
+    labels: LabelRows,
+    tree: Topology,
+    network: Network,
+    is_mean: bool,
+) -> NDArray[np.float64]:
+    """Return log p of every label of every row, float64[as many], -inf where the label has no leaf."""
+    work = _scratch(tree.child.shape[1], network.embedding.shape[1])
+    found = np.zeros(len(labels.indices))
+    for row in range(len(rows.indptr) - 1):
+        low, high = rows.indptr[row], rows.indptr[row + 1]
+        _represent(network, rows.indices[low:high], rows.values[low:high], is_mean, work)
+        for i in range(labels.indptr[row], labels.indptr[row + 1]):
+            label = labels.indices[i]
+            node, target = tree.leaf_node[label], tree.leaf_branch[label]
+            found[i] = 0.0 if node >= 0 else -np.inf
+            while node >= 0:
+                _softmax(network, tree.child, node, work.r, work)
+                found[i] += np.log(np.float64(work.p[target]))
+                node, target = tree.parent[node], tree.branch[node]
+    return found
