@@ -19,6 +19,7 @@ from model_store.arrays import file_name
 from model_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from model_store.compiled.bits import n_groups
 from model_store.compiled.decorators import kernel
+from model_store.embedding import assemble_embedding, check_embedding, has_embedding, is_full
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.errors import BadNames, Corrupt
 from model_store.manifest import Manifest
@@ -96,7 +97,9 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
     counts = arrays.get(LABEL_COUNTS)
     if counts is not None and counts.size and counts.min() < 0:
         raise Corrupt(at(LABEL_COUNTS, int(counts.argmin())), "a count of rows", counts.min())
-    check_ensemble(manifest, ensemble)
+    check_ensemble(manifest, ensemble, tree_features(manifest, arrays))
+    if manifest.link == "softmax":
+        check_embedding(assemble_embedding(manifest.n_features, arrays))
     if has_rerank(arrays):
         check_rerank(assemble_rerank(manifest, arrays), manifest.n_features)
     read_report(arrays)
@@ -109,6 +112,7 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
     """
     n, c, k = manifest.n_nodes, manifest.n_chunks, manifest.n_labels
     wide, narrow = TYPES[manifest.weights]
+    n_features = tree_features(manifest, arrays)
     is_label_tree = manifest.kind == "label-tree"
     shapes: dict[str, tuple[str, tuple[int | None, ...]]] = {
         "child_ptr": ("int32", (n + 1,)),
@@ -118,7 +122,7 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
         "node_chunk": ("int32", (n,)),
         "node_bias": ("float32", (n,)),
         "node_scale": ("float32", (n if manifest.weights == "int8" else 0,)),
-        "directory": ("uint32", (c, n_groups(manifest.n_features), 2)),
+        "directory": ("uint32", (c, n_groups(n_features), 2)),
         "block_ptr": ("int64", (c + 1,)),
         "blocks": ("uint32", (None, 4)),
         "row_start": ("int64", (c + 1,)),
@@ -142,8 +146,23 @@ def assemble(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> tuple[Tr
     return TreeEnsemble(*ensemble), labels
 
 
-def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble) -> None:
-    """Raise Corrupt unless every invariant of TreeEnsemble holds; arrays as `assemble` returns them."""
+def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int:
+    """Return how many features the rows have that the trees take: those of the dense rows if it embeds.
+
+    Raises Corrupt unless a version embeds just when its link is softmax.
+    """
+    if manifest.link == "softmax":
+        return assemble_embedding(manifest.n_features, arrays).u.shape[1]
+    if has_embedding(arrays):
+        raise Corrupt("manifest.json: arrays", f"no embedding with link {manifest.link}", "one")
+    return manifest.n_features
+
+
+def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble, n_features: int) -> None:
+    """Raise Corrupt unless every invariant of TreeEnsemble holds; arrays as `assemble` returns them.
+
+    n_features  of the rows that the trees take
+    """
     e = ensemble
     is_label_tree = manifest.kind == "label-tree"
     n_labels = manifest.n_labels
@@ -166,7 +185,9 @@ def check_ensemble(manifest: Manifest, ensemble: TreeEnsemble) -> None:
     bits = e._replace(dense=e.dense.view(f"u{e.dense.itemsize}"))
     if bits.dense[-LANES:].any():
         _refuse((32, len(e.dense) - LANES + int(bits.dense[-LANES:].argmax()), 1))
-    _refuse(check_chunks(bits, manifest.n_features))
+    _refuse(check_chunks(bits, n_features))
+    if manifest.link == "softmax" and not is_full(e, n_features):
+        raise Corrupt(file_name(f"{ENSEMBLE}/blocks"), f"{n_features} dense rows in each chunk", "others")
 
 
 def _refuse(fault: Fault) -> None:

@@ -40,22 +40,30 @@ from model_store.compiled.handles import (
 )
 
 Kind = Literal["label-tree", "decision-tree"]
-Link = Literal["hinge2", "hinge3", "logistic", "multiway", "argmax"]
+Link = Literal["hinge2", "hinge3", "logistic", "softmax", "multiway", "argmax"]
 Weights = Literal["float32", "bfloat16", "int8"]
 
 LINKS: dict[Kind, tuple[Link, ...]] = {
-    "label-tree": ("hinge2", "hinge3", "logistic"),
+    "label-tree": ("hinge2", "hinge3", "logistic", "softmax"),
     "decision-tree": ("multiway", "argmax"),
 }
 """What the margins of a node's children mean, by the kind of the ensemble.
 
 Label trees: how a child's margin m becomes its probability given its parent: exp(-max(0, 1 - m)^2),
-exp(-max(0, 1 - m)^3), or 1 / (1 + exp(-m)). Decision trees: which children a row goes to. *multiway*: every
+exp(-max(0, 1 - m)^3), or 1 / (1 + exp(-m)); or *softmax*: exp(m) over the sum of exp(m) of the node's
+children, for dense rows that an embedding makes (`model_store.embedding`). Decision trees: which children a row goes to. *multiway*: every
 child whose margin is > 0, and if there is none, the child of the greatest margin; *argmax*: the child of the
 greatest margin only; of equal margins always the child that comes first. (A binary separator w, b is an
 argmax node whose first child has no weights and bias 0, the second child w and b.)"""
 
-LINK_CODES: dict[Link, int] = {"hinge2": 0, "hinge3": 1, "logistic": 2, "multiway": 3, "argmax": 4}
+LINK_CODES: dict[Link, int] = {
+    "hinge2": 0,
+    "hinge3": 1,
+    "logistic": 2,
+    "multiway": 3,
+    "argmax": 4,
+    "softmax": 5,
+}
 """The numbers that the kernels take."""
 
 

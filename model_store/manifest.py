@@ -15,7 +15,8 @@ from model_store.ensemble import LINKS, Kind, Link, Weights
 from model_store.errors import Corrupt, UnsupportedSchema
 from model_store.identifiers import VERSION_MAX
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""The newest schema; a version is of the least that has what it needs: see `schema_of`."""
 
 MANIFEST = "manifest.json"
 SEAL = "manifest.sha256"
@@ -31,8 +32,13 @@ IDS_MAX = (1 << 31) - 2
 
 TREES_MAX = 1 << 16
 FEATURE_KINDS = ("raw", "named", "tfidf", "hashing")
+"""Of both schemas; schema 2 has CONTEXT too."""
+
+CONTEXT = "context"
+"""Features that are windows of words."""
+
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
-"""The weights of schema 1."""
+"""The types of weights, of both schemas."""
 
 ARRAY_NAME = re.compile(r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,2}", re.ASCII)
 
@@ -89,6 +95,11 @@ class Manifest:
         return sum(info.bytes for info in self.arrays.values())
 
 
+def schema_of(link: Link) -> int:
+    """Return the schema of versions with this link: 2 for softmax, whose rows an embedding makes."""
+    return 2 if link == "softmax" else 1
+
+
 def render_manifest(manifest: Manifest) -> bytes:
     """Return the bytes of manifest.json; raise Corrupt for a manifest that no reader would take."""
     document = {
@@ -117,8 +128,8 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         raise Corrupt(MANIFEST, f"at most {MANIFEST_BYTES_MAX} bytes", "more")
     fields = Fields(parse(data, MANIFEST), MANIFEST)
     schema_version = fields.integer("schema_version", 1, VERSION_MAX)
-    if schema_version != SCHEMA_VERSION:
-        raise UnsupportedSchema(f"{MANIFEST}: schema_version", str(SCHEMA_VERSION), schema_version)
+    if schema_version > SCHEMA_VERSION:
+        raise UnsupportedSchema(f"{MANIFEST}: schema_version", f"1 to {SCHEMA_VERSION}", schema_version)
     kind: Kind = fields.choice("kind", get_args(Kind))
     manifest = Manifest(
         schema_version=schema_version,
@@ -126,7 +137,7 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         version=fields.integer("version", 1, VERSION_MAX),
         created_at=_time(fields, "created_at"),
         kind=kind,
-        link=fields.choice("link", LINKS[kind]),
+        link=fields.choice("link", tuple(link for link in LINKS[kind] if schema_of(link) == schema_version)),
         weights=fields.choice("weights", WEIGHTS),
         n_trees=fields.integer("n_trees", 1, TREES_MAX),
         n_nodes=fields.integer("n_nodes", 1, IDS_MAX),
@@ -138,7 +149,7 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         code_version=fields.text("code_version", r"[0-9A-Za-z.+_-]{1,64}"),
         data=_data(fields.take("data")),
         metrics=_metrics(fields),
-        features=_features(fields),
+        features=_features(fields, schema_version),
         arrays=_arrays(fields),
     )
     fields.done()
@@ -187,10 +198,11 @@ def _metrics(fields: Fields) -> dict[str, float]:
     return {key: float(value) for key, value in found.items()}
 
 
-def _features(fields: Fields) -> dict[str, Parameter]:
+def _features(fields: Fields, schema_version: int) -> dict[str, Parameter]:
     found = _parameters(fields, "features")
-    if found.get("kind") not in FEATURE_KINDS:
-        raise fields.refusal("features.kind", " or ".join(FEATURE_KINDS), found.get("kind"))
+    kinds = FEATURE_KINDS if schema_version == 1 else (*FEATURE_KINDS, CONTEXT)
+    if found.get("kind") not in kinds:
+        raise fields.refusal("features.kind", " or ".join(kinds), found.get("kind"))
     return found
 
 

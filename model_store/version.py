@@ -22,7 +22,6 @@ from model_store.manifest import (
     ARRAYS,
     MANIFEST,
     MANIFEST_BYTES_MAX,
-    SCHEMA_VERSION,
     SEAL,
     SEAL_BYTES_MAX,
     DataInfo,
@@ -31,6 +30,7 @@ from model_store.manifest import (
     TrainerInfo,
     parse_manifest,
     render_manifest,
+    schema_of,
 )
 from model_store.names import NameTable
 
@@ -102,7 +102,7 @@ def manifest_of(draft: Draft) -> Manifest:
     Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
     """
     manifest = Manifest(
-        schema_version=SCHEMA_VERSION,
+        schema_version=schema_of(draft.link),
         model="draft",
         version=1,
         created_at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

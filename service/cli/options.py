@@ -15,7 +15,17 @@ from service.errors import BadParameter
 
 LATEST = "latest"
 
-TRAINER_NAMES = ("label-tree", "ovr", "plt", "lomtree", "fastxml", "pfastrexml", "ldsm")
+TRAINER_NAMES = (
+    "label-tree",
+    "ovr",
+    "plt",
+    "lomtree",
+    "fastxml",
+    "pfastrexml",
+    "ldsm",
+    "huffman-tree",
+    "learned-tree",
+)
 """Those of `service.trainers`, which takes a second to import; a test holds them equal."""
 
 FORMATS = ".jsonl, .txt, .svm, .npz, .csv or .tsv, also as .gz, or .parquet"

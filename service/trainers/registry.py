@@ -14,8 +14,10 @@ from service.rows import LabelRows, SparseRows
 from service.trainers import plugins
 from service.trainers.bounds import plan_within
 from service.trainers.fastxml import FASTXML
+from service.trainers.huffman_tree import HUFFMAN_TREE
 from service.trainers.label_tree import LABEL_TREE
 from service.trainers.ldsm import LDSM
+from service.trainers.learned_tree import LEARNED_TREE
 from service.trainers.lomtree import LOMTREE
 from service.trainers.ovr import OVR
 from service.trainers.pfastrexml import PFASTREXML
@@ -25,7 +27,17 @@ from service.trainers.spec import Trained, TrainerSpec, TrainingSet, check_train
 from service.trainers.work import Crew, Progress, no_progress
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
-    spec.name: spec for spec in (LABEL_TREE, OVR, PLT, LOMTREE, FASTXML, PFASTREXML, LDSM)
+    spec.name: spec for spec in (
+        LABEL_TREE,
+        OVR,
+        PLT,
+        LOMTREE,
+        FASTXML,
+        PFASTREXML,
+        LDSM,
+        HUFFMAN_TREE,
+        LEARNED_TREE,
+    )
 }
 """Every trainer of our own by the name that the command line takes."""
 

@@ -16,6 +16,7 @@ from model_store.ensemble import LANES
 HINGE2 = 0
 HINGE3 = 1
 LOGISTIC = 2
+SOFTMAX = 5
 
 _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
@@ -23,14 +24,42 @@ _EXPONENT_MIN = np.float32(-87.0)
 """exp of this is the least normal float32, and nothing beside 1."""
 
 
+_LEAST = np.float32(-1e4)
+"""The least logarithm of a softmax: sums of them over a path stay numbers."""
+
+
+@inlined
+def _log_softmax(n_children: int, margins: NDArray[np.float32]) -> None:
+    """Turn the margins of all children of a node into the logarithms of their softmax, at most 0.
+
+    A margin that is no number, or beyond them, of rows and weights without bounds, counts as one.
+    """
+    most = np.float32(np.finfo(np.float32).max / 4)
+    greatest = -most
+    for j in range(n_children):
+        margins[j] = min(max(margins[j], -most), most)
+        greatest = max(greatest, margins[j])
+    total = np.float32(0.0)
+    for j in range(n_children):
+        margins[j] = max(margins[j] - greatest, _LEAST)
+        total += np.exp(margins[j])
+    log_total = np.log(total)
+    for j in range(n_children):
+        margins[j] = min(margins[j] - log_total, _ZERO)
+
+
 @inlined
 def log_links(link: int, n_children: int, margins: NDArray[np.float32]) -> None:
     """Turn each margin m into log p, in [-inf, 0], in place; a NaN stays one.
 
     link     one of model_store.ensemble.LINK_CODES: hinge2: -max(0, 1 - m)^2; hinge3: -max(0, 1 - m)^3;
-             logistic: -log(1 + exp(-m)), to 1e-6 absolute or 1e-4 relative
+             logistic: -log(1 + exp(-m)), to 1e-6 absolute or 1e-4 relative; softmax: m - log of the sum of
+             exp(m) over the node's children, at least -1e4
     margins  float32[..], whole vectors of LANES, of which the first n_children elements count
     """
+    if link == SOFTMAX:
+        _log_softmax(n_children, margins)
+        return
     zero, one = vbroadcast(_ZERO), vbroadcast(_ONE)
     for tile in range(0, n_children, LANES):
         margin = vload(margins, tile)

@@ -1,0 +1,305 @@
+"""The training of a tree of softmax nodes and its embeddings: passes over the rows, labels dealt in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.build import build_ensemble
+from model_store.embedding import EMBEDDING, Embedding
+from model_store.ensemble import LANES
+from service.kernels.training.softmax_assign import Rule, assign_labels
+from service.kernels.training.softmax_tree import Network, Statistics, Steps, Topology, train_rows
+from service.rows import LabelRows
+from service.trainers.clustering import derived_seed
+from service.trainers.softmax_parameters import SoftmaxParameters
+from service.trainers.softmax_shapes import empty_topology, tree_of
+from service.trainers.spec import Trained, TrainingSet
+from service.trainers.work import Crew, Progress
+
+PIECE_ROWS = 1 << 16
+"""Rows that are trained on between two reports of progress, at most."""
+
+_ORDER, _DRAW, _START = 1, 2, 3
+
+
+class Learning(NamedTuple):
+    """How the tree is learnt.
+
+    updates    how often labels are dealt anew, evenly over the first `share` of all steps
+    rule       how labels are dealt
+    by_means   by the labels' mean representations; else by sums of probabilities along their paths
+    settles    whether nodes begin anew once the tree is settled
+    """
+
+    updates: int
+    share: float
+    rule: Rule
+    by_means: bool
+    settles: bool
+
+
+class _Piece(NamedTuple):
+    """Some rows of an epoch, and the learning rates at their begin and end; `n_before` steps went before."""
+
+    order: NDArray[np.int32]
+    first: float
+    last: float
+    n_before: int
+    is_last: bool
+
+
+class _State(NamedTuple):
+    """All that changes: the parameters, sums of their squared gradients, what was seen, the tree."""
+
+    tree: Topology
+    network: Network
+    squares: Network
+    statistics: Statistics
+
+
+def train_softmax(
+    data: TrainingSet,
+    parameters: SoftmaxParameters,
+    topology: Topology,
+    learning: Learning | None,
+    seed: int,
+    crew: Crew,
+    progress: Progress,
+) -> Trained:
+    """Train on a tree that is fixed, or with `learning` is learnt too.
+
+    Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order shuffled
+    anew for each pass, one at a time; plain descent ends at rate 0. One thread: the same bits on any number.
+    """
+    p = parameters.descent()
+    labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
+    total = p.epochs * len(labelled)
+    counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
+    state = _start(data, parameters, topology, learning, seed)
+    random = np.array([derived_seed(seed, _DRAW)], np.uint64)
+    marks = _marks(learning, total)
+    losses, moved = np.zeros(p.epochs), []
+    for piece in _pieces(labelled, parameters, learning, marks, seed):
+        steps = Steps(piece.first, piece.last, p.is_mean, p.by_probability)
+        losses[piece.n_before // len(labelled)] += _run(data, state, piece, steps, random, crew)
+        done = piece.n_before + len(piece.order)
+        progress("tree and embeddings" if learning else "embeddings", done, total)
+        if learning is not None and done in marks:
+            state, n_moved = _deal_anew(state, counts, learning.rule)
+            moved.append(n_moved)
+            if done == marks[-1] and learning.settles:
+                _settle(state)
+    report: dict[str, Any] = {"log_loss": (losses / len(labelled)).tolist(), **_shape_report(state.tree, counts)}
+    if learning is not None:
+        report["labels_moved"] = moved
+    return _trained(state, parameters, data, report)
+
+
+def _run(
+    data: TrainingSet, state: _State, piece: _Piece, steps: Steps, random: NDArray[np.uint64], crew: Crew
+) -> float:
+    """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
+    found: list[float] = []
+
+    def work(_: int) -> float:
+        return train_rows(
+            data.rows,
+            data.labels,
+            piece.order,
+            state.tree,
+            state.network,
+            state.squares,
+            state.statistics,
+            steps,
+            random,
+            crew.stop,
+        )
+
+    crew.run(work, [0], lambda _, loss: found.append(loss))
+    return found[0]
+
+
+def _marks(learning: Learning | None, total: int) -> list[int]:
+    """Return after how many steps labels are dealt anew, ascending without repeats."""
+    if learning is None or learning.updates == 0:
+        return []
+    evenly = np.arange(1, learning.updates + 1) * learning.share * total / learning.updates
+    return sorted({max(1, int(mark)) for mark in evenly})
+
+
+def _pieces(
+    labelled: NDArray[np.int32],
+    parameters: SoftmaxParameters,
+    learning: Learning | None,
+    marks: list[int],
+    seed: int,
+) -> Iterator[_Piece]:
+    """Yield the rows of all epochs in shuffled order, cut at the marks."""
+    p, n = parameters.descent(), len(labelled)
+    total = p.epochs * n
+    constant = 0.0 if learning is None else learning.share * total
+
+    def rate_at(step: int) -> float:
+        if p.is_adaptive:
+            return p.rate
+        return p.rate * min(1.0, (total - step) / (total - constant))
+
+    cuts = {*marks, int(constant), *range(0, total, PIECE_ROWS), *range(0, total + 1, n)}
+    ends = sorted(cut for cut in cuts if 0 < cut <= total)
+    done, order = 0, labelled
+    for end in ends:
+        if done % n == 0:
+            shuffled = np.random.Generator(np.random.PCG64(derived_seed(seed, _ORDER, done // n)))
+            order = shuffled.permutation(labelled)
+        low = done % n
+        yield _Piece(order[low : low + end - done], rate_at(done), rate_at(end), done, end == total)
+        done = end
+
+
+def _start(
+    data: TrainingSet,
+    parameters: SoftmaxParameters,
+    tree: Topology,
+    learning: Learning | None,
+    seed: int,
+) -> _State:
+    """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0."""
+    dim = parameters.dim
+    padded = -(-dim // LANES) * LANES
+    n_places, n_turned = parameters.transitions()
+    n_words = data.rows.n_features // n_places
+    random = np.random.Generator(np.random.PCG64(derived_seed(seed, _START)))
+    embedding = np.zeros((n_words, padded), np.float32)
+    embedding[:, :dim] = random.uniform(-1 / dim, 1 / dim, (n_words, dim))
+    transition = np.zeros((n_places, padded if n_turned == dim else n_turned, padded), np.float32)
+    if n_turned == 1:
+        transition[:, 0, :dim] = 1.0
+    elif n_turned:
+        transition[:, np.arange(dim), np.arange(dim)] = 1.0
+    network = Network(
+        np.zeros((*tree.child.shape, padded), np.float32),
+        np.zeros(tree.child.shape, np.float32),
+        embedding,
+        transition,
+    )
+    if parameters.descent().is_adaptive:
+        squares = Network(*(np.zeros_like(part) for part in network))
+    else:
+        squares = Network(*(part[:0] for part in network))
+    return _State(tree, network, squares, _statistics(tree, learning, padded))
+
+
+def _statistics(tree: Topology, learning: Learning | None, dim: int) -> Statistics:
+    n_labels, arity = len(tree.leaf_node), tree.child.shape[1]
+    by_means = learning is not None and learning.updates > 0 and learning.by_means
+    by_sums = learning is not None and learning.updates > 0 and not learning.by_means
+    depth = int(tree.level.max()) + 1
+    return Statistics(
+        np.full((n_labels if by_sums else 0, depth, arity), 1 / arity, np.float32),
+        np.ones((n_labels if by_sums else 0, depth), np.float32),
+        np.zeros((n_labels if by_means else 0, dim), np.float32),
+        np.zeros(n_labels, np.int32),
+    )
+
+
+def _deal_anew(state: _State, counts: NDArray[np.int64], rule: Rule) -> tuple[_State, int]:
+    """Deal the labels to the nodes anew; return the state on the new tree, and how many labels moved."""
+    tree, network, squares, statistics = state
+    labels = np.flatnonzero(counts)
+    labels = labels[np.argsort(-counts[labels], kind="stable")].astype(np.int32)
+    if len(labels) < 2:
+        return state, 0
+    arity = tree.child.shape[1]
+    made = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
+    share = counts / counts.sum()
+    n_nodes, is_new = assign_labels(labels, share, rule, tree, network, statistics, made)
+    made = Topology(*(part[:n_nodes] for part in made[:4]), *made[4:])
+    is_new = is_new[:n_nodes].astype(bool)
+    network = network._replace(
+        weights=_placed(network.weights, is_new), bias=_placed(network.bias, is_new)
+    )
+    if len(squares.bias):
+        squares = squares._replace(weights=_placed(squares.weights, is_new), bias=_placed(squares.bias, is_new))
+    moved = (made.leaf_node != tree.leaf_node) | (made.leaf_branch != tree.leaf_branch)
+    if len(statistics.sums):
+        statistics = _forget(statistics, tree, made, is_new)
+    return _State(made, network, squares, statistics), int(moved.sum())
+
+
+def _placed(old: NDArray[np.float32], is_new: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Return the rows of old numbers as they were, those of new ones 0."""
+    found = np.zeros((len(is_new), *old.shape[1:]), np.float32)
+    n = min(len(old), len(is_new))
+    found[:n] = old[:n]
+    found[is_new] = 0.0
+    return found
+
+
+def _forget(statistics: Statistics, old: Topology, new: Topology, is_new: NDArray[np.bool_]) -> Statistics:
+    """Return the sums of labels at nodes that are still on their paths; all others begin anew."""
+    arity = new.child.shape[1]
+    depth = int(new.level.max()) + 1
+    sums = np.full((len(new.leaf_node), depth, arity), 1 / arity, np.float32)
+    counts = np.ones((len(new.leaf_node), depth), np.float32)
+    before, after = _paths(old, depth), _paths(new, depth)
+    same = (before == after) & (after >= 0)
+    same &= ~is_new[np.maximum(after, 0)]
+    same = np.logical_and.accumulate(same, axis=1)
+    n = min(depth, statistics.counts.shape[1])
+    sums[:, :n][same[:, :n]] = statistics.sums[:, :n][same[:, :n]]
+    counts[:, :n][same[:, :n]] = statistics.counts[:, :n][same[:, :n]]
+    return statistics._replace(sums=sums, counts=counts)
+
+
+def _paths(tree: Topology, depth: int) -> NDArray[np.int32]:
+    """Return int32[K, depth]: the node of each label at each level, -1 beyond its leaf."""
+    paths = np.full((len(tree.leaf_node), depth), -1, np.int32)
+    node = tree.leaf_node.copy()
+    while (node >= 0).any():
+        labels = np.flatnonzero(node >= 0)
+        levels = tree.level[node[labels]]
+        within = levels < depth
+        paths[labels[within], levels[within]] = node[labels[within]]
+        node[labels] = tree.parent[node[labels]]
+    return paths
+
+
+def _settle(state: _State) -> None:
+    """Let the nodes begin anew, and with them the sums of squared gradients; embeddings stay."""
+    for part in (state.network.weights, state.network.bias, *state.squares):
+        part[...] = 0.0
+
+
+def _shape_report(tree: Topology, counts: NDArray[np.int64]) -> dict[str, float]:
+    """Return the mean depth of a label drawn from the rows, and what no tree of this arity can be below."""
+    depth = np.where(tree.leaf_node >= 0, tree.level[np.maximum(tree.leaf_node, 0)] + 1, 0)
+    share = counts[counts > 0] / counts.sum()
+    entropy = float(-(share * np.log(share)).sum() / np.log(tree.child.shape[1]))
+    mean = float((counts * depth).sum() / counts.sum())
+    return {"mean_depth": mean, "entropy_bound": entropy, "max_depth": int(depth.max())}
+
+
+def _trained(
+    state: _State, parameters: SoftmaxParameters, data: TrainingSet, report: dict[str, Any]
+) -> Trained:
+    tree = tree_of(state.tree, state.network, parameters.dim)
+    dim = parameters.dim
+    turn = state.network.transition[:, : parameters.transitions()[1], :dim]
+    embedding = Embedding(
+        np.ascontiguousarray(state.network.embedding[:, :dim]),
+        np.ascontiguousarray(turn),
+        np.array([int(parameters.descent().is_mean)], np.int32),
+    )
+    return Trained(
+        ensemble=build_ensemble([tree], data.labels.n_labels, dim),
+        kind="label-tree",
+        link="softmax",
+        parameters=parameters.as_dict(),
+        n_nonzeros=sum(len(chunk.weight) for chunk in tree.chunks if chunk is not None),
+        extra={f"{EMBEDDING}/{name}": array for name, array in embedding._asdict().items()},
+        report=report,
+    )
