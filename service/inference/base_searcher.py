@@ -83,6 +83,10 @@ class BaseSearcher(ABC):
         """Answer rows on `threads` threads; the same bits as `predict`."""
         return self._answer(rows, options, threads)
 
+    def rows_to_search(self, rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+        """Return rows of which those chosen are what `row_search` takes: here all are, as they are."""
+        return rows
+
     @contextmanager
     def row_search(self, options: PredictOptions, n_features: int) -> Iterator[RowSearch]:
         """Return the exact search for prepared thresholds, for a kernel that calls it row by row.

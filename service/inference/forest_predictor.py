@@ -17,12 +17,14 @@ from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedStep
 from service.inference.options import (
     ALL_ALLOWED,
     ALL_EQUAL,
+    LabelScores,
     NodeThresholds,
     NodeWeights,
     PredictOptions,
     log_thresholds,
     logs_of,
 )
+from service.inference.parts import part_of
 from service.kernels.search.explain import depth_of
 from service.kernels.search.routing import reach_leaves, route_rows
 from service.kernels.search.routing_explain import explain_route
@@ -49,6 +51,25 @@ class ForestPredictor(BaseSearcher):
     def predict_shortly(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
         """Return what `predict` does: every answer is exact, and none takes longer for it."""
         return self.predict(rows, options)
+
+    def score_labels(
+        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
+    ) -> LabelScores:
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i: 0 where no leaf has them.
+
+        Cost: that of answering the rows, and a look at all labels for each.
+        """
+        scores = np.zeros(len(labels), np.float32)
+        for row in range(rows.n_rows):
+            named = labels[label_ptr[row] : label_ptr[row + 1]]
+            mask = np.zeros(self.n_labels, np.uint8)
+            mask[named] = 1
+            options = PredictOptions(top_r=max(1, int(mask.sum())), exact=True, mask=mask)
+            found = self.predict(part_of(rows, row, row + 1), options)
+            of_label = np.zeros(self.n_labels, np.float32)
+            of_label[found.labels] = found.scores
+            scores[label_ptr[row] : label_ptr[row + 1]] = of_label[named]
+        return LabelScores(scores, logs_of(scores))
 
     def explain(self, rows: SparseRows, row: int, label: int) -> RoutedExplanation:
         """Return how one row of `rows` comes by its score for a label: the leaves with it that it reached.

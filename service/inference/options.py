@@ -70,3 +70,14 @@ def logs_of(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
     logs = np.empty(len(numbers), np.float32)
     set_logs(writeable(numbers), logs)
     return logs
+
+
+class LabelScores(NamedTuple):
+    """Scores of labels that were named.
+
+    scores  float32[..]  their probabilities
+    logs    float32[..]  the logarithms; -inf where the score is 0
+    """
+
+    scores: NDArray[np.float32]
+    logs: NDArray[np.float32]

@@ -11,18 +11,20 @@ from numpy.typing import NDArray
 from model_store.ensemble import LANES
 from model_store.version import Model
 from service.inference.allowed import allowed_labels
-from service.inference.answering import Predictions
+from service.inference.answering import Predictions, writeable
 from service.inference.base_searcher import BaseSearcher, SearchPlan
-from service.inference.buffers import Need
+from service.inference.buffers import FIRST, LAST, Need
 from service.inference.explain import Explanation, explain_path
-from service.inference.options import ALL_ALLOWED, ALL_EQUAL, log_thresholds, logs_of
+from service.inference.options import ALL_ALLOWED, ALL_EQUAL, LabelScores, log_thresholds, logs_of
 from service.inference.options import NodeThresholds as NodeThresholds
 from service.inference.options import NodeWeights as NodeWeights
 from service.inference.options import PredictOptions as PredictOptions
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.beam_workspace import BeamShape, BeamWorkspace, widest_level
 from service.kernels.search.best_first import best_first_rows
+from service.kernels.search.call import set_rows
 from service.kernels.search.explain import depth_of, explain_leaf
+from service.kernels.search.label_scores import score_rows
 from service.kernels.search.queue_workspace import QueueWorkspace, make_queue
 from service.kernels.search.routing_rerank import NO_RERANK
 from service.kernels.search.subtrees import greatest_weights, least_thresholds, mark_allowed
@@ -46,6 +48,7 @@ class Predictor(BaseSearcher):
         self._n_chunks = len(model.ensemble.directory)
         self._widest = int(np.diff(model.ensemble.child_ptr).max())
         super().__init__(model, "label-tree", NO_RERANK, self._make_own)
+        self._scoring = self._plan(PredictOptions(top_r=1, exact=True))
 
     def predict_shortly(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
         """Return what `predict` does if no more than a beam search is needed for it, else None.
@@ -79,6 +82,24 @@ class Predictor(BaseSearcher):
 
                 paths.append(explain_path(walk, leaf, depth, indices) if depth else [])
         return Explanation(paths)
+
+    def score_labels(
+        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
+    ) -> LabelScores:
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]], int32[..], for row i, without a search.
+
+        They have the bits of an exact search. Cost: the chunks on the labels' paths.
+        """
+        arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
+        n_labels = len(labels)
+        found = LabelScores(np.empty(n_labels, np.float32), np.empty(n_labels, np.float32))
+        longest = int(np.diff(arrays[0]).max(initial=0))
+        buffers = self._take(self._scoring, rows.n_rows, longest)
+        set_rows(buffers.rows, *arrays)
+        buffers.call[FIRST], buffers.call[LAST] = 0, rows.n_rows
+        score_rows(buffers.call, *self._samples, writeable(label_ptr), writeable(labels), *found)
+        self.pool.give(buffers)
+        return found
 
     def children_scored(self, beam_width: int) -> int:
         """Return a bound on the children that a beam search scores a row and level, over all trees."""
@@ -139,6 +160,7 @@ class Predictor(BaseSearcher):
         ):
             self.predict(row, options)
         self.explain(row, 0, int(self._ensemble.node_label.max()))
+        self.score_labels(row, np.array([0, 1]), np.zeros(1, np.int32))
 
     def _make_own(self, need: Need) -> BeamWorkspace | QueueWorkspace:
         if need.block_rows == 0:

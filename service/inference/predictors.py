@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from model_store.version import Model
+from service.inference.embedded import EmbeddedPredictor
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.predictor import Predictor
 from service.inference.searcher import Searcher
@@ -10,4 +11,6 @@ from service.inference.searcher import Searcher
 
 def make_predictor(model: Model) -> Searcher:
     """Return what answers rows from an opened model, whose arrays have been checked."""
-    return ForestPredictor(model) if model.manifest.kind == "decision-tree" else Predictor(model)
+    if model.manifest.kind == "decision-tree":
+        return ForestPredictor(model)
+    return EmbeddedPredictor(model) if model.manifest.link == "softmax" else Predictor(model)

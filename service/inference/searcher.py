@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from service.inference.answering import Predictions
 from service.inference.explain import Explanation, RoutedExplanation
-from service.inference.options import NodeThresholds, NodeWeights, PredictOptions
+from service.inference.options import LabelScores, NodeThresholds, NodeWeights, PredictOptions
 from service.kernels.search.threshold_update import RowSearch
 from service.rows import SparseRows
 
@@ -33,6 +33,14 @@ class Searcher(Protocol):
 
     def predict_batch(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
         """Answer rows on `threads` threads; the same bits as `predict`."""
+
+    def rows_to_search(self, rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+        """Return as many rows, of which those chosen are what `row_search` takes."""
+
+    def score_labels(
+        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
+    ) -> LabelScores:
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i, with an exact search's bits."""
 
     def row_search(self, options: PredictOptions, n_features: int) -> AbstractContextManager[RowSearch]:
         """Return the exact search for prepared thresholds, for a kernel that calls it row by row.

@@ -21,6 +21,7 @@ from service.features.sparse_request import SparseBodies, SparseQuery, data_of, 
 from service.features.weights import NORM_CODES
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
+from service.inference.embedded import EmbeddedPredictor
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL, NodeThresholds, PredictOptions
 from service.inference.prediction_json import Seal, cut, predictions_json, spans_of, text_room
@@ -230,6 +231,53 @@ class SparseBeam:
         self._text = text.data
 
 
+class EmbeddedBeam(SparseBeam):
+    """Answers plain requests by a label tree whose rows an embedding makes. One call at a time."""
+
+    def __init__(
+        self, model: Model, predictor: EmbeddedPredictor, featurizer: Featurizer, forms: SparseForms
+    ) -> None:
+        """Take what `SparseBeam` takes."""
+        super().__init__(model, predictor, featurizer, forms)
+        self._reader = SparseBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
+        self._featurizer = featurizer
+        self._embedding = predictor.embedding
+
+    def answer(
+        self,
+        message: bytes,
+        start: int,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        serial: int,
+    ) -> SparseAnswer | None:
+        """Do as `SparseBeam.answer`; reading and searching are two steps."""
+        asked = SparseQuery(*self._reader.read(message, start, self._featurizer))
+        if asked.n_rows == 0:
+            return None
+        indptr, indices, values, number = self._reader.arrays
+        n_rows, n_values = asked.n_rows, asked.n_values
+        n_features = self._featurizer.n_features
+        rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], n_features)
+        return self.answer_rows(rows, asked, number.item(0), thresholds, tuned, seal, serial)
+
+    def answer_rows(
+        self,
+        rows: SparseRows,
+        asked: SparseQuery,
+        number: float,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        serial: int,
+    ) -> SparseAnswer | None:
+        """Do as `SparseBeam.answer_rows`."""
+        dense = self._embedding.rows(rows)
+        asked = asked._replace(n_values=len(dense.indices))
+        return super().answer_rows(dense, asked, number, thresholds, tuned, seal, serial)
+
+
 class SparseForest:
     """Answers sparse requests by decision trees, whose predictor is asked as ever. One call at a time."""
 
@@ -297,6 +345,8 @@ def sparse_answers(
     """Return what answers sparse requests from an opened version that `predictor` serves."""
     if isinstance(predictor, ForestPredictor):
         return SparseForest(model, predictor, featurizer, forms)
+    if isinstance(predictor, EmbeddedPredictor):
+        return EmbeddedBeam(model, predictor, featurizer, forms)
     if isinstance(predictor, Predictor):
         return SparseBeam(model, predictor, featurizer, forms)
     raise TypeError(f"expected a predictor of trees, found {type(predictor).__name__}")

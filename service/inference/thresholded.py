@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from service.inference.predictor import NodeThresholds, PredictOptions
 from service.inference.searcher import Searcher
 from service.kernels.search.threshold_update import RowSearch
+from service.rows import SparseRows
 
 PREDICTED_MAX = 1000
 """Labels that a row counts as predicted, at most: the best ones. A finite bound on what an event touches."""
@@ -30,6 +31,10 @@ class Thresholded:
     ) -> None:
         """Bring what `prepare` returned up to date where thresholds[labels] changed."""
         self._predictor.move_thresholds(prepared, labels, thresholds)
+
+    def rows_to_search(self, rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+        """Return as many rows, of which those chosen are what the search takes."""
+        return self._predictor.rows_to_search(rows, chosen)
 
     def searching(self, prepared: NodeThresholds, n_features: int) -> AbstractContextManager[RowSearch]:
         """Return the search for labels that reach their thresholds; a row has so many features at most."""

@@ -19,15 +19,22 @@ from service.trainers.work import Crew, Progress
 class LearnedTreeParameters(SoftmaxParameters):
     """Parameters of `learned-tree`."""
 
-    start: str = choice("auto", ("auto", "kmeans", "huffman", "random"), "the first tree; auto: huffman, text: random")
-    updates: int = whole(50, 0, 10_000, "how often labels are dealt to the nodes anew; 0: the first tree stays")
+    start: str = choice(
+        "auto", ("auto", "kmeans", "huffman", "random"), "the first tree; auto: huffman, text: random"
+    )
+    updates: int = whole(
+        50, 0, 10_000, "how often labels are dealt to the nodes anew; 0: the first tree stays"
+    )
     learning: float = real(
         0.0, 0.0, 1.0, "the tree is learnt over this share of the passes; 0: half, with settle one pass"
     )
     depth: int = whole(0, 0, 64, "the most levels of nodes; 0: no bound")
     slack: float = real(
-        1.3, 0.0, 4096.0, "a child has at most slack / arity of its node's labels; 0: no bound. With depth=0 "
-        "and slack=0 the tree is well-formed, as algorithm 2 has it"
+        1.3,
+        0.0,
+        4096.0,
+        "a child has at most slack / arity of its node's labels; 0: no bound. With depth=0 "
+        "and slack=0 the tree is well-formed, as algorithm 2 has it",
     )
     assignment: str = choice("eq10", ("eq10", "eq12"), "by which gradient of the paper's J labels are dealt")
     statistics: str = choice(

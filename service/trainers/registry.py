@@ -27,7 +27,8 @@ from service.trainers.spec import Trained, TrainerSpec, TrainingSet, check_train
 from service.trainers.work import Crew, Progress, no_progress
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
-    spec.name: spec for spec in (
+    spec.name: spec
+    for spec in (
         LABEL_TREE,
         OVR,
         PLT,

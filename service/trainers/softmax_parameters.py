@@ -46,7 +46,9 @@ class SoftmaxParameters(Parameters):
     )
     window: int = whole(4, 1, 16, "text: how many words before the next one count")
     transition: str = choice(
-        "diagonal", ("diagonal", "full"), "text: a factor a dimension for each place of the window, or a matrix"
+        "diagonal",
+        ("diagonal", "full"),
+        "text: a factor a dimension for each place of the window, or a matrix",
     )
     min_count: int = whole(2, 1, 1_000_000, "text: words that occur less often are one word, <unk>")
 
@@ -71,4 +73,6 @@ class SoftmaxParameters(Parameters):
     def check_features(self, n_features: int) -> None:
         """Raise BadParameter unless rows of so many features are what the task takes."""
         if n_features % self.transitions()[0]:
-            raise BadParameter(f"task: expected labels for rows that are no windows of words, found {self.task}")
+            raise BadParameter(
+                f"task: expected labels for rows that are no windows of words, found {self.task}"
+            )

@@ -21,9 +21,7 @@ FLAT_MAX = 65_536
 """Labels of a node of all labels, at most: each visit of a row moves the weights of all of them."""
 
 
-def first_shape(
-    tree: str, arity: int, data: TrainingSet, seed: int, crew: Crew, progress: Progress
-) -> Shape:
+def first_shape(tree: str, arity: int, data: TrainingSet, seed: int, crew: Crew, progress: Progress) -> Shape:
     """Return the tree that training begins with, over the labels that rows carry.
 
     tree  huffman, random, kmeans or flat

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,6 @@ from model_store.embedding import EMBEDDING, Embedding
 from model_store.ensemble import LANES
 from service.kernels.training.softmax_assign import Rule, assign_labels
 from service.kernels.training.softmax_tree import Network, Statistics, Steps, Topology, train_rows
-from service.rows import LabelRows
 from service.trainers.clustering import derived_seed
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.softmax_shapes import empty_topology, tree_of
@@ -93,7 +92,10 @@ def train_softmax(
             moved.append(n_moved)
             if done == marks[-1] and learning.settles:
                 _settle(state)
-    report: dict[str, Any] = {"log_loss": (losses / len(labelled)).tolist(), **_shape_report(state.tree, counts)}
+    report: dict[str, Any] = {
+        "log_loss": (losses / len(labelled)).tolist(),
+        **_shape_report(state.tree, counts),
+    }
     if learning is not None:
         report["labels_moved"] = moved
     return _trained(state, parameters, data, report)
@@ -219,11 +221,11 @@ def _deal_anew(state: _State, counts: NDArray[np.int64], rule: Rule) -> tuple[_S
     n_nodes, is_new = assign_labels(labels, share, rule, tree, network, statistics, made)
     made = Topology(*(part[:n_nodes] for part in made[:4]), *made[4:])
     is_new = is_new[:n_nodes].astype(bool)
-    network = network._replace(
-        weights=_placed(network.weights, is_new), bias=_placed(network.bias, is_new)
-    )
+    network = network._replace(weights=_placed(network.weights, is_new), bias=_placed(network.bias, is_new))
     if len(squares.bias):
-        squares = squares._replace(weights=_placed(squares.weights, is_new), bias=_placed(squares.bias, is_new))
+        squares = squares._replace(
+            weights=_placed(squares.weights, is_new), bias=_placed(squares.bias, is_new)
+        )
     moved = (made.leaf_node != tree.leaf_node) | (made.leaf_branch != tree.leaf_branch)
     if len(statistics.sums):
         statistics = _forget(statistics, tree, made, is_new)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.kernels.search.threshold_update import RowSearch
+from service.rows import SparseRows
 from service.thresholds.live.events import Events
 from service.thresholds.live.online import count_events, undo_events
 from service.thresholds.methods.ofo import Counters
@@ -27,6 +28,9 @@ class Traversal(Protocol):
 
     def move(self, prepared: Any, labels: NDArray[np.int32], thresholds: NDArray[np.float32]) -> None:
         """Bring what `prepare` returned up to date where thresholds[labels] changed."""
+
+    def rows_to_search(self, rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+        """Return as many rows, of which those chosen are what the search takes."""
 
     def searching(self, prepared: Any, n_features: int) -> AbstractContextManager[RowSearch]:
         """Return the search for labels that reach their thresholds; a row has so many features at most."""
@@ -76,7 +80,8 @@ class ThresholdCounters:
         thresholds move. Returns int64[chosen + 1]: where the journal ends before each, and after the last.
         """
         ends = np.full(len(chosen) + 1, self.journal_end)
-        rows, true, predicted = events.rows, events.labels, events.predicted
+        rows = self._traversal.rows_to_search(events.rows, chosen)
+        true, predicted = events.labels, events.predicted
         longest = int((rows.indptr[chosen + 1] - rows.indptr[chosen]).max(initial=0))
         a, b, power = map(float, self.start)  # whatever numbers they are: a kernel is compiled for each kind
         counted = self._label_counts, self._n_rows

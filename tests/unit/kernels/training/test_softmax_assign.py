@@ -75,12 +75,8 @@ def test_a_node_deals_as_the_slow_greedy(times_p: bool, arity: int, bound: str) 
         known = by_sums(n, arity, 1, rng)
         p = known.sums[:, 0] / known.counts[:, :1]
         is_known = known.counts[:, 0] > 1
-        found = deal_labels(
-            labels, share, pads, 0, 0, rule, tree, network_of(1, arity, rng), known
-        )
-        slow = greedy(
-            share[labels], p[labels], is_known[labels], capacity, pads, times_p=times_p
-        )
+        found = deal_labels(labels, share, pads, 0, 0, rule, tree, network_of(1, arity, rng), known)
+        slow = greedy(share[labels], p[labels], is_known[labels], capacity, pads, times_p=times_p)
         assert found.tolist() == slow, (seed, n)
 
 
@@ -98,7 +94,9 @@ def check(tree: Topology, n_nodes: int, labels: np.ndarray, rule: Rule) -> None:
     """Prove that every label has one leaf, all numbers agree, and the bounds hold."""
     arity = tree.child.shape[1]
     assert tree.parent[0] == -1
-    leaves = [(-2 - c, n, j) for n, row in enumerate(tree.child.tolist()) for j, c in enumerate(row) if c < -1]
+    leaves = [
+        (-2 - c, n, j) for n, row in enumerate(tree.child.tolist()) for j, c in enumerate(row) if c < -1
+    ]
     assert sorted(label for label, _, _ in leaves) == sorted(labels.tolist())
     for label, node, branch in leaves:
         assert (tree.leaf_node[label], tree.leaf_branch[label]) == (node, branch)

@@ -100,9 +100,7 @@ def data_of(kind: str, n_rows: int, seed: int) -> tuple[list[dict[int, float]], 
 @pytest.mark.parametrize("is_mean", [False, True])
 @pytest.mark.parametrize("by_probability", [False, True])
 @pytest.mark.parametrize("is_adaptive", [False, True])
-def test_steps_follow_the_gradient(
-    kind: str, is_mean: bool, by_probability: bool, is_adaptive: bool
-) -> None:
+def test_steps_follow_the_gradient(kind: str, is_mean: bool, by_probability: bool, is_adaptive: bool) -> None:
     """Against finite differences: of log p, or of each node's p with the others held (algorithm 1)."""
     net, network = network_of(kind, 3)
     if by_probability:
@@ -116,7 +114,16 @@ def test_steps_follow_the_gradient(
     found = statistics_of(means=True, sums=True)
     steps = Steps(rate, rate, is_mean, by_probability)
     loss = train_rows(
-        sparse, labels, order, TREE, network, squares, found, steps, np.ones(1, np.uint64), np.zeros(1, np.uint8)
+        sparse,
+        labels,
+        order,
+        TREE,
+        network,
+        squares,
+        found,
+        steps,
+        np.ones(1, np.uint64),
+        np.zeros(1, np.uint8),
     )
     expected_loss = 0.0
     for row, label in zip(rows, labels.indices.tolist(), strict=True):
@@ -152,7 +159,16 @@ def test_statistics_are_sums_of_softmaxes_and_moving_means() -> None:
     steps = Steps(0.0, 0.0, is_mean=True, by_probability=False)
     order = np.arange(30, dtype=np.int32)
     train_rows(
-        sparse, labels, order, TREE, network, NOTHING, found, steps, np.ones(1, np.uint64), np.zeros(1, np.uint8)
+        sparse,
+        labels,
+        order,
+        TREE,
+        network,
+        NOTHING,
+        found,
+        steps,
+        np.ones(1, np.uint64),
+        np.zeros(1, np.uint8),
     )
     sums, counts = np.full((7, 2, 3), 1 / 3), np.ones((7, 2))
     means: dict[int, np.ndarray] = {}
@@ -162,7 +178,9 @@ def test_statistics_are_sums_of_softmaxes_and_moving_means() -> None:
         for node, _, children in path_of(label):
             level = TREE.level[node]
             counts[label, level] += 1
-            sums[label, level, children] += softmax(net.weights[node][children] @ r + net.bias[node][children])
+            sums[label, level, children] += softmax(
+                net.weights[node][children] @ r + net.bias[node][children]
+            )
     np.testing.assert_allclose(found.sums, sums, atol=1e-4)
     np.testing.assert_array_equal(found.counts, counts)
     np.testing.assert_array_equal(found.seen, np.bincount(labels.indices, minlength=7))

@@ -1,0 +1,129 @@
+"""The predictor of trees with softmax nodes: rows become dense by the model's embedding, then it searches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.embedding import Embedding, assemble_embedding
+from model_store.version import Model
+from service.inference.answering import Predictions, writeable
+from service.inference.explain import Explanation, top_features
+from service.inference.options import LabelScores, PredictOptions
+from service.inference.predictor import Predictor
+from service.kernels.search.embed_rows import embed_rows, turned_rows
+from service.kernels.search.threshold_update import RowSearch
+from service.rows import SparseRows
+
+
+class RowEmbedding:
+    """Makes dense rows of the rows that a model takes. Immutable."""
+
+    def __init__(self, embedding: Embedding) -> None:
+        """Take arrays that have been checked."""
+        self._arrays = embedding
+        self.dim = embedding.u.shape[1]
+        self._dims = np.arange(self.dim, dtype=np.int32)
+
+    def rows(self, rows: SparseRows) -> SparseRows:
+        """Return each row with `dim` features, all of them there, also where they are 0."""
+        arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
+        dense = embed_rows(*arrays, *self._arrays)
+        n_rows = len(dense)
+        indptr = np.arange(n_rows + 1, dtype=np.int64) * self.dim
+        return SparseRows(indptr, np.tile(self._dims, n_rows), dense.reshape(-1), self.dim)
+
+    def shares(self, indices: NDArray[np.int32], values: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return what each feature of one row adds to its dense row, float64[features, dim]."""
+        turned = turned_rows(writeable(indices), self._arrays.u, self._arrays.r).astype(np.float64)
+        total = float(np.abs(values.astype(np.float64)).sum()) if self._arrays.mean[0] else 0.0
+        found: NDArray[np.float64] = turned * (values.astype(np.float64) / (total or 1.0))[:, None]
+        return found
+
+
+class EmbeddedPredictor(Predictor):
+    """Answers rows from one opened version whose link is softmax. Safe to call from several threads at once."""
+
+    def __init__(self, model: Model) -> None:
+        """Take an opened model, whose arrays have been checked."""
+        self.embedding = RowEmbedding(assemble_embedding(model.manifest.n_features, model.arrays))
+        super().__init__(model)
+
+    def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:
+        return super()._answer(self.embedding.rows(rows), options, threads)
+
+    def score_labels(
+        self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
+    ) -> LabelScores:
+        """Do as `Predictor.score_labels`."""
+        return super().score_labels(self.embedding.rows(rows), label_ptr, labels)
+
+    def rows_to_search(self, rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
+        """Return as many rows: those chosen dense, the others without features."""
+        sizes = np.zeros(rows.n_rows, np.int64)
+        sizes[chosen] = self.embedding.dim
+        indptr = np.concatenate([[0], np.cumsum(sizes)])
+        found = np.flatnonzero(sizes)
+        lengths = np.diff(rows.indptr)[found]
+        ends = np.cumsum(lengths)
+        at = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
+            rows.indptr[found] - ends + lengths, lengths
+        )
+        taken = SparseRows(
+            np.concatenate([[0], ends]).astype(np.int64), rows.indices[at], rows.values[at], rows.n_features
+        )
+        dense = self.embedding.rows(taken)
+        return SparseRows(indptr, dense.indices, dense.values, dense.n_features)
+
+    @contextmanager
+    def row_search(self, options: PredictOptions, n_features: int) -> Iterator[RowSearch]:
+        """Do as `Predictor.row_search`, for rows as `rows_to_search` returns them."""
+        with super().row_search(options, max(n_features, self.embedding.dim)) as search:
+            yield search
+
+    def explain(self, rows: SparseRows, row: int, label: int) -> Explanation:
+        """Return how one row of `rows` comes by its score for a label: what each of its features adds.
+
+        A node's margin is linear in the features: a feature's share of it is told less its share of what the
+        node's children have on average, by their probabilities.
+        """
+        low, high = rows.indptr[row : row + 2].tolist()
+        indices, values = rows.indices[low:high], rows.values[low:high]
+        alone = SparseRows(np.array([0, high - low]), indices, values, rows.n_features)
+        dense = self.embedding.rows(alone)
+        shares = self.embedding.shares(indices, values)
+        found = super().explain(dense, 0, label)
+        trees = []
+        for path in found.trees:
+            nodes = []
+            for node in path:
+                added = shares @ self._pull_of(node.node, dense.values.astype(np.float64))
+                features = top_features(indices, added.astype(np.float32))
+                nodes.append(node._replace(features=features))
+            trees.append(nodes)
+        return Explanation(trees)
+
+    def _pull_of(self, node: int, r: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the weights of a node less the mean of its siblings' and its own, by their probabilities."""
+        above = int(self._ensemble.parent[node])
+        first, last = self._ensemble.child_ptr[above : above + 2].tolist()
+        weights = self._dense_weights(above, first, last)
+        margins = weights @ r + self._ensemble.node_bias[first:last]
+        p = np.exp(margins - margins.max())
+        pull: NDArray[np.float64] = weights[node - first] - (p / p.sum()) @ weights
+        return pull
+
+    def _dense_weights(self, node: int, first: int, last: int) -> NDArray[np.float64]:
+        """Return the weights of a node's children, float64[children, dim]."""
+        trees, chunk = self._ensemble, int(self._ensemble.node_chunk[node])
+        begin, end = trees.dense_ptr[chunk : chunk + 2].tolist()
+        stored = trees.dense[begin:end].reshape(self.embedding.dim, -1)[:, : last - first]
+        if stored.dtype == np.uint16:
+            stored = (stored.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        weights: NDArray[np.float64] = stored.T.astype(np.float64)
+        if len(trees.node_scale):
+            weights *= trees.node_scale[first:last, None]
+        return weights

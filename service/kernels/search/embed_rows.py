@@ -1,0 +1,72 @@
+"""Rows of features -> dense rows, by the embedding of a model (`model_store.embedding`)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import inlined, kernel
+
+
+@inlined
+def _add_turned(
+    u: NDArray[np.float32],
+    r: NDArray[np.float32],
+    feature: int,
+    value: np.float32,
+    out: NDArray[np.float32],
+) -> None:
+    """Add value * turned(feature) to `out`, float32[d]."""
+    n_words, dim = u.shape
+    word, place = feature % n_words, feature // n_words
+    if r.shape[1] == 0:
+        for f in range(dim):
+            out[f] += value * u[word, f]
+    elif r.shape[1] == 1:
+        for f in range(dim):
+            out[f] += value * (r[place, 0, f] * u[word, f])
+    else:
+        for f in range(dim):
+            total = np.float32(0.0)
+            for g in range(dim):
+                total += r[place, f, g] * u[word, g]
+            out[f] += value * total
+
+
+@kernel
+def embed_rows(
+    indptr: NDArray[np.int64],
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    u: NDArray[np.float32],
+    r: NDArray[np.float32],
+    mean: NDArray[np.int32],
+) -> NDArray[np.float32]:
+    """Return the dense row of each row, float32[n, d]; zeros for a row without features.
+
+    u, r, mean  as `model_store.embedding.Embedding` has them
+    Cost: d (or d^2, with matrices) a feature. The row depends on its own features only.
+    """
+    n_rows, dim = len(indptr) - 1, u.shape[1]
+    out = np.zeros((n_rows, dim), np.float32)
+    for row in range(n_rows):
+        total = np.float32(0.0)
+        for e in range(indptr[row], indptr[row + 1]):
+            _add_turned(u, r, indices[e], values[e], out[row])
+            total += abs(values[e])
+        if mean[0] == 1 and total > 0:
+            scale = np.float32(1.0) / total
+            for f in range(dim):
+                out[row, f] *= scale
+    return out
+
+
+@kernel
+def turned_rows(
+    indices: NDArray[np.int32], u: NDArray[np.float32], r: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Return what each feature adds to a dense row for a value of 1, float32[n, d]."""
+    out = np.zeros((len(indices), u.shape[1]), np.float32)
+    for e in range(len(indices)):
+        _add_turned(u, r, indices[e], np.float32(1.0), out[e])
+    return out
