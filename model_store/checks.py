@@ -152,7 +152,7 @@ def tree_features(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> int
     Raises Corrupt unless a version embeds just when its link is softmax.
     """
     if manifest.link == "softmax":
-        return assemble_embedding(manifest.n_features, arrays).u.shape[1]
+        return int(assemble_embedding(manifest.n_features, arrays).u.shape[1])
     if has_embedding(arrays):
         raise Corrupt("manifest.json: arrays", f"no embedding with link {manifest.link}", "one")
     return manifest.n_features

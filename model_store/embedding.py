@@ -1,7 +1,8 @@
 """Embedding arrays: what turns a row of features into the dense row that a tree with softmax nodes takes.
 
-Source: Jernite, Choromanska and Sontag 2017, sections 2 and 6; FORMAT.md says the arrays. A version whose link
-is softmax has all of them, no other version has any.
+Source: Jernite, Choromanska and Sontag 2017, "Simultaneous Learning of Trees and Representations for Extreme
+Classification and Density Estimation", sections 2 and 6; FORMAT.md says the arrays. A version whose link is
+softmax has all of them, no other version has any.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ from service.api.routes import (
     models,
     predict,
     registry,
+    score,
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
@@ -75,7 +76,7 @@ ARCHIVE_THREADS = 2
 """Archives that are written or read at a time."""
 
 ROUTERS = (
-    *(part.router for part in (predict, batch, feedback, thresholds, models, health, docs)),
+    *(part.router for part in (predict, score, batch, feedback, thresholds, models, health, docs)),
     *(part.router for part in (jobs, data, registry, archives, keys)),
     thresholds.admin_router,
 )

@@ -91,8 +91,12 @@ def jobs(directory: Path) -> list[WarmUpJob]:
     variants = [
         WarmUpJob("plt", raw, ("solver=sgd", f"tree={tree}"), "float32") for tree in ("kmeans", "huffman")
     ]
+    variants += [
+        WarmUpJob("learned-tree", raw, ("arity=3", f"optimiser={optimiser}", "statistics=paths"), "float32")
+        for optimiser in ("sgd", "adagrad")
+    ]
     variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes"), "float32"))
-    stored = [WarmUpJob(trainer, raw, (), w) for w in WEIGHTS[1:] for trainer in ("label-tree", "ldsm")]
+    stored = [WarmUpJob(trainer, raw, (), w) for w in WEIGHTS[1:] for trainer in ("label-tree", "ldsm", "huffman-tree")]
     features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",), "float32") for kind, path in files]
     return [*reversed(trainers), *variants, *stored, *features]
 

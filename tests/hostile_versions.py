@@ -28,7 +28,7 @@ from service.inference.predictors import make_predictor
 from service.rows import SparseRows
 from tests.faulty_fs import QuickFileSystem
 from tests.mutations import mutated
-from tests.small_models import random_rerank, small_draft
+from tests.small_models import random_rerank, small_draft, softmax_draft
 
 DRAFTS = [
     small_draft(n_labels=3, n_features=40, n_trees=1),
@@ -49,6 +49,9 @@ DRAFTS = [
     ),
     small_draft(4, n_labels=1, n_features=1),
     small_draft(5, n_labels=30, n_features=200, arity=2, link="logistic"),
+    softmax_draft(8, dim=33),
+    softmax_draft(9, dim=17, weights="int8", n_places=3, n_turned=1),
+    softmax_draft(10, dim=5, weights="bfloat16", n_places=2, n_turned=5),
 ]
 N_FEATURES_SERVED_MAX = 1 << 20
 """A workspace grows with the features a model claims: past this, that is a limit's matter and not ours."""

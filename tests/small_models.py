@@ -105,3 +105,37 @@ def small_draft(
         "extra": {"labels/counts": np.arange(n_labels, dtype=np.int64)},
     }
     return Draft(**{**fields, **changes})
+
+
+def softmax_draft(
+    seed: int = 0,
+    *,
+    dim: int = 20,
+    n_words: int = 30,
+    n_places: int = 1,
+    n_turned: int = 0,
+    n_labels: int = 11,
+    arity: int = 3,
+    weights: Weights = "float32",
+    **changes: Any,
+) -> Draft:
+    """A draft of one random tree with softmax nodes over random embeddings; of schema 2."""
+    rng = np.random.default_rng(seed)
+    tree = random_tree(rng, n_labels, dim, arity, 1.0, is_label_tree=True)
+    extra = {
+        "labels/counts": np.arange(n_labels, dtype=np.int64),
+        "embedding/u": rng.standard_normal((n_words, dim)).astype(np.float32),
+        "embedding/r": rng.standard_normal((n_places, n_turned, dim)).astype(np.float32),
+        "embedding/mean": np.array([int(n_places == 1)], np.int32),
+    }
+    fields: dict[str, Any] = {
+        "link": "softmax",
+        "features": {"kind": "raw", "norm": "none"},
+        "n_features": n_places * n_words,
+        "weights": weights,
+        "ensemble": build_ensemble([tree], n_labels, dim, weights),
+        "trainer": TrainerInfo("huffman-tree", {"dim": dim}),
+        "extra": extra,
+        "n_labels": n_labels,
+    }
+    return small_draft(seed, **{**fields, **changes})

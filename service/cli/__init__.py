@@ -39,6 +39,7 @@ def application() -> typer.Typer:
     from service.cli.evaluate import evaluate
     from service.cli.feedback import feedback
     from service.cli.predict import predict
+    from service.cli.score import score
     from service.cli.serve import serve
     from service.cli.thresholds import thresholds
     from service.cli.train import train
@@ -51,7 +52,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for command in (train, evaluate, predict, thresholds, feedback, estimate, serve, worker):
+    for command in (train, evaluate, predict, score, thresholds, feedback, estimate, serve, worker):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
     for part in (models.app, aliases.app):

@@ -82,6 +82,15 @@ def evaluate(
             f"instance-F {at}": report["instance_f"],
             "a label never true nor predicted counts as": report["empty_label_convention"],
             "microseconds a row (batch, one thread)": report["us_per_row"],
+            **(
+                {
+                    "log-loss, nats a label": report["log_loss"],
+                    "perplexity": report["perplexity"],
+                    "labels without a probability": report["unknown_labels"],
+                }
+                if "log_loss" in report
+                else {}
+            ),
             **({"note": report["note"]} if "note" in report else {}),
         },
     )

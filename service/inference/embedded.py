@@ -45,7 +45,7 @@ class RowEmbedding:
 
 
 class EmbeddedPredictor(Predictor):
-    """Answers rows from one opened version whose link is softmax. Safe to call from several threads at once."""
+    """Answers rows from one opened version whose link is softmax. Thread-safe."""
 
     def __init__(self, model: Model) -> None:
         """Take an opened model, whose arrays have been checked."""

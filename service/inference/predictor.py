@@ -86,7 +86,7 @@ class Predictor(BaseSearcher):
     def score_labels(
         self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
     ) -> LabelScores:
-        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]], int32[..], for row i, without a search.
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]], int32[..], for row i: no search.
 
         They have the bits of an exact search. Cost: the chunks on the labels' paths.
         """

@@ -40,7 +40,7 @@ class Searcher(Protocol):
     def score_labels(
         self, rows: SparseRows, label_ptr: NDArray[np.int64], labels: NDArray[np.int32]
     ) -> LabelScores:
-        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i, with an exact search's bits."""
+        """Return the scores of labels[label_ptr[i] : label_ptr[i + 1]] for row i, as an exact search's."""
 
     def row_search(self, options: PredictOptions, n_features: int) -> AbstractContextManager[RowSearch]:
         """Return the exact search for prepared thresholds, for a kernel that calls it row by row.

@@ -1,4 +1,4 @@
-"""Trainer `huffman-tree`: embeddings and a fixed tree of softmax nodes, whose scores are exact probabilities."""
+"""Trainer `huffman-tree`: embeddings and a fixed tree of softmax nodes; scores are exact probabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees of softmax nodes: from the shape of a label tree to a kernel's topology, and back to a stored tree."""
+"""Trees of softmax nodes: from the shape of a label tree to a kernel's topology, and to a stored tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training of a tree of softmax nodes and its embeddings: passes over the rows, labels dealt in between."""
+"""The training of a tree of softmax nodes and its embeddings: passes over the rows, labels dealt anew."""
 
 from __future__ import annotations
 
@@ -211,16 +211,17 @@ def _statistics(tree: Topology, learning: Learning | None, dim: int) -> Statisti
 def _deal_anew(state: _State, counts: NDArray[np.int64], rule: Rule) -> tuple[_State, int]:
     """Deal the labels to the nodes anew; return the state on the new tree, and how many labels moved."""
     tree, network, squares, statistics = state
-    labels = np.flatnonzero(counts)
-    labels = labels[np.argsort(-counts[labels], kind="stable")].astype(np.int32)
+    carried = np.flatnonzero(counts)
+    labels = carried[np.argsort(-counts[carried], kind="stable")].astype(np.int32)
     if len(labels) < 2:
         return state, 0
     arity = tree.child.shape[1]
     made = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
     share = counts / counts.sum()
-    n_nodes, is_new = assign_labels(labels, share, rule, tree, network, statistics, made)
-    made = Topology(*(part[:n_nodes] for part in made[:4]), *made[4:])
-    is_new = is_new[:n_nodes].astype(bool)
+    n_nodes, begins = assign_labels(labels, share, rule, tree, network, statistics, made)
+    child, parent, branch, level = (part[:n_nodes] for part in made[:4])
+    made = made._replace(child=child, parent=parent, branch=branch, level=level)
+    is_new = begins[:n_nodes].astype(np.bool_)
     network = network._replace(weights=_placed(network.weights, is_new), bias=_placed(network.bias, is_new))
     if len(squares.bias):
         squares = squares._replace(

@@ -90,6 +90,26 @@ def measure(
     return report
 
 
+def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
+    """Return what exact probabilities say of labelled rows.
+
+    log_loss        the mean of -log p over the true labels, in nats a label
+    perplexity      exp(log_loss)
+    unknown_labels  true labels that have no probability: those that no training row carried, or that the
+                    model does not know; they are in neither mean
+
+    log_loss and perplexity are None where no true label has one.
+    """
+    logs = predictor.score_labels(labelled.rows, labelled.labels.indptr, labelled.labels.indices).logs
+    known = logs[np.isfinite(logs)].astype(np.float64)
+    log_loss = float(-known.mean()) if len(known) else None
+    return {
+        "log_loss": log_loss,
+        "perplexity": None if log_loss is None else float(np.exp(min(log_loss, 700.0))),
+        "unknown_labels": len(logs) - len(known) + int(labelled.unknown.sum()),
+    }
+
+
 def note_on(model: Model) -> str | None:
     """Return what to know about the metrics of a version that is not tuned, if there is something."""
     return RERANKED if has_rerank(model.arrays) else None
@@ -132,6 +152,8 @@ def _measure(
         model.manifest.data.rows,
         empty=empty,
     )
+    if model.manifest.link == "softmax":
+        report.update(likelihood_report(predictor, labelled))
     return report, predictor
 
 

@@ -1,30 +1,30 @@
-"""Writes the golden versions of the present schema: once for a release, never again for a released schema.
+"""Writes the golden versions of a schema: once for a release, never again for a released schema.
 
-python -m tests.golden.make_golden: makes tests/golden/schema-N/*.tar and answers.json beside this file.
+python -m tests.golden.make_golden N: makes tests/golden/schema-N/*.tar and answers.json beside this file.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from model_store.manifest import SCHEMA_VERSION
 from model_store.report import REPORT, report_array
 from model_store.store import Store
-from model_store.version import Model
+from model_store.version import Draft, Model
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.rows import SparseRows
-from tests.small_models import random_rerank, small_draft
+from tests.small_models import random_rerank, small_draft, softmax_draft
 
 HERE = Path(__file__).resolve().parent
 
-DRAFTS: dict[str, dict[str, Any]] = {
+SCHEMA_1: dict[str, dict[str, Any]] = {
     "label-tree-float32": {"n_labels": 7, "arity": 3, "share": 0.1},
     "label-tree-bfloat16": {"n_labels": 20, "arity": 17, "weights": "bfloat16", "link": "logistic"},
     "label-tree-int8": {"n_labels": 20, "arity": 17, "weights": "int8", "link": "hinge3"},
@@ -37,6 +37,18 @@ DRAFTS: dict[str, dict[str, Any]] = {
         "extra": {**random_rerank(1, 6, 40), REPORT: report_array({"splits": [1, 2]})},
     },
 }
+
+SCHEMA_2: dict[str, dict[str, Any]] = {
+    "softmax-float32": {"n_labels": 11, "arity": 3},
+    "softmax-bfloat16": {"n_labels": 30, "arity": 17, "dim": 40, "weights": "bfloat16"},
+    "softmax-int8-window": {"n_labels": 7, "weights": "int8", "n_places": 3, "n_turned": 1},
+    "softmax-matrices": {"n_labels": 5, "dim": 6, "n_places": 2, "n_turned": 6},
+}
+DRAFTS: dict[int, dict[str, Draft]] = {
+    1: {name: small_draft(20, **changes) for name, changes in SCHEMA_1.items()},
+    2: {name: softmax_draft(21, **changes) for name, changes in SCHEMA_2.items()},
+}
+"""The versions of each schema."""
 
 
 def rows_of(n_features: int) -> SparseRows:
@@ -58,14 +70,14 @@ def answers(model: Model) -> dict[str, Any]:
     return {"ptr": found.ptr.tolist(), "labels": found.labels.tolist(), "scores": found.scores.tolist()}
 
 
-def main() -> None:
-    directory = HERE / f"schema-{SCHEMA_VERSION}"
+def main(schema: int) -> None:
+    directory = HERE / f"schema-{schema}"
     directory.mkdir(exist_ok=True)
     expected = {}
     with tempfile.TemporaryDirectory() as root:
         store = Store(Path(root))
-        for name, changes in DRAFTS.items():
-            store.publish(name, small_draft(20, **changes))
+        for name, draft in DRAFTS[schema].items():
+            store.publish(name, draft)
             file = io.BytesIO()
             store.export(name, 1, file)
             (directory / f"{name}.tar").write_bytes(file.getvalue())
@@ -74,4 +86,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))

@@ -16,9 +16,10 @@ HERE = Path(__file__).resolve().parent
 ARCHIVES = sorted(HERE.glob("schema-*/*.tar"))
 
 
-def test_the_present_schema_has_its_golden_versions() -> None:
-    found = {path.stem for path in ARCHIVES if path.parent.name == f"schema-{SCHEMA_VERSION}"}
-    assert found == DRAFTS.keys()
+@pytest.mark.parametrize("schema", range(1, SCHEMA_VERSION + 1))
+def test_a_schema_has_its_golden_versions(schema: int) -> None:
+    found = {path.stem for path in ARCHIVES if path.parent.name == f"schema-{schema}"}
+    assert found == DRAFTS[schema].keys()
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -27,7 +28,9 @@ def test_a_golden_version_is_read(archive: Path, tmp_path: Path) -> None:
     with archive.open("rb") as file:
         manifest = store.import_(file, "golden")
     model = store.open("golden")
-    assert manifest.n_labels == DRAFTS[archive.stem]["n_labels"]
+    schema = int(archive.parent.name.removeprefix("schema-"))
+    assert manifest.schema_version == schema
+    assert manifest.n_labels == DRAFTS[schema][archive.stem].labels.n_names
     expected = json.loads((archive.parent / "answers.json").read_text())[archive.stem]
     found = answers(model)
     assert (found["ptr"], found["labels"]) == (expected["ptr"], expected["labels"])

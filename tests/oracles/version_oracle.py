@@ -36,6 +36,7 @@ def is_version(manifest: Manifest, arrays: Mapping[str, Any]) -> bool:
         and leaves_hold(manifest, a)
         and rerank_holds(manifest, a)
         and report_holds(arrays)
+        and embedding_holds(manifest, a)
         and all(chunk_holds(manifest, arrays, a, n) for n in range(manifest.n_nodes))
     )
 
@@ -162,6 +163,26 @@ def rerank_holds(manifest: Manifest, a: dict[str, Any]) -> bool:
     )
 
 
+def tree_features(manifest: Manifest, a: dict[str, Any]) -> int:
+    return len(a["embedding/u"][0]) if manifest.link == "softmax" else manifest.n_features
+
+
+def embedding_holds(manifest: Manifest, a: dict[str, Any]) -> bool:
+    if manifest.link != "softmax":
+        return not any(name.startswith("embedding/") for name in a)
+    dim = len(a["embedding/u"][0])
+    turned = [len(place) for place in a["embedding/r"]]
+    n_dense = [sum(len(bits_of(block[1])) for block in a["ensemble/blocks"])]
+    return (
+        len(turned) * len(a["embedding/u"]) == manifest.n_features
+        and set(turned) <= {0, 1, dim}
+        and (turned[0] != 0 or len(turned) == 1)
+        and a["embedding/mean"][0] in (0, 1)
+        and n_dense == [dim * manifest.n_chunks]
+        and len(a["ensemble/sparse"]) == 0
+    )
+
+
 def report_holds(arrays: Mapping[str, Any]) -> bool:
     if "report/json" not in arrays:
         return True
@@ -197,7 +218,7 @@ def chunk_holds(manifest: Manifest, arrays: Mapping[str, Any], a: dict[str, Any]
         features += [32 * block + bit for bit in bits_of(used)]
         n_dense += len(bits_of(dense))
         n_sparse += len(bits_of(used & ~dense))
-    if features and features[-1] >= manifest.n_features:
+    if features and features[-1] >= tree_features(manifest, a):
         return False
     return dense_holds(own("dense_ptr", "dense"), n_dense, n_children, width) and sparse_holds(
         own("row_start", "row_ptr").tolist(), own("sparse_ptr", "sparse"), n_sparse, n_children

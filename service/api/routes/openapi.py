@@ -27,6 +27,7 @@ from service.serving.schemas.registry import (
     RollbackRequest,
     RotateKeyRequest,
 )
+from service.serving.schemas.score import ScoreRequest
 from service.serving.schemas.thresholds import CandidateRequest, RestoreRequest, TuneThresholdsRequest
 from service.settings import Limits
 
@@ -43,6 +44,7 @@ TAGS = {
 
 MODELS: dict[str, Any] = {
     "PredictRequest": PredictRequest,
+    "ScoreRequest": ScoreRequest,
     "BatchLine": BatchLine,
     "BatchAnswerLine": BatchAnswerLine,
     "FeedbackRequest": FeedbackRequest,

@@ -63,7 +63,7 @@ def _capacity(n: int, n_children: int, level: int, rule: Rule) -> int:
         return 1
     capacity = n - 1
     if rule.slack > 0:
-        capacity = min(capacity, np.int64(np.ceil(rule.slack * n / n_children)))
+        capacity = min(capacity, int(np.ceil(rule.slack * n / n_children)))
     if rule.depth > 0:
         below = 1
         for _ in range(rule.depth - level - 1):

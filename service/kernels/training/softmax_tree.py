@@ -9,7 +9,7 @@ after the other: the same bits for the same rows in the same order.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +104,7 @@ class _Scratch(NamedTuple):
 
 
 @inlined
-def _dot(left: NDArray[np.float32], at: int, right: NDArray[np.float32], lanes: NDArray[np.float32]) -> float:
+def _dot(left: NDArray[np.float32], at: int, right: NDArray[np.float32], lanes: NDArray[np.float32]) -> Any:
     """Return the inner product of left[at : at + D] and right, in lanes that are added pairwise."""
     total = vmul(vload(left, at), vload(right, 0))
     for tile in range(LANES, len(right), LANES):
@@ -145,7 +145,7 @@ def _move(
 
 
 @inlined
-def _turn(network: Network, feature: int, lanes: NDArray[np.float32], out: NDArray[np.float32]) -> int:
+def _turn(network: Network, feature: int, lanes: NDArray[np.float32], out: NDArray[np.float32]) -> Any:
     """Write what a feature adds to the representation for a value of 1; return its row of the embedding."""
     n_words, dim = network.embedding.shape
     word, position = feature % n_words, feature // n_words
@@ -168,7 +168,7 @@ def _represent(
     values: NDArray[np.float32],
     is_mean: bool,
     work: _Scratch,
-) -> float:
+) -> Any:
     """Write the representation of a row; return what its features' values were multiplied with."""
     work.r[:] = np.float32(0.0)
     total = np.float32(0.0)
@@ -215,7 +215,7 @@ def _step_node(
     rate: float,
     steps: Steps,
     work: _Scratch,
-) -> float:
+) -> Any:
     """Take the step of one node on a row that goes to its child `target`; return log p(target).
 
     Adds to the gradient of the representation, with the weights as they were before.

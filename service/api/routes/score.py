@@ -1,0 +1,41 @@
+"""POST /v1/models/{model}/score: the exact probabilities of labels that the request names."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from service.api.door.admission import read_body
+from service.api.door.responses import JsonResponse
+from service.api.routes.operations import content, of_version, problems, takes
+from service.api.routes.services import Wired
+from service.api.routes.versions import find_served
+from service.serving.parse import parse_body
+from service.serving.schemas.score import ScoreAnswer, ScoreRequest
+from service.serving.scores import answer_scores, is_short
+
+router = APIRouter(tags=["predict"])
+
+_EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}]}
+
+
+@of_version(
+    router,
+    "POST",
+    "score",
+    "Probabilities of labels, from",
+    response_model=ScoreAnswer,
+    response_description="The scores of each instance's labels, in their order",
+    responses=problems(400, 404, 408, 413, 415, 422, 503),
+    openapi_extra=takes(content("application/json", "ScoreRequest", _EXAMPLE)),
+)
+async def score(request: Request, services: Wired) -> Response:
+    """Each label is scored along its path in the trees, without a search: the scores of an exact one."""
+    body = await read_body(request, services.limits)
+    served = await find_served(request, services.live)
+    query = parse_body(body, ScoreRequest, services.limits)
+    if is_short(query):
+        answer = answer_scores(query, served)
+    else:
+        answer = await services.work.run(answer_scores, query, served)
+    services.metrics.rows[served.name] += len(query.instances)
+    return JsonResponse(answer)

@@ -1,0 +1,95 @@
+"""Score requests and lines: instances with the labels whose probabilities are asked for, and the answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from typing_extensions import TypedDict
+
+from service.serving.schemas.explanations import Float32
+from service.serving.schemas.instances import (
+    NAMED,
+    SPARSE,
+    TEXT,
+    NamedInstance,
+    RequestModel,
+    SparseInstance,
+    TextInstance,
+    kind_of,
+)
+from service.serving.schemas.limits import check_limit, fault
+from service.serving.schemas.predict import LabelList
+
+
+class _Named(RequestModel):
+    """The labels of an instance."""
+
+    labels: LabelList = Field(description="names of labels; one may stand twice")
+
+
+class ScoredText(TextInstance, _Named):
+    """A text and labels."""
+
+
+class ScoredSparse(SparseInstance, _Named):
+    """A sparse row and labels."""
+
+
+class ScoredNamed(NamedInstance, _Named):
+    """Named features and labels."""
+
+
+ScoredInstance: TypeAlias = Annotated[
+    Annotated[ScoredText, Tag(TEXT)]
+    | Annotated[ScoredSparse, Tag(SPARSE)]
+    | Annotated[ScoredNamed, Tag(NAMED)],
+    Discriminator(kind_of),
+]
+AnyScored: TypeAlias = ScoredText | ScoredSparse | ScoredNamed
+
+
+class ScoreRequest(RequestModel):
+    """Instances, each with labels."""
+
+    instances: list[ScoredInstance] = Field(
+        description="texts, sparse rows or named features, as the model was trained on, each with labels",
+        json_schema_extra={"minItems": 1, "x-limit": "instances_max"},
+    )
+
+    @field_validator("instances")
+    @classmethod
+    def _some(cls, instances: list[AnyScored], info: ValidationInfo) -> list[AnyScored]:
+        if not instances:
+            raise fault("expected at least one instance, found none")
+        check_limit(len(instances), "instances", "instances_max", info)
+        return instances
+
+    @model_validator(mode="after")
+    def _limited(self, info: ValidationInfo) -> ScoreRequest:
+        n_labels = sum(len(instance.labels) for instance in self.instances)
+        check_limit(n_labels, "labels to score", "answer_labels_max", info, "instances")
+        return self
+
+
+class ScoredLabel(TypedDict):
+    """A label with its exact score."""
+
+    label: str
+    id: int
+    score: Annotated[Float32, Field(description="the label's probability; of decision trees its mean share")]
+    log_score: Annotated[Float32 | None, Field(description="its natural logarithm; null where it is 0")]
+
+
+class InstanceScores(TypedDict):
+    """The labels of one instance, in the order in which they were named."""
+
+    labels: list[ScoredLabel]
+
+
+class ScoreAnswer(TypedDict):
+    """The scores of each instance's labels."""
+
+    model: str
+    version: int
+    scores: list[InstanceScores]
