@@ -20,6 +20,7 @@ PREFIX = "features."
 
 NGRAM_MAX = 8
 N_FEATURES_MAX = 1 << 28
+WINDOW_MAX = 16
 HASHED_FEATURES_MIN = 1 << 8
 HASHED_FEATURES_MAX = 1 << 24
 
@@ -133,10 +134,25 @@ class RawParameters(_FeatureParameters):
     norm: Scaling = "l2"
 
 
-FeatureParameters: TypeAlias = TfidfParameters | HashingParameters | NamedParameters | RawParameters
+class ContextParameters(_FeatureParameters):
+    """Windows of words, lower-cased: the words before the next one, each at its place."""
+
+    kind: ClassVar[str] = "context"
+
+    window: Annotated[int, Field(ge=1, le=WINDOW_MAX, description="how many words before the next one count")] = 4
+    min_count: Annotated[
+        int, Field(ge=1, le=1_000_000, description="words that occur less often are one word, <unk>")
+    ] = 2
+    norm: Annotated[Literal["none"], Field(description="a window is as long as it is")] = "none"
+
+
+FeatureParameters: TypeAlias = (
+    TfidfParameters | HashingParameters | NamedParameters | RawParameters | ContextParameters
+)
 
 PARAMETERS: dict[str, type[FeatureParameters]] = {
-    cls.kind: cls for cls in (TfidfParameters, HashingParameters, NamedParameters, RawParameters)
+    cls.kind: cls
+    for cls in (TfidfParameters, HashingParameters, NamedParameters, RawParameters, ContextParameters)
 }
 """The parameter class of each kind of features."""
 

@@ -11,10 +11,12 @@ from model_store.errors import Corrupt
 from model_store.names import NameTable
 from service.datasets import Dataset
 from service.errors import BadData, BadParameter
+from service.features.context import load_context
 from service.features.featurizer import Featurizer
 from service.features.hashing import HashingFeaturizer
 from service.features.named import fit_named, load_named
 from service.features.parameters import (
+    ContextParameters,
     FeatureParameters,
     HashingParameters,
     NamedParameters,
@@ -117,6 +119,8 @@ def load_featurizer(
         return load_tfidf(parameters, arrays, n_features)
     if isinstance(parameters, NamedParameters):
         return load_named(parameters, arrays, n_features)
+    if isinstance(parameters, ContextParameters):
+        return load_context(parameters, arrays, n_features)
     if isinstance(parameters, RawParameters):
         return RawFeaturizer(parameters, n_features)
     if parameters.n_features != n_features:
@@ -125,7 +129,10 @@ def load_featurizer(
 
 
 def feature_names(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NameTable | None:
-    """Return the names of a model version's features; None when its kind has none. Raises Corrupt."""
-    if config.get("kind") not in (TfidfParameters.kind, NamedParameters.kind):
+    """Return the names of a model version's features; None when its kind has none. Raises Corrupt.
+
+    Of windows of words: the words; feature f is word f modulo their number.
+    """
+    if config.get("kind") not in (TfidfParameters.kind, NamedParameters.kind, ContextParameters.kind):
         return None
     return take_names(arrays)

@@ -135,7 +135,7 @@ def _tree(path: list[PathNode], names: NameTable | None) -> ExplainedTree:
 def _features(shares: list[FeatureShare], names: NameTable | None) -> list[FeatureContribution]:
     return [
         {
-            "feature": str(share.feature) if names is None else name_of(names, share.feature),
+            "feature": str(share.feature) if names is None else name_of(names, share.feature % names.n_names),
             "contribution": share.contribution,
         }
         for share in shares

@@ -13,8 +13,10 @@ from model_store.names import NameTable
 from model_store.version import Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets import read_dataset
+from service.datasets.texts import read_texts
 from service.errors import BadData, BadInstance
 from service.features import Featurizer, load_featurizer
+from service.features.context import ContextFeaturizer
 from service.rows import LabelRows, SparseRows
 
 OnProgress = Callable[[str, int, int], None]
@@ -51,7 +53,14 @@ def read_labelled_with(
     on_progress: OnProgress,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> Labelled:
-    """Read a labelled file as rows of a featurizer's features, labels with their ids. Raises BadInput."""
+    """Read a labelled file as rows of a featurizer's features, labels with their ids. Raises BadInput.
+
+    For windows of words the texts of the file are all: their words are the labels.
+    """
+    if isinstance(featurizer, ContextFeaturizer):
+        texts = read_texts(data, lambda done, total: on_progress("read", done, total)).texts
+        windows = featurizer.windows_of(texts)
+        return Labelled(*windows, np.zeros(windows.rows.n_rows, np.int32))
     dataset = read_dataset(
         data,
         labels=labels,

@@ -25,6 +25,7 @@ from model_store.version import Draft, Model, manifest_of
 from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets import Dataset, check_readable, read_dataset
 from service.datasets.parts import DataStream
+from service.datasets.texts import read_texts
 from service.errors import BadParameter
 from service.features import (
     Featurizer,
@@ -34,8 +35,11 @@ from service.features import (
     fit_featurizer,
     parameters_of,
 )
+from service.features.context import fit_context
+from service.features.parameters import ContextParameters
 from service.rows import SparseRows
 from service.trainers import Trained, estimate, train, train_stream
+from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.source import OnPlan, no_plan
 from service.workflows.evaluate import metrics_of, note_on
 from service.workflows.file_source import FileSource
@@ -337,6 +341,18 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     )
 
 
+def _prepare_texts(data: Path, parameters: SoftmaxParameters, on_progress: OnProgress) -> _Prepared:
+    """Read the texts of a file; a row is a window of words, its label the next word."""
+    texts, source, sha256 = read_texts(data, lambda done, total: on_progress("read", done, total))
+    on_progress("features", 0, 1)
+    featurizer = fit_context(texts, ContextParameters(window=parameters.window, min_count=parameters.min_count))
+    rows, labels = featurizer.windows_of(texts)
+    on_progress("features", 1, 1)
+    unknown = np.zeros(rows.n_rows, np.int32)
+    dataset = Dataset(source, sha256, rows.n_rows, rows, None, None, labels, unknown, None)
+    return _Prepared(dataset, featurizer.words, featurizer, rows)
+
+
 def peak_memory_bytes() -> int:
     """Return the most memory that this process has had resident."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -344,6 +360,11 @@ def peak_memory_bytes() -> int:
 
 def _prepare(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> _Prepared:
     """Read the training file and make rows of it."""
+    if isinstance(chosen.trainer, SoftmaxParameters) and chosen.trainer.task == "text":
+        if chosen.features:
+            name = f"features.{min(chosen.features)}"
+            raise BadParameter(f"{name}: expected no features with task=text, found some")
+        return _prepare_texts(request.data, chosen.trainer, on_progress)
     dataset = read_dataset(
         request.data,
         label_names_file=request.label_names,

@@ -1,0 +1,136 @@
+"""Texts as windows of words: what comes next is predicted from the words before it.
+
+Source: Jernite, Choromanska and Sontag 2017, section 6, after Mnih and Hinton 2009: a word is conditioned on
+the `window` words before it. Features are words at places: id = place * words + word, place 0 the last word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.errors import Corrupt
+from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, NameTable, build_names, find_name
+from service.errors import BadData
+from service.features.featurizer import Featurizer
+from service.features.parameters import ContextParameters
+from service.features.tables import table_arrays, take_feature_names
+from service.rows import LabelRows, SparseRows
+
+START, END, UNKNOWN = "<s>", "</s>", "<unk>"
+"""Before a text, after it, and any word that the vocabulary lacks."""
+
+_SPECIAL = (START, END, UNKNOWN)
+
+_find_tokens = re.compile(r"\w+(?:'\w+)?|[^\w\s]").findall
+"""Words, with what follows an apostrophe; each other character that is no space is a word of its own."""
+
+
+class Windows(NamedTuple):
+    """The places of texts that have a next word: rows of what stands before, and that word as the label."""
+
+    rows: SparseRows
+    labels: LabelRows
+
+
+class ContextFeaturizer(Featurizer):
+    """Makes windows of words of a fitted vocabulary; labels have the same ids as words."""
+
+    takes = "text or ids and values"
+    parameters: ContextParameters
+
+    def __init__(self, parameters: ContextParameters, words: NameTable) -> None:
+        super().__init__(parameters, parameters.window * words.n_names)
+        self.words = words
+        self._ids = {name: i for i, name in enumerate(_names_of(words))}
+        self._start, self.end, self.unknown = (self._ids[name] for name in _SPECIAL)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the words."""
+        return table_arrays(self.words)
+
+    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
+        """Return a row for each text: its last words, from which the next one is predicted."""
+        window = self.parameters.window
+        rows = []
+        for text in texts:
+            ids = [self._start] * window + self._encode(text)
+            rows.append(ids[: -window - 1 : -1])
+        return self._rows_of(np.array(rows, np.int32).reshape(len(texts), window))
+
+    def windows_of(self, texts: Sequence[str]) -> Windows:
+        """Return a row for each word of each text, and one for its end, with the word as its label."""
+        window = self.parameters.window
+        coded = [self._encode(text) for text in texts]
+        padded = np.fromiter(
+            chain.from_iterable([*[self._start] * window, *ids, self.end] for ids in coded), np.int32
+        )
+        sizes = np.array([len(ids) + 1 for ids in coded])
+        first = np.cumsum(sizes + window) - sizes  # of each text, after its padding
+        at = np.arange(int(sizes.sum())) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
+        before = padded[at[:, None] - np.arange(1, window + 1)]
+        indptr = np.arange(len(at) + 1, dtype=np.int64)
+        return Windows(self._rows_of(before), LabelRows(indptr, padded[at], self.words.n_names))
+
+    def _encode(self, text: str) -> list[int]:
+        return [self._ids.get(token, self.unknown) for token in tokens_of(text)]
+
+    def _rows_of(self, before: NDArray[np.int32]) -> SparseRows:
+        """Return rows of words before, int32[n, window], the last one first."""
+        n_rows, window = before.shape
+        places = np.arange(window, dtype=np.int32) * self.words.n_names
+        indices = (before + places).reshape(-1)
+        indptr = np.arange(n_rows + 1, dtype=np.int64) * window
+        return SparseRows(indptr, indices, np.ones(len(indices), np.float32), self.n_features)
+
+
+def tokens_of(text: str) -> list[str]:
+    """Return the words of a text, lower-cased."""
+    found: list[str] = _find_tokens(text.lower())
+    return found
+
+
+def fit_context(texts: Sequence[str], parameters: ContextParameters) -> ContextFeaturizer:
+    """Return the featurizer of these texts: words that occur `min_count` times, the most frequent first.
+
+    Raises BadData when no text has a word. Deterministic.
+    """
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(tokens_of(text))
+    if not counts:
+        raise BadData("expected texts with words, found none")
+    frequent = [
+        (word, count)
+        for word, count in counts.items()
+        if count >= parameters.min_count
+        and len(word.encode(errors="replace")) <= NAME_BYTES_MAX
+        and word.isprintable()
+    ]
+    if len(frequent) + len(_SPECIAL) > N_NAMES_MAX // parameters.window:
+        raise BadData(f"expected at most {N_NAMES_MAX // parameters.window} words, found {len(frequent)}")
+    frequent.sort(key=lambda item: (-item[1], item[0]))
+    return ContextFeaturizer(parameters, build_names([*_SPECIAL, *(word for word, _ in frequent)]))
+
+
+def load_context(
+    parameters: ContextParameters, arrays: Mapping[str, NDArray[Any]], n_features: int
+) -> ContextFeaturizer:
+    """Return the featurizer of a model version. Raises Corrupt."""
+    if n_features % parameters.window:
+        raise Corrupt("manifest", f"features that are {parameters.window} times the words", str(n_features))
+    words = take_feature_names(arrays, n_features // parameters.window)
+    if any(find_name(words, name) < 0 for name in _SPECIAL):
+        raise Corrupt("features/names", f"the words {', '.join(_SPECIAL)}", "one missing")
+    return ContextFeaturizer(parameters, words)
+
+
+def _names_of(words: NameTable) -> list[str]:
+    data, offsets = words.utf8.tobytes(), words.offsets.tolist()
+    return [data[start:end].decode() for start, end in pairwise(offsets)]
