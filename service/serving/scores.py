@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from itertools import count
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from model_store.names import NameTable, find_name
-from service.errors import BadInput, UnknownLabel
+from model_store.names import NameTable, find_name, name_of
+from service.errors import BadInput, BadInstance, LimitExceeded, UnknownLabel
+from service.features.context import ContextFeaturizer
 from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.problems import describe_error
 from service.serving.rows import to_rows
@@ -22,6 +23,8 @@ from service.serving.schemas.score import (
     InstanceScores,
     ScoreAnswer,
     ScoredInstance,
+    ScoredNamed,
+    ScoredSparse,
     ScoredText,
     ScoreRequest,
 )
@@ -35,32 +38,84 @@ SHORT_LABELS = 64
 _LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)
 
 
-def answer_scores(query: ScoreRequest, served: ServedVersion) -> bytes:
-    """Return a request's answer as JSON. Raises BadInstance, and UnknownLabel naming the label's place."""
-    scores = score_instances(query.instances, served)
+def answer_scores(query: ScoreRequest, served: ServedVersion, limits: Limits) -> bytes:
+    """Return a request's answer as JSON.
+
+    Raises BadInstance, UnknownLabel naming the label's place, LimitExceeded for too many words of texts.
+    """
+    scores = score_instances(query.instances, served, limits)
     return dump(ScoreAnswer(model=served.name, version=served.version, scores=scores))
 
 
-def score_instances(instances: Sequence[AnyScored], served: ServedVersion) -> list[InstanceScores]:
-    """Return the scores of each instance's labels. Raises as `answer_scores`."""
-    ids = [_ids(instance, i, served.labels) for i, instance in enumerate(instances)]
-    rows = to_rows(instances, served.featurizer)
+def score_instances(
+    instances: Sequence[AnyScored], served: ServedVersion, limits: Limits
+) -> list[InstanceScores]:
+    """Return the scores of each instance's labels, or of its words. Raises as `answer_scores`."""
+    found: list[InstanceScores | None] = [None] * len(instances)
+    named = []
+    for i, instance in enumerate(instances):
+        if isinstance(instance, ScoredText) and instance.sequence:
+            found[i] = _score_sequence(instance.text, i, served, limits)
+        else:
+            named.append(i)
+    for i, scores in zip(named, _score_named(instances, named, served), strict=True):
+        found[i] = scores
+    return [scores for scores in found if scores is not None]
+
+
+def _score_named(
+    instances: Sequence[AnyScored], places: Sequence[int], served: ServedVersion
+) -> list[InstanceScores]:
+    """Return the scores of the labels of the instances at some places."""
+    ids = [_ids(instances[i], i, served.labels) for i in places]
+    rows = to_rows([instances[i] for i in places], served.featurizer)
     label_ptr = np.cumsum([0, *map(len, ids)])
     flat = np.array(list(itertools.chain.from_iterable(ids)), np.int32)
     found = served.predictor.score_labels(rows, label_ptr, flat)
     return [
-        _named(instance.labels, of_row, found.scores[low:high], found.logs[low:high])
-        for instance, of_row, (low, high) in zip(
-            instances, ids, itertools.pairwise(label_ptr.tolist()), strict=True
+        InstanceScores(
+            labels=_labels(instances[i].labels, of_row, found.scores[low:high], found.logs[low:high])
         )
+        for i, of_row, (low, high) in zip(places, ids, itertools.pairwise(label_ptr.tolist()), strict=True)
     ]
+
+
+def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) -> InstanceScores:
+    """Return the scores of the words of a text, each after those before it, and of its end."""
+    where = f"instances[{i}]"
+    if not isinstance(served.featurizer, ContextFeaturizer):
+        raise BadInstance("expected sequence with a model of next words, found another").at(
+            f"{where}.sequence"
+        )
+    rows, labels = served.featurizer.windows_of([text])
+    most = limits.answer_labels_max
+    if rows.n_rows > most:
+        fault = f"expected at most {most} words (limit answer_labels_max), found {rows.n_rows}"
+        raise LimitExceeded(fault).at(f"{where}.text")
+    found = served.predictor.score_labels(rows, labels.indptr, labels.indices)
+    ids = labels.indices.tolist()
+    total = float(found.logs.astype(np.float64).sum())
+    is_known = bool(np.isfinite(total))
+    return InstanceScores(
+        labels=_labels([name_of(served.labels, label) for label in ids], ids, found.scores, found.logs),
+        log_score=np.float32(total) if is_known else None,
+        perplexity=np.float32(np.exp(min(-total / len(ids), 80.0))) if is_known else None,
+    )
 
 
 def is_short(query: ScoreRequest) -> bool:
     """Return whether a thread would only delay the answer."""
-    n_labels = sum(len(instance.labels) for instance in query.instances)
-    is_light = all(isinstance(each, ScoredText) and len(each.text) < 1024 for each in query.instances)
-    return len(query.instances) + n_labels <= SHORT_LABELS and is_light
+    n_items = len(query.instances)
+    for each in query.instances:
+        n_items += len(each.labels)
+        n_items += len(each.text) // 32 if isinstance(each, ScoredText) else len(_features_of(each)) // 32
+        if isinstance(each, ScoredText) and each.sequence:
+            n_items += len(each.text)
+    return n_items <= SHORT_LABELS
+
+
+def _features_of(instance: ScoredSparse | ScoredNamed) -> Sized:
+    return instance.indices if isinstance(instance, ScoredSparse) else instance.features
 
 
 def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answered:
@@ -68,9 +123,9 @@ def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answ
     parsed = [_parse(line, limits) for line in block.lines]
     good = [line for line in parsed if not isinstance(line, BadInput)]
     try:
-        scores: Sequence[InstanceScores | BadInput] = score_instances(good, served)
+        scores: Sequence[InstanceScores | BadInput] = score_instances(good, served, limits)
     except BadInput:
-        scores = [_alone(instance, served) for instance in good]
+        scores = [_alone(instance, served, limits) for instance in good]
     of_line = iter(scores)
     answers, n_bad = [], 0
     for number, line in zip(count(block.first), parsed, strict=False):
@@ -83,9 +138,9 @@ def score_block(block: LineBlock, served: ServedVersion, limits: Limits) -> Answ
     return Answered(b"".join(answers), len(parsed) - n_bad, n_bad)
 
 
-def _alone(instance: AnyScored, served: ServedVersion) -> InstanceScores | BadInput:
+def _alone(instance: AnyScored, served: ServedVersion, limits: Limits) -> InstanceScores | BadInput:
     try:
-        return score_instances([instance], served)[0]
+        return score_instances([instance], served, limits)[0]
     except BadInput as error:
         return error.at((error.path or "").removeprefix("instances[0]").removeprefix("."))
 
@@ -109,11 +164,10 @@ def _ids(instance: AnyScored, i: int, labels: NameTable) -> list[int]:
     return ids
 
 
-def _named(
+def _labels(
     names: Sequence[str], ids: Sequence[int], scores: NDArray[np.float32], logs: NDArray[np.float32]
-) -> InstanceScores:
-    labels: list[Any] = [
+) -> list[Any]:
+    return [
         {"label": name, "id": label, "score": score, "log_score": log if np.isfinite(log) else None}
         for name, label, score, log in zip(names, ids, scores, logs, strict=True)
     ]
-    return InstanceScores(labels=labels)

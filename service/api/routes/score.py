@@ -29,13 +29,15 @@ _EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}
     openapi_extra=takes(content("application/json", "ScoreRequest", _EXAMPLE)),
 )
 async def score(request: Request, services: Wired) -> Response:
-    """Each label is scored along its path in the trees, without a search: the scores of an exact one."""
+    """Each label is scored along its path in the trees, without a search: the scores of an exact one.
+
+    A model of next words scores the words of a text, with `sequence: true` in place of labels."""
     body = await read_body(request, services.limits)
     served = await find_served(request, services.live)
     query = parse_body(body, ScoreRequest, services.limits)
     if is_short(query):
-        answer = answer_scores(query, served)
+        answer = answer_scores(query, served, services.limits)
     else:
-        answer = await services.work.run(answer_scores, query, served)
+        answer = await services.work.run(answer_scores, query, served, services.limits)
     services.metrics.rows[served.name] += len(query.instances)
     return JsonResponse(answer)

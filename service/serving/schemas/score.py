@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, NotRequired, TypeAlias
 
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 from typing_extensions import TypedDict
@@ -28,8 +28,21 @@ class _Named(RequestModel):
     labels: LabelList = Field(description="names of labels; one may stand twice")
 
 
-class ScoredText(TextInstance, _Named):
-    """A text and labels."""
+class ScoredText(TextInstance):
+    """A text and labels, or of a model of next words a text whose own words are scored."""
+
+    labels: LabelList = Field(default=[], description="names of labels; one may stand twice")
+    sequence: bool = Field(
+        default=False,
+        description="models of next words only: score each word of the text, and its end, after those before",
+    )
+
+    @model_validator(mode="after")
+    def _either(self) -> ScoredText:
+        if self.sequence == ("labels" in self.model_fields_set):
+            found = "both" if self.sequence else "neither"
+            raise fault(f"expected labels or sequence: true, found {found}")
+        return self
 
 
 class ScoredSparse(SparseInstance, _Named):
@@ -82,9 +95,13 @@ class ScoredLabel(TypedDict):
 
 
 class InstanceScores(TypedDict):
-    """The labels of one instance, in the order in which they were named."""
+    """The labels of one instance, in the order in which they were named; or the words of a text."""
 
     labels: list[ScoredLabel]
+    log_score: Annotated[NotRequired[Float32 | None], Field(description="sequence: the sum of its words'")]
+    perplexity: Annotated[
+        NotRequired[Float32 | None], Field(description="sequence: e to the mean of -log_score over its words")
+    ]
 
 
 class ScoreAnswer(TypedDict):
