@@ -96,7 +96,11 @@ def jobs(directory: Path) -> list[WarmUpJob]:
         for optimiser in ("sgd", "adagrad")
     ]
     variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes"), "float32"))
-    stored = [WarmUpJob(trainer, raw, (), w) for w in WEIGHTS[1:] for trainer in ("label-tree", "ldsm", "huffman-tree")]
+    stored = [
+        WarmUpJob(trainer, raw, (), w)
+        for w in WEIGHTS[1:]
+        for trainer in ("label-tree", "ldsm", "huffman-tree")
+    ]
     features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",), "float32") for kind, path in files]
     return [*reversed(trainers), *variants, *stored, *features]
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from service.cli.console import progress
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, Threads, parse_reference
-from service.cli.predict import STDIN, Instances, blocks, idle, in_order, opened
+from service.cli.predict import Instances
 from service.errors import BadData
+from service.serving.line_files import STDIN, blocks, idle, in_order, opened
 
 if TYPE_CHECKING:
     from service.serving.lines import Answered, LineBlock

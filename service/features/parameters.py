@@ -139,7 +139,9 @@ class ContextParameters(_FeatureParameters):
 
     kind: ClassVar[str] = "context"
 
-    window: Annotated[int, Field(ge=1, le=WINDOW_MAX, description="how many words before the next one count")] = 4
+    window: Annotated[
+        int, Field(ge=1, le=WINDOW_MAX, description="how many words before the next one count")
+    ] = 4
     min_count: Annotated[
         int, Field(ge=1, le=1_000_000, description="words that occur less often are one word, <unk>")
     ] = 2

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from service.trainers.parameters import choice
+from pydantic import Field
+
 from service.trainers.softmax_bounds import bound_softmax, estimate_softmax
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.softmax_shapes import first_shape, topology_of
@@ -13,15 +14,16 @@ from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
 
 
-@dataclass(frozen=True)
 class HuffmanTreeParameters(SoftmaxParameters):
     """Parameters of `huffman-tree`."""
 
-    tree: str = choice(
-        "huffman",
-        ("huffman", "random", "kmeans", "flat"),
-        "least deep for frequent labels, random, alike labels together, or one node of all labels",
-    )
+    tree: Annotated[
+        Literal["huffman", "random", "kmeans", "flat"],
+        Field(
+            description="least deep for frequent labels, random, alike labels together, or one node of all "
+            "labels"
+        ),
+    ] = "huffman"
 
 
 def train_huffman_tree(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
 
 from service.errors import BadParameter
+from service.faults import fault
 from service.kernels.training.softmax_assign import Rule
-from service.trainers.parameters import choice, real, whole
 from service.trainers.softmax_bounds import bound_softmax, estimate_softmax
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.softmax_shapes import first_shape, topology_of
@@ -15,42 +17,58 @@ from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
 
 
-@dataclass(frozen=True)
 class LearnedTreeParameters(SoftmaxParameters):
     """Parameters of `learned-tree`."""
 
-    start: str = choice(
-        "auto", ("auto", "kmeans", "huffman", "random"), "the first tree; auto: huffman, text: random"
-    )
-    updates: int = whole(
-        50, 0, 10_000, "how often labels are dealt to the nodes anew; 0: the first tree stays"
-    )
-    learning: float = real(
-        0.0, 0.0, 1.0, "the tree is learnt over this share of the passes; 0: half, with settle one pass"
-    )
-    depth: int = whole(0, 0, 64, "the most levels of nodes; 0: no bound")
-    slack: float = real(
-        1.3,
-        0.0,
-        4096.0,
-        "a child has at most slack / arity of its node's labels; 0: no bound. With depth=0 "
-        "and slack=0 the tree is well-formed, as algorithm 2 has it",
-    )
-    assignment: str = choice("eq10", ("eq10", "eq12"), "by which gradient of the paper's J labels are dealt")
-    statistics: str = choice(
-        "means",
-        ("means", "paths"),
-        "what is known of a label: its mean representation, or as in the paper the probabilities on its path",
-    )
-    settle: str = choice(
-        "auto", ("auto", "yes", "no"), "whether nodes begin anew once the tree is learnt; auto: with adagrad"
-    )
+    start: Annotated[
+        Literal["auto", "kmeans", "huffman", "random"],
+        Field(description="the first tree; auto: huffman, with task=text random"),
+    ] = "auto"
+    updates: Annotated[
+        int,
+        Field(
+            ge=0, le=10_000, description="how often labels are dealt to nodes anew; 0: the first tree stays"
+        ),
+    ] = 50
+    learning: Annotated[
+        float,
+        Field(
+            ge=0.0,
+            le=1.0,
+            description="the tree is learnt over this share of the passes; 0: half of them, or one pass "
+            "where nodes settle",
+        ),
+    ] = 0.0
+    depth: Annotated[int, Field(ge=0, le=64, description="the most levels of nodes; 0: no bound")] = 0
+    slack: Annotated[
+        float,
+        Field(
+            ge=0.0,
+            le=4096.0,
+            description="a child has at most slack / arity of its node's labels; 0: no bound. With depth=0 "
+            "and slack=0 the tree is well-formed, as the paper's algorithm 2 has it",
+        ),
+    ] = 1.3
+    assignment: Annotated[
+        Literal["eq10", "eq12"], Field(description="by which gradient of the paper's J labels are dealt")
+    ] = "eq10"
+    statistics: Annotated[
+        Literal["means", "paths"],
+        Field(
+            description="what is known of a label: its mean representation, or as in the paper the "
+            "probabilities on its path"
+        ),
+    ] = "means"
+    settle: Annotated[
+        Literal["auto", "yes", "no"],
+        Field(description="whether nodes begin anew once the tree is learnt; auto: with adagrad"),
+    ] = "auto"
 
-    def validate(self) -> None:
-        """Raise BadParameter when a value is out of its range, also beside another."""
-        super().validate()
+    @model_validator(mode="after")
+    def _slack_is_enough(self) -> Self:
         if 0 < self.slack < 1:
-            raise BadParameter(f"slack: expected 0 or at least 1, found {self.slack:g}")
+            raise fault(f"expected 0 or at least 1, found {self.slack:g}", "slack")
+        return self
 
     def first_tree(self) -> str:
         """Return the tree that training begins with."""

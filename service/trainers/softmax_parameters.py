@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
 
 from service.errors import BadParameter
-from service.trainers.parameters import Parameters, choice, real, whole
+from service.parameters import Parameters
 
-TASKS = ("labels", "text")
-
-_RATES = {"sgd": 0.5, "adagrad": 0.1}
+_RATES = {"sgd": 0.35, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}
 
 
@@ -24,33 +23,47 @@ class Descent(NamedTuple):
     by_probability: bool
 
 
-@dataclass(frozen=True)
 class SoftmaxParameters(Parameters):
     """Parameters of trees of softmax nodes over embeddings."""
 
-    task: str = choice("labels", TASKS, "labels of rows; or text: the next words of texts, without labels")
-    dim: int = whole(50, 1, 1024, "dimensions of the representation of rows")
-    arity: int = whole(20, 2, 4096, "most children of a node")
-    epochs: int = whole(0, 0, 1000, "passes over the rows; 0: 15, with task=text 4")
-    rate: float = real(0.0, 0.0, 1e3, "the first step; 0: 0.5, with adagrad 0.1")
-    optimiser: str = choice(
-        "auto", ("auto", "sgd", "adagrad"), "auto: sgd, whose rate falls to 0; with task=text adagrad"
+    task: Annotated[
+        Literal["labels", "text"],
+        Field(description="labels of rows; or text: the next words of texts, without labels"),
+    ] = "labels"
+    dim: Annotated[int, Field(ge=1, le=1024, description="dimensions of the representation of rows")] = 50
+    arity: Annotated[int, Field(ge=2, le=4096, description="most children of a node")] = 20
+    epochs: Annotated[
+        int, Field(ge=0, le=1000, description="passes over the rows; 0: 15, with task=text 4")
+    ] = 0
+    rate: Annotated[float, Field(ge=0.0, le=1e3, description="the first step; 0: 0.35, with adagrad 0.1")] = (
+        0.0
     )
-    pooling: str = choice(
-        "mean", ("mean", "sum"), "labels: a row is the mean or the sum of its features' embeddings"
-    )
-    gradient: str = choice(
-        "log-probability",
-        ("log-probability", "probability"),
-        "what steps raise: the logarithm of a child's probability, or the probability, as the paper has it",
-    )
-    window: int = whole(4, 1, 16, "text: how many words before the next one count")
-    transition: str = choice(
-        "diagonal",
-        ("diagonal", "full"),
-        "text: a factor a dimension for each place of the window, or a matrix",
-    )
-    min_count: int = whole(2, 1, 1_000_000, "text: words that occur less often are one word, <unk>")
+    optimiser: Annotated[
+        Literal["auto", "sgd", "adagrad"],
+        Field(description="auto: sgd, whose rate falls to 0; with task=text adagrad"),
+    ] = "auto"
+    pooling: Annotated[
+        Literal["mean", "sum"],
+        Field(description="labels: a row is the mean or the sum of its features' embeddings"),
+    ] = "mean"
+    gradient: Annotated[
+        Literal["log-probability", "probability"],
+        Field(
+            description="what steps raise: the logarithm of a child's probability, or the probability, as "
+            "the paper's algorithm 1"
+        ),
+    ] = "log-probability"
+    window: Annotated[
+        int, Field(ge=1, le=16, description="text: how many words before the next one count")
+    ] = 4
+    transition: Annotated[
+        Literal["diagonal", "full"],
+        Field(description="text: a factor a dimension for each place of the window, or a matrix"),
+    ] = "diagonal"
+    min_count: Annotated[
+        int,
+        Field(ge=1, le=1_000_000, description="text: words that occur less often are one word, <unk>"),
+    ] = 2
 
     def descent(self) -> Descent:
         """Return how parameters are learnt, with what was left open."""

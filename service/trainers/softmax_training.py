@@ -301,7 +301,7 @@ def _trained(
         ensemble=build_ensemble([tree], data.labels.n_labels, dim),
         kind="label-tree",
         link="softmax",
-        parameters=parameters.as_dict(),
+        parameters=parameters.model_dump(),
         n_nonzeros=sum(len(chunk.weight) for chunk in tree.chunks if chunk is not None),
         extra={f"{EMBEDDING}/{name}": array for name, array in embedding._asdict().items()},
         report=report,

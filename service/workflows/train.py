@@ -345,7 +345,9 @@ def _prepare_texts(data: Path, parameters: SoftmaxParameters, on_progress: OnPro
     """Read the texts of a file; a row is a window of words, its label the next word."""
     texts, source, sha256 = read_texts(data, lambda done, total: on_progress("read", done, total))
     on_progress("features", 0, 1)
-    featurizer = fit_context(texts, ContextParameters(window=parameters.window, min_count=parameters.min_count))
+    featurizer = fit_context(
+        texts, ContextParameters(window=parameters.window, min_count=parameters.min_count)
+    )
     rows, labels = featurizer.windows_of(texts)
     on_progress("features", 1, 1)
     unknown = np.zeros(rows.n_rows, np.int32)

@@ -7,6 +7,7 @@ from typing import Annotated, NotRequired, TypeAlias
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 from typing_extensions import TypedDict
 
+from service.faults import fault
 from service.serving.schemas.explanations import Float32
 from service.serving.schemas.instances import (
     NAMED,
@@ -18,7 +19,7 @@ from service.serving.schemas.instances import (
     TextInstance,
     kind_of,
 )
-from service.serving.schemas.limits import check_limit, fault
+from service.serving.schemas.limits import check_limit
 from service.serving.schemas.predict import LabelList
 
 
