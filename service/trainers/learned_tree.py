@@ -35,8 +35,8 @@ class LearnedTreeParameters(SoftmaxParameters):
         Field(
             ge=0.0,
             le=1.0,
-            description="the tree is learnt over this share of the passes; 0: half of them, or one pass "
-            "where nodes settle",
+            description="the tree is learnt over this share of the passes; 0: half of them, with task=text "
+            "one pass",
         ),
     ] = 0.0
     depth: Annotated[int, Field(ge=0, le=64, description="the most levels of nodes; 0: no bound")] = 0
@@ -60,9 +60,9 @@ class LearnedTreeParameters(SoftmaxParameters):
         ),
     ] = "means"
     settle: Annotated[
-        Literal["auto", "yes", "no"],
-        Field(description="whether nodes begin anew once the tree is learnt; auto: with adagrad"),
-    ] = "auto"
+        Literal["yes", "no"],
+        Field(description="whether nodes begin anew once the tree is learnt; the paper's go on"),
+    ] = "yes"
 
     @model_validator(mode="after")
     def _slack_is_enough(self) -> Self:
@@ -79,10 +79,9 @@ class LearnedTreeParameters(SoftmaxParameters):
     def learns(self) -> Learning:
         """Return how the tree is learnt, with what was left open."""
         p = self.descent()
-        settles = p.is_adaptive if self.settle == "auto" else self.settle == "yes"
-        share = self.learning or (min(0.5, 1 / p.epochs) if settles else 0.5)
+        share = self.learning or (min(0.5, 1 / p.epochs) if self.task == "text" else 0.5)
         rule = Rule(self.depth, self.slack, self.assignment == "eq12")
-        return Learning(self.updates, share, rule, self.statistics == "means", settles)
+        return Learning(self.updates, share, rule, self.statistics == "means", self.settle == "yes")
 
 
 def train_learned_tree(

@@ -9,7 +9,7 @@ from pydantic import Field
 from service.errors import BadParameter
 from service.parameters import Parameters
 
-_RATES = {"sgd": 0.35, "adagrad": 0.1}
+_RATES = {"sgd": 0.5, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}
 
 
@@ -35,7 +35,7 @@ class SoftmaxParameters(Parameters):
     epochs: Annotated[
         int, Field(ge=0, le=1000, description="passes over the rows; 0: 15, with task=text 4")
     ] = 0
-    rate: Annotated[float, Field(ge=0.0, le=1e3, description="the first step; 0: 0.35, with adagrad 0.1")] = (
+    rate: Annotated[float, Field(ge=0.0, le=1e3, description="the first step; 0: 0.5, with adagrad 0.1")] = (
         0.0
     )
     optimiser: Annotated[
