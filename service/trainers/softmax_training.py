@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble
 from model_store.embedding import EMBEDDING, Embedding
 from model_store.ensemble import LANES
+from service.errors import BadParameter
 from service.kernels.training.softmax_assign import Rule, assign_labels
 from service.kernels.training.softmax_tree import Network, Statistics, Steps, Topology, train_rows
 from service.trainers.clustering import derived_seed
@@ -286,9 +287,16 @@ def _shape_report(tree: Topology, counts: NDArray[np.int64]) -> dict[str, float]
     return {"mean_depth": mean, "entropy_bound": entropy, "max_depth": int(depth.max())}
 
 
+def _check_finite(network: Network, rate: float) -> None:
+    """Raise BadParameter for parameters that have grown beyond all numbers."""
+    if not all(np.isfinite(part).all() for part in network):
+        raise BadParameter(f"rate: expected one under which parameters stay finite, found {rate:g}")
+
+
 def _trained(
     state: _State, parameters: SoftmaxParameters, data: TrainingSet, report: dict[str, Any]
 ) -> Trained:
+    _check_finite(state.network, parameters.descent().rate)
     tree = tree_of(state.tree, state.network, parameters.dim)
     dim = parameters.dim
     turn = state.network.transition[:, : parameters.transitions()[1], :dim]
