@@ -8,11 +8,11 @@ from pydantic import Field, model_validator
 
 from service.errors import BadParameter
 from service.faults import fault
-from service.kernels.training.softmax_assign import Rule
+from service.kernels.training.softmax_dealing import Rule
 from service.trainers.softmax_bounds import bound_softmax, estimate_softmax
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.softmax_shapes import first_shape, topology_of
-from service.trainers.softmax_training import Learning, train_softmax
+from service.trainers.softmax_training import TreeLearning, train_softmax
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
 
@@ -35,8 +35,7 @@ class LearnedTreeParameters(SoftmaxParameters):
         Field(
             ge=0.0,
             le=1.0,
-            description="the tree is learnt over this share of the passes; 0: half of them, with task=text "
-            "one pass",
+            description="the tree is learnt over this share of the passes; 0: one pass, or half of one",
         ),
     ] = 0.0
     depth: Annotated[int, Field(ge=0, le=64, description="the most levels of nodes; 0: no bound")] = 0
@@ -76,12 +75,12 @@ class LearnedTreeParameters(SoftmaxParameters):
             return self.start
         return "random" if self.task == "text" else "huffman"
 
-    def learns(self) -> Learning:
+    def learns(self) -> TreeLearning:
         """Return how the tree is learnt, with what was left open."""
         p = self.descent()
-        share = self.learning or (min(0.5, 1 / p.epochs) if self.task == "text" else 0.5)
+        share = self.learning or min(0.5, 1 / p.epochs)
         rule = Rule(self.depth, self.slack, self.assignment == "eq12")
-        return Learning(self.updates, share, rule, self.statistics == "means", self.settle == "yes")
+        return TreeLearning(self.updates, share, rule, self.statistics == "means", self.settle == "yes")
 
 
 def train_learned_tree(

@@ -13,7 +13,7 @@ _RATES = {"sgd": 0.5, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}
 
 
-class Descent(NamedTuple):
+class SoftmaxDescent(NamedTuple):
     """How parameters are learnt: `is_adaptive` is Adagrad, else plain stochastic gradient descent."""
 
     epochs: int
@@ -65,11 +65,11 @@ class SoftmaxParameters(Parameters):
         Field(ge=1, le=1_000_000, description="text: words that occur less often are one word, <unk>"),
     ] = 2
 
-    def descent(self) -> Descent:
+    def descent(self) -> SoftmaxDescent:
         """Return how parameters are learnt, with what was left open."""
         is_text = self.task == "text"
         optimiser = ("adagrad" if is_text else "sgd") if self.optimiser == "auto" else self.optimiser
-        return Descent(
+        return SoftmaxDescent(
             self.epochs or _EPOCHS[self.task],
             self.rate or _RATES[optimiser],
             optimiser == "adagrad",

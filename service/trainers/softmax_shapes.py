@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk, Tree
 from service.errors import BadParameter
-from service.kernels.training.softmax_tree import Network, Topology
+from service.kernels.training.softmax_tree import Network, SoftmaxTree
 from service.trainers.clustering import balanced_shape, derived_seed
 from service.trainers.plt_trees import huffman_shape, parents_of, random_shape, shape_of
 from service.trainers.representations import label_representations
@@ -68,7 +68,7 @@ def even_shape(labels: NDArray[np.int32], arity: int) -> Shape:
     return join(labels, levels)
 
 
-def topology_of(shape: Shape, arity: int, n_labels: int) -> Topology:
+def topology_of(shape: Shape, arity: int, n_labels: int) -> SoftmaxTree:
     """Return the topology of a shape: inner nodes are numbered in the shape's order, breadth-first."""
     n_children = np.diff(shape.child_ptr)
     inner = shape.inner
@@ -94,17 +94,17 @@ def topology_of(shape: Shape, arity: int, n_labels: int) -> Topology:
     return found
 
 
-def empty_topology(n_nodes: int, arity: int, n_labels: int) -> Topology:
+def empty_topology(n_nodes: int, arity: int, n_labels: int) -> SoftmaxTree:
     """Return a topology without any node or leaf: all -1."""
 
     def none(*shape: int) -> NDArray[np.int32]:
         return np.full(shape, -1, np.int32)
 
     nodes = none(n_nodes, arity), none(n_nodes), none(n_nodes), none(n_nodes)
-    return Topology(*nodes, none(n_labels), none(n_labels))
+    return SoftmaxTree(*nodes, none(n_labels), none(n_labels))
 
 
-def tree_of(topology: Topology, network: Network, dim: int) -> Tree:
+def tree_of(topology: SoftmaxTree, network: Network, dim: int) -> Tree:
     """Return the tree as the store takes it: all `dim` rows of each chunk are dense."""
     order, child_ptr, labels = [0], [1], [-1]
     chunks: list[Chunk | None] = []

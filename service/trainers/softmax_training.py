@@ -12,8 +12,9 @@ from model_store.build import build_ensemble
 from model_store.embedding import EMBEDDING, Embedding
 from model_store.ensemble import LANES
 from service.errors import BadParameter
-from service.kernels.training.softmax_assign import Rule, assign_labels
-from service.kernels.training.softmax_tree import Network, Statistics, Steps, Topology, train_rows
+from service.kernels.training.softmax_assign import assign_labels
+from service.kernels.training.softmax_dealing import Rule
+from service.kernels.training.softmax_tree import LabelStatistics, Network, SoftmaxTree, Steps, train_rows
 from service.trainers.clustering import derived_seed
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.softmax_shapes import empty_topology, tree_of
@@ -26,7 +27,7 @@ PIECE_ROWS = 1 << 16
 _ORDER, _DRAW, _START = 1, 2, 3
 
 
-class Learning(NamedTuple):
+class TreeLearning(NamedTuple):
     """How the tree is learnt.
 
     updates    how often labels are dealt anew, evenly over the first `share` of all steps
@@ -55,17 +56,17 @@ class _Piece(NamedTuple):
 class _State(NamedTuple):
     """All that changes: the parameters, sums of their squared gradients, what was seen, the tree."""
 
-    tree: Topology
+    tree: SoftmaxTree
     network: Network
     squares: Network
-    statistics: Statistics
+    statistics: LabelStatistics
 
 
 def train_softmax(
     data: TrainingSet,
     parameters: SoftmaxParameters,
-    topology: Topology,
-    learning: Learning | None,
+    topology: SoftmaxTree,
+    learning: TreeLearning | None,
     seed: int,
     crew: Crew,
     progress: Progress,
@@ -126,7 +127,7 @@ def _run(
     return found[0]
 
 
-def _marks(learning: Learning | None, total: int) -> list[int]:
+def _marks(learning: TreeLearning | None, total: int) -> list[int]:
     """Return after how many steps labels are dealt anew, ascending without repeats."""
     if learning is None or learning.updates == 0:
         return []
@@ -137,7 +138,7 @@ def _marks(learning: Learning | None, total: int) -> list[int]:
 def _pieces(
     labelled: NDArray[np.int32],
     parameters: SoftmaxParameters,
-    learning: Learning | None,
+    learning: TreeLearning | None,
     marks: list[int],
     seed: int,
 ) -> Iterator[_Piece]:
@@ -166,8 +167,8 @@ def _pieces(
 def _start(
     data: TrainingSet,
     parameters: SoftmaxParameters,
-    tree: Topology,
-    learning: Learning | None,
+    tree: SoftmaxTree,
+    learning: TreeLearning | None,
     seed: int,
 ) -> _State:
     """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0."""
@@ -196,12 +197,12 @@ def _start(
     return _State(tree, network, squares, _statistics(tree, learning, padded))
 
 
-def _statistics(tree: Topology, learning: Learning | None, dim: int) -> Statistics:
+def _statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) -> LabelStatistics:
     n_labels, arity = len(tree.leaf_node), tree.child.shape[1]
     by_means = learning is not None and learning.updates > 0 and learning.by_means
     by_sums = learning is not None and learning.updates > 0 and not learning.by_means
     depth = int(tree.level.max()) + 1
-    return Statistics(
+    return LabelStatistics(
         np.full((n_labels if by_sums else 0, depth, arity), 1 / arity, np.float32),
         np.ones((n_labels if by_sums else 0, depth), np.float32),
         np.zeros((n_labels if by_means else 0, dim), np.float32),
@@ -243,7 +244,9 @@ def _placed(old: NDArray[np.float32], is_new: NDArray[np.bool_]) -> NDArray[np.f
     return found
 
 
-def _forget(statistics: Statistics, old: Topology, new: Topology, is_new: NDArray[np.bool_]) -> Statistics:
+def _forget(
+    statistics: LabelStatistics, old: SoftmaxTree, new: SoftmaxTree, is_new: NDArray[np.bool_]
+) -> LabelStatistics:
     """Return the sums of labels at nodes that are still on their paths; all others begin anew."""
     arity = new.child.shape[1]
     depth = int(new.level.max()) + 1
@@ -259,7 +262,7 @@ def _forget(statistics: Statistics, old: Topology, new: Topology, is_new: NDArra
     return statistics._replace(sums=sums, counts=counts)
 
 
-def _paths(tree: Topology, depth: int) -> NDArray[np.int32]:
+def _paths(tree: SoftmaxTree, depth: int) -> NDArray[np.int32]:
     """Return int32[K, depth]: the node of each label at each level, -1 beyond its leaf."""
     paths = np.full((len(tree.leaf_node), depth), -1, np.int32)
     node = tree.leaf_node.copy()
@@ -278,7 +281,7 @@ def _settle(state: _State) -> None:
         part[...] = 0.0
 
 
-def _shape_report(tree: Topology, counts: NDArray[np.int64]) -> dict[str, float]:
+def _shape_report(tree: SoftmaxTree, counts: NDArray[np.int64]) -> dict[str, float]:
     """Return the mean depth of a label drawn from the rows, and what no tree of this arity can be below."""
     depth = np.where(tree.leaf_node >= 0, tree.level[np.maximum(tree.leaf_node, 0)] + 1, 0)
     share = counts[counts > 0] / counts.sum()

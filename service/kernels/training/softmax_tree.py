@@ -27,7 +27,7 @@ _SMALL = np.float32(1e-12)
 """Added to a sum of squares: the first gradient of a parameter may be 0."""
 
 
-class Topology(NamedTuple):
+class SoftmaxTree(NamedTuple):
     """A tree of N inner nodes of up to M children over K labels; -1 stands for none.
 
     child        int32[N, M]  an inner node, -1 where there is no child, -2 - label at a leaf
@@ -65,7 +65,7 @@ class Network(NamedTuple):
     transition: NDArray[np.float32]
 
 
-class Statistics(NamedTuple):
+class LabelStatistics(NamedTuple):
     """What training saw of the labels; arrays of length 0 where that is not kept.
 
     sums    float32[K, H, M]  probabilities of the children, for each level of the label's path
@@ -207,7 +207,7 @@ def _softmax(
 
 @inlined
 def _step_node(
-    tree: Topology,
+    tree: SoftmaxTree,
     network: Network,
     squares: Network,
     node: int,
@@ -298,10 +298,10 @@ def train_rows(
     rows: SparseRows,
     labels: LabelRows,
     order: NDArray[np.int32],
-    tree: Topology,
+    tree: SoftmaxTree,
     network: Network,
     squares: Network,
-    statistics: Statistics,
+    statistics: LabelStatistics,
     steps: Steps,
     state: NDArray[np.uint64],
     stop: NDArray[np.uint8],
@@ -352,7 +352,7 @@ def train_rows(
 def log_probabilities(
     rows: SparseRows,
     labels: LabelRows,
-    tree: Topology,
+    tree: SoftmaxTree,
     network: Network,
     is_mean: bool,
 ) -> NDArray[np.float64]:

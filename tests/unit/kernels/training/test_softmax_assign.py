@@ -7,18 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from service.kernels.training.softmax_assign import Rule, assign_labels, deal_labels
-from service.kernels.training.softmax_tree import Network, Statistics, Topology
+from service.kernels.training.softmax_assign import assign_labels
+from service.kernels.training.softmax_dealing import Rule, deal_labels
+from service.kernels.training.softmax_tree import LabelStatistics, Network, SoftmaxTree
 from tests.oracles.softmax_trees import greedy, objective
 
 PADDED = 16
 
 
-def empty_tree(n_nodes: int, arity: int, n_labels: int) -> Topology:
+def empty_tree(n_nodes: int, arity: int, n_labels: int) -> SoftmaxTree:
     def none(*shape: int) -> np.ndarray:
         return np.full(shape, -1, np.int32)
 
-    return Topology(
+    return SoftmaxTree(
         none(n_nodes, arity), none(n_nodes), none(n_nodes), none(n_nodes), none(n_labels), none(n_labels)
     )
 
@@ -32,8 +33,8 @@ def network_of(n_nodes: int, arity: int, rng: np.random.Generator) -> Network:
     )
 
 
-def by_means(n_labels: int, rng: np.random.Generator) -> Statistics:
-    return Statistics(
+def by_means(n_labels: int, rng: np.random.Generator) -> LabelStatistics:
+    return LabelStatistics(
         np.zeros((0, 1, 2), np.float32),
         np.zeros((0, 1), np.float32),
         rng.normal(size=(n_labels, PADDED)).astype(np.float32),
@@ -41,10 +42,10 @@ def by_means(n_labels: int, rng: np.random.Generator) -> Statistics:
     )
 
 
-def by_sums(n_labels: int, arity: int, depth: int, rng: np.random.Generator) -> Statistics:
+def by_sums(n_labels: int, arity: int, depth: int, rng: np.random.Generator) -> LabelStatistics:
     counts = 1 + rng.integers(0, 3, (n_labels, depth)).astype(np.float32)
     p = np.round(rng.dirichlet(np.ones(arity), (n_labels, depth)) * 4) / 4  # ties
-    return Statistics(
+    return LabelStatistics(
         (p * counts[:, :, None]).astype(np.float32),
         counts,
         np.zeros((0, PADDED), np.float32),
@@ -80,7 +81,7 @@ def test_a_node_deals_as_the_slow_greedy(times_p: bool, arity: int, bound: str) 
         assert found.tolist() == slow, (seed, n)
 
 
-def sizes_below(tree: Topology, n_nodes: int) -> np.ndarray:
+def sizes_below(tree: SoftmaxTree, n_nodes: int) -> np.ndarray:
     """Return how many labels are below each node."""
     sizes = np.zeros(n_nodes, int)
     for node in tree.leaf_node[tree.leaf_node >= 0].tolist():
@@ -90,7 +91,7 @@ def sizes_below(tree: Topology, n_nodes: int) -> np.ndarray:
     return sizes
 
 
-def check(tree: Topology, n_nodes: int, labels: np.ndarray, rule: Rule) -> None:
+def check(tree: SoftmaxTree, n_nodes: int, labels: np.ndarray, rule: Rule) -> None:
     """Prove that every label has one leaf, all numbers agree, and the bounds hold."""
     arity = tree.child.shape[1]
     assert tree.parent[0] == -1
@@ -130,7 +131,7 @@ def test_trees_stay_within_their_bounds_update_after_update(arity: int, n_labels
     depth = max(1, math.ceil(math.log(n_labels, arity) - 1e-9)) if bound == "depth" else 0
     rule = Rule(depth, 1.3 if bound == "slack" else 0.0, False)
     tree, n_nodes = empty_tree(1, arity, n_labels + 3), 1
-    nobody = Statistics(*by_means(n_labels + 3, rng)[:3], np.zeros(n_labels + 3, np.int32))
+    nobody = LabelStatistics(*by_means(n_labels + 3, rng)[:3], np.zeros(n_labels + 3, np.int32))
     moved = 0
     for update in range(6):
         statistics = nobody if update == 0 else by_means(n_labels + 3, rng)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from service.kernels.training.softmax_tree import (
+    LabelStatistics,
     Network,
-    Statistics,
+    SoftmaxTree,
     Steps,
-    Topology,
     log_probabilities,
     train_rows,
 )
@@ -20,7 +20,7 @@ from tests.oracles.softmax_trees import Net, Path, log_p, numeric_gradient, repr
 
 DIM, PADDED, N_WORDS, WINDOW = 5, 16, 4, 3
 
-TREE = Topology(
+TREE = SoftmaxTree(
     child=np.array([[1, -2, 2], [-3, -1, -4], [-5, -6, -7]], np.int32),
     parent=np.array([-1, 0, 0], np.int32),
     branch=np.array([-1, 0, 2], np.int32),
@@ -69,8 +69,8 @@ NOTHING = Network(
 )
 
 
-def statistics_of(*, means: bool, sums: bool) -> Statistics:
-    return Statistics(
+def statistics_of(*, means: bool, sums: bool) -> LabelStatistics:
+    return LabelStatistics(
         np.full((7 if sums else 0, 2, 3), 1 / 3, np.float32),
         np.ones((7 if sums else 0, 2), np.float32),
         np.zeros((7 if means else 0, PADDED), np.float32),
