@@ -68,6 +68,19 @@ def check_embedding(embedding: Embedding) -> None:
         raise Corrupt(at(f"{EMBEDDING}/mean", 0), "0 or 1", int(embedding.mean[0]))
 
 
+def full_features(ensemble: TreeEnsemble) -> int:
+    """Return how many features every chunk has a dense row for, if those are the first ones; else 0.
+
+    Cost: nothing for an ensemble with sparse rows, else a pass over the blocks.
+    """
+    n_chunks = len(ensemble.directory)
+    if len(ensemble.row_ptr) != n_chunks or not n_chunks:
+        return 0
+    first = ensemble.blocks[: ensemble.block_ptr[1], 1]
+    n_features = int(np.bitwise_count(first).sum())
+    return n_features if n_features and is_full(ensemble, n_features) else 0
+
+
 def is_full(ensemble: TreeEnsemble, n_features: int) -> bool:
     """Return whether every chunk has a dense row for each feature, and so no sparse ones."""
     n_blocks = -(-n_features // 32)
@@ -78,4 +91,5 @@ def is_full(ensemble: TreeEnsemble, n_features: int) -> bool:
     if n_features % 32:
         every[-1] = (1 << n_features % 32) - 1
     blocks = ensemble.blocks.reshape(n_chunks, n_blocks, 4)
-    return bool((blocks[:, :, :2] == every[:, None]).all())
+    starts = np.arange(n_chunks + 1) * n_blocks
+    return bool((ensemble.block_ptr == starts).all() and (blocks[:, :, :2] == every[:, None]).all())

@@ -27,12 +27,15 @@ class RowEmbedding:
         self._arrays = embedding
         self.dim = embedding.u.shape[1]
         self._dims = np.arange(self.dim, dtype=np.int32)
+        self._one_row = np.array([0, self.dim])
 
     def rows(self, rows: SparseRows) -> SparseRows:
         """Return each row with `dim` features, all of them there, also where they are 0."""
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         dense = embed_rows(*arrays, *self._arrays)
         n_rows = len(dense)
+        if n_rows == 1:  # as of most requests
+            return SparseRows(self._one_row, self._dims, dense[0], self.dim)
         indptr = np.arange(n_rows + 1, dtype=np.int64) * self.dim
         return SparseRows(indptr, np.tile(self._dims, n_rows), dense.reshape(-1), self.dim)
 

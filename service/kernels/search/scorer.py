@@ -34,6 +34,8 @@ def find_blocks(
     ensemble: TreeEnsemble, node: int, indices: NDArray[np.int32], work: Workspace, stage: int
 ) -> None:
     """Find the blocks of the row's features in the chunk of an inner node."""
+    if _is_full(indices, work):
+        return
     chunk = ensemble.node_chunk[node]
     directory = ensemble.directory[chunk]
     block_at, block_item = work.block_at[stage], work.block_item[stage]
@@ -61,6 +63,9 @@ def find_rows(
     stage: int,
 ) -> None:
     """Find the dense rows and the numbers of the sparse rows of the row's features in the blocks found."""
+    if _is_full(indices, work):
+        _find_all_rows(ensemble, node, values, work, stage)
+        return
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)
     first_dense = ensemble.dense_ptr[chunk]
@@ -95,6 +100,30 @@ def find_rows(
         prefetch(ensemble.row_ptr, sparse_at[hit])
     work.counts[stage, 1] = n_dense
     work.counts[stage, 2] = n_sparse
+
+
+@inlined
+def _is_full(indices: NDArray[np.int32], work: Workspace) -> bool:
+    """Return whether the row has all features, and each chunk a dense row for each of them: no look-ups."""
+    return bool(len(indices) == work.full_features)
+
+
+@inlined
+def _find_all_rows(
+    ensemble: TreeEnsemble, node: int, values: NDArray[np.float32], work: Workspace, stage: int
+) -> None:
+    """Do as `find_rows` for a full row: its dense rows are all of the chunk, one after the other."""
+    width = children_width(ensemble, node)
+    at = ensemble.dense_ptr[ensemble.node_chunk[node]]
+    dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
+    line = _LINE // ensemble.dense.itemsize
+    for i in range(len(values)):
+        dense_at[i] = at + i * width
+        dense_value[i] = values[i]
+    for ahead in range(0, len(values) * width, line):
+        prefetch(ensemble.dense, at + ahead)
+    work.counts[stage, 1] = len(values)
+    work.counts[stage, 2] = 0
 
 
 @inlined

@@ -11,6 +11,7 @@ import numpy as np
 
 from model_store.compiled.bits import GROUP_BITS
 from model_store.compiled.handles import F32_1, F32_2, I32_1, I64_1, I64_2, U8_1, handle
+from model_store.embedding import full_features
 from model_store.ensemble import LANES, TreeEnsemble
 
 STAGES = 4
@@ -35,6 +36,7 @@ class Workspace(NamedTuple):
     feature_row                [D padded, or 0]  the rows of one chunk by feature, or zeros (see feature_map)
     margins                    [W]               of the children of the chunk being scored
     cost                       [2]               chunks scored and bytes of weights read since it was cleared
+    full_features              D if each chunk of the model has a dense row for every feature, else 0
     stop                       [1]               not 0: end with what is sure; traversals look once a chunk
     """
 
@@ -50,6 +52,7 @@ class Workspace(NamedTuple):
     feature_row: I32_1
     margins: F32_1
     cost: I64_1
+    full_features: int
     stop: U8_1
 
 
@@ -73,6 +76,7 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
         feature_row=np.zeros(n_mapped if maps_features and n_mapped <= _MAP_FEATURES_MAX else 0, np.int32),
         margins=np.empty(widest_chunk(ensemble), np.float32),
         cost=np.zeros(2, np.int64),
+        full_features=full_features(ensemble),
         stop=np.zeros(1, np.uint8),
     )
 
