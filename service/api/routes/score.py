@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import read_body
 from service.api.door.responses import JsonResponse
+from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import content, of_version, problems, takes
 from service.api.routes.services import Wired
 from service.api.routes.versions import find_served
@@ -13,7 +14,7 @@ from service.serving.parse import parse_body
 from service.serving.schemas.score import ScoreAnswer, ScoreRequest
 from service.serving.scores import answer_scores, is_short
 
-router = APIRouter(tags=["predict"])
+router = APIRouter(tags=["predict"], dependencies=[needs("predict")], route_class=RawRoute)
 
 _EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}]}
 
@@ -25,7 +26,7 @@ _EXAMPLE = {"instances": [{"text": "a text editor", "labels": ["role::program"]}
     "Probabilities of labels, from",
     response_model=ScoreAnswer,
     response_description="The scores of each instance's labels, in their order",
-    responses=problems(400, 404, 408, 413, 415, 422, 503),
+    responses=problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
     openapi_extra=takes(content("application/json", "ScoreRequest", _EXAMPLE)),
 )
 async def score(request: Request, services: Wired) -> Response:
