@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from model_store.build import build_ensemble
@@ -91,11 +93,23 @@ def node_margins(tree: Tree, row: dict[int, float]) -> np.ndarray:
     return margins
 
 
+def node_probabilities(tree: Tree, link: str, row: dict[int, float]) -> np.ndarray:
+    """Return the probability of every node but the root given its parent, float64."""
+    margins = node_margins(tree, row)
+    if link in LINKS:
+        return LINKS[link](margins)
+    for first, last in itertools.pairwise(tree.child_ptr.tolist()):
+        if last > first:
+            exp = np.exp(margins[first:last] - margins[first:last].max())
+            margins[first:last] = exp / exp.sum()
+    return margins
+
+
 def label_probabilities(trees: list[Tree], link: str, row: dict[int, float], n_labels: int) -> np.ndarray:
     """Return the mean over the trees of every label's product along its path, float64[n_labels]."""
     total = np.zeros(n_labels)
     for tree in trees:
-        probability = LINKS[link](node_margins(tree, row))
+        probability = node_probabilities(tree, link, row)
         probability[0] = 1.0
         for node in range(len(tree.chunks)):
             for child in range(tree.child_ptr[node], tree.child_ptr[node + 1]):
@@ -134,7 +148,7 @@ def beam_passing(
 def _beam(
     tree: Tree, link: str, row: dict[int, float], n_labels: int, beam_width: int, thresholds: np.ndarray
 ) -> tuple[np.ndarray, bool]:
-    probability = LINKS[link](node_margins(tree, row))
+    probability = node_probabilities(tree, link, row)
     probability[0] = 1.0
     found, is_clear = np.zeros(n_labels), True
     least = [thresholds[label] if label >= 0 else np.inf for label in tree.node_label.tolist()]

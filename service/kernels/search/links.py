@@ -32,11 +32,14 @@ _LEAST = np.float32(-1e4)
 def _log_softmax(n_children: int, margins: NDArray[np.float32]) -> None:
     """Turn the margins of all children of a node into the logarithms of their softmax, at most 0.
 
-    A margin that is no number, or beyond them, of rows and weights without bounds, counts as one.
+    Infinite margins count as the largest numbers. Beside one that is no number none has a probability.
     """
     most = np.float32(np.finfo(np.float32).max / 4)
     greatest = -most
     for j in range(n_children):
+        if np.isnan(margins[j]):
+            margins[:n_children] = np.float32(np.nan)
+            return
         margins[j] = min(max(margins[j], -most), most)
         greatest = max(greatest, margins[j])
     total = np.float32(0.0)

@@ -39,6 +39,27 @@ def test_they_are_the_logarithms_of_the_links(link, margins):
 
 
 @settings(deadline=None)
+@given(st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40), st.floats(-1e3, 1e3, width=32))
+def test_softmax_is_of_all_margins_of_a_node(margins, shift):
+    found = log_p("softmax", *margins)
+    exact = np.array(margins, np.float64)
+    expected = exact - exact.max() - np.log(np.exp(exact - exact.max()).sum())
+    assert (found <= 0).all()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+    assert abs(np.exp(found.astype(np.float64)).sum() - 1) < 1e-5
+    moved = log_p("softmax", *(np.float32(m) + np.float32(shift) for m in margins))
+    np.testing.assert_allclose(moved, found, atol=1e-3)
+
+
+def test_softmax_of_margins_beyond_numbers():
+    assert log_p("softmax", np.inf, 0, -np.inf)[0] == 0
+    assert (log_p("softmax", np.inf, 0, -np.inf)[1:] <= -1e4).all()
+    np.testing.assert_allclose(log_p("softmax", np.inf, np.inf), np.log(0.5), rtol=1e-6)
+    assert np.isnan(log_p("softmax", 1, np.nan, 2)).all(), "it must not become a probability"
+    assert log_p("softmax", 5)[0] == 0
+
+
+@settings(deadline=None)
 @given(links, st.lists(st.floats(-90, 90, width=32), min_size=2, max_size=40))
 def test_a_larger_margin_is_never_less_probable(link, margins):
     found = log_p(link, *sorted(margins))
