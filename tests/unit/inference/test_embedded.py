@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model_store.build import build_ensemble
 from model_store.embedding import assemble_embedding
 from model_store.version import Model, manifest_of
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.rows import SparseRows
-from tests.small_models import small_draft, softmax_draft
+from tests.small_models import random_tree, small_draft, softmax_draft
 
 KINDS: dict[str, dict[str, Any]] = {
     "bag": {},
@@ -129,6 +130,22 @@ def test_features_of_an_explanation_add_up_to_the_margin_over_its_siblings() -> 
         for node in path:
             assert {share.feature for share in node.features} <= set(features)
         assert any(node.features for node in path)
+
+
+def test_chunks_that_are_full_of_the_first_features_only_are_not_read_for_others() -> None:
+    """A model of 40 features of which no node uses more than the first 20, of rows with 20 others."""
+    tree = random_tree(np.random.default_rng(1), 9, 20, 3, 1.0, is_label_tree=True)
+    ensemble = build_ensemble([tree], 9, 40)
+    draft = small_draft(1, n_labels=9, n_features=40, link="logistic", ensemble=ensemble)
+    predictor = make_predictor(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()))
+    nothing = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 40)
+    others = SparseRows(np.array([0, 20]), np.arange(20, 40, dtype=np.int32), np.ones(20, np.float32), 40)
+    firsts = others._replace(indices=np.arange(20, dtype=np.int32))
+    found = [
+        predictor.predict(rows, PredictOptions(top_r=9, exact=True)).scores.tolist()
+        for rows in (nothing, others, firsts)
+    ]
+    assert found[0] == found[1] != found[2]
 
 
 def test_rows_to_search_are_dense_where_they_are_chosen() -> None:
