@@ -104,7 +104,7 @@ def find_rows(
 
 @inlined
 def _is_full(indices: NDArray[np.int32], work: Workspace) -> bool:
-    """Return whether the row has the features that each chunk has a dense row for, just those: no look-ups."""
+    """Return whether the row has just the features that each chunk has a dense row for: no look-ups."""
     n = len(indices)
     return bool(n == work.full_features and n > 0 and indices[n - 1] == n - 1)
 
