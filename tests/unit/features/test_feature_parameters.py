@@ -69,7 +69,7 @@ def test_a_manifest_keeps_every_parameter(kind: str) -> None:
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ({"kind": "bm25"}, 'features.kind: expected one of tfidf, hashing, named, raw, context, found "bm25"'),
+        ({"kind": "okapi"}, 'kind: expected one of tfidf, hashing, named, raw, context, found "okapi"'),
         ({"kind": "1"}, "features.kind: expected one of tfidf, hashing, named, raw, context, found 1"),
         ({"stop_words": "x"}, "features.stop_words: expected only lowercase, ngram_min"),
         ({"kind": "raw", "min_df": "2"}, "features.min_df: expected only norm, found another parameter"),
