@@ -22,9 +22,9 @@ class Texts(NamedTuple):
 
 
 def read_texts(path: Path, on_progress: Progress | None = None) -> Texts:
-    """Return the `text` of each line of a .jsonl or .ndjson file (also .gz); other keys and empty lines are passed over.
+    """Return the `text` of each line of a .jsonl or .ndjson file (also .gz).
 
-    Raises BadData, naming the line.
+    Other keys and empty lines are passed over. Raises BadData, naming the line.
     """
     if suffix_of(path) not in (".jsonl", ".ndjson"):
         raise BadData(f"{path}: expected a .jsonl file of texts, found {path.name!r}")
