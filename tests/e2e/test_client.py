@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 import xylem
@@ -105,30 +104,6 @@ def test_it_all_goes_over_tls(server: ServerProcess, tmp_path: Path) -> None:
             for call in (stranger.models, lambda: list(stranger.batch("raw", [RAW]))):
                 with pytest.raises(xylem.ConnectionFailed, match="certificate verify failed"):
                     call()
-
-
-def test_httpx_cannot_do_it(url: str) -> None:
-    """Why batches are not sent by httpx; when this fails, they might be."""
-    sent = 0
-
-    def lines() -> Iterator[bytes]:
-        nonlocal sent
-        for _ in range(2000):
-            sent += 100
-            yield (json.dumps(RAW).encode() + b"\n") * 100
-
-    with (
-        pytest.raises(httpx.HTTPError),
-        httpx.stream(
-            "POST",
-            f"{url}/v1/models/raw/batch?top_r=11",
-            content=lines(),
-            headers={"content-type": "application/x-ndjson"},
-            timeout=60,
-        ) as answer,
-    ):
-        answer.read()
-    assert sent < 200_000
 
 
 def test_predict_with_a_url_prints_what_predict_does(

@@ -169,6 +169,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
     for end in (source, target):
         with contextlib.suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
+    source.close()  # the other one is closed by the thread that reads it
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)

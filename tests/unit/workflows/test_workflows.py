@@ -80,7 +80,7 @@ def test_a_validation_file_that_cannot_be_read_publishes_nothing(file: Path, tmp
     ("name", "content", "words"),
     [
         ("none.jsonl", None, "none.jsonl: expected a readable file"),
-        ("valid.csv", "red", "expected a name that ends in"),
+        ("valid.xls", "red", "expected a name that ends in"),
         (
             "valid.jsonl",
             '{"text": "red", "labels": ["red"]}\n{"text": "red"}\n',
