@@ -54,7 +54,8 @@ def run(settings: Settings) -> None:
         checkouts["the other one"] = settings.against
     with ExitStack() as stack:
         ports = {
-            name: stack.enter_context(served(store, 1, checkout))[2] for name, checkout in checkouts.items()
+            name: stack.enter_context(served(store, 1, checkout, own_database=True))[2]
+            for name, checkout in checkouts.items()
         }
         _speeds(settings, kinds, ports)
         _batches(settings, kinds, ports)

@@ -36,22 +36,29 @@ def free_port() -> int:
 
 
 @contextmanager
-def served(store: Path, workers: int, checkout: Path = ROOT) -> Iterator[tuple[int, float, int]]:
+def served(
+    store: Path, workers: int, checkout: Path = ROOT, *, own_database: bool = False
+) -> Iterator[tuple[int, float, int]]:
     """Run a server; yield its process id, the seconds that it took to be ready, and its port.
 
-    checkout  the sources, of this release or of another one
+    checkout      the sources, of this release or of another one
+    own_database  not the store's, which another release may have brought to another schema
     """
     port = free_port()
     options = ["--store", store, "--port", str(port), "--workers", str(workers)]
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     start = time.perf_counter()
     with (
+        tempfile.TemporaryDirectory() as own,
         tempfile.TemporaryFile() as said,
         subprocess.Popen(
             [sys.executable, "-c", _RUN, "serve", *options],
             stdout=subprocess.DEVNULL,
             stderr=said,
-            env=environment,
+            env={
+                **environment,
+                **({"XYLEM_DATABASE_URL": f"sqlite:///{own}/xylem.db"} if own_database else {}),
+            },
             cwd=checkout,
         ) as process,
     ):
