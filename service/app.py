@@ -47,7 +47,7 @@ from service.api.routes import (
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
-from service.api.routes.services import Services
+from service.api.routes.services import Services, Tune
 from service.errors import TimedOut
 from service.jobs.jobs import Jobs
 from service.logs import log
@@ -57,7 +57,6 @@ from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
 from service.serving.schemas.thresholds import TuneThresholdsRequest
-from service.serving.tuning import Tune
 from service.settings import Settings, read_settings
 
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")

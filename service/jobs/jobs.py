@@ -8,12 +8,12 @@ HTTP routes and `xylem jobs` call nothing else of this room but `service.jobs.da
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from service.db.engine import Database
-from service.errors import JobConflict
+from service.errors import JobConflict, JobNotFound, Unavailable
 from service.jobs.data import DataRoot
 from service.jobs.files import RESULT, directory_of, read_log
 from service.jobs.job import Job
@@ -22,6 +22,10 @@ from service.settings import Settings
 
 FOLLOW_SECONDS = 0.5
 """The pause between two looks at a job that is followed."""
+
+
+Look: TypeAlias = Callable[..., Awaitable[Job]]
+"""Runs a blocking call, given as function and arguments, elsewhere."""
 
 
 class Jobs:
@@ -81,22 +85,37 @@ class Jobs:
         self._queue.get(job_id)
         return read_log(self._store, job_id).decode("utf-8", "replace")
 
-    async def follow(self, job_id: str, after: int = 0) -> AsyncIterator[Job]:
-        """Yield the job whenever it has changed, the first time at once, until it has ended.
+    async def follow(
+        self, job_id: str, after: int = 0, look: Look = asyncio.to_thread
+    ) -> AsyncIterator[Job | None]:
+        """Yield the job whenever it has changed, the first time at once, and None where it has not.
+
+        It ends when the job has, or is forgotten. A database that does not answer ends nothing: what changed
+        meanwhile is told when it answers again.
 
         after  a revision: what is not newer is not yielded (the Last-Event-ID of server-sent events)
+        look   runs a blocking call in a thread
 
-        For an event loop: the database is read in a thread. Raises JobNotFound, also later, when the job is
-        forgotten; DatabaseUnavailable. Bound how many follow at a time: each reads twice a second.
+        For an event loop. Raises JobNotFound and DatabaseUnavailable at first only. Bound how many follow at
+        a time: each reads twice a second.
         """
+        job = await look(self._queue.get, job_id)
         while True:
-            job = await asyncio.to_thread(self._queue.get, job_id)
-            if job.revision > after:
+            is_new = job.revision > after
+            if is_new:
                 after = job.revision
                 yield job
             if job.has_ended:
                 return
+            if not is_new:
+                yield None
             await asyncio.sleep(FOLLOW_SECONDS)
+            try:
+                job = await look(self._queue.get, job_id)
+            except JobNotFound:  # it has ended, and was forgotten
+                return
+            except Unavailable:
+                continue
 
     def result_file(self, job_id: str) -> Path:
         """Return the file of a batch's predictions, lines of JSON, which does not change any more.

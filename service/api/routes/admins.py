@@ -13,7 +13,7 @@ from model_store.errors import StoreError
 from service.access.ring import Principal
 from service.access.scopes import AccessScope
 from service.api.routes.services import Services
-from service.errors import DatabaseUnavailable, XylemError
+from service.errors import XylemError
 from service.logs import log
 from service.serving.problems import code_of
 
@@ -98,5 +98,5 @@ class AuditedRoute(APIRoute):
         said = principal, action, target, outcome, request.scope["request_id"]
         try:
             await services.admin_work.run(services.audit.append, *said)
-        except (DatabaseUnavailable, XylemError) as error:
+        except XylemError as error:
             log(logging.ERROR, "audit_unwritten", action=action, target=target, detail=str(error))

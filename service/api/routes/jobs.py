@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,9 +14,9 @@ from service.api.door.responses import ClosingStream, json_response
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import answers, content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
-from service.errors import JobNotFound, Overloaded, Unavailable
+from service.errors import Overloaded
 from service.jobs.job import Job
-from service.jobs.jobs import FOLLOW_SECONDS, submitted_json
+from service.jobs.jobs import submitted_json
 from service.serving.parse import parse_json, parse_query
 from service.serving.schemas.jobs import JobAnswer, JobList, JobQuery, KindQuery, SubmittedJob
 from service.serving.wire import dump
@@ -214,40 +213,39 @@ async def follow_job(job: str, request: Request, services: Wired) -> Response:
     after = request.headers.get("last-event-id", "0")
     revision = int(after) if after.isascii() and after.isdigit() and len(after) < 12 else 0
     await services.followers.acquire()  # which does not wait: there is a place
+    looks = services.jobs.follow(job, revision, services.admin_work.run)
     try:
-        first = await services.admin_work.run(services.jobs.get, job)
+        first = await anext(looks, None)  # before the answer begins: it may be a refusal
     except BaseException:
         services.followers.release()
         raise
-    events = _events(first, revision, services)
+    events = _events(first, looks, services)
     return ClosingStream(
         events, services.followers.release, {"cache-control": "no-store"}, "text/event-stream"
     )
 
 
-async def _events(job: Job, after: int, services: Services) -> AsyncIterator[bytes]:
-    """Yield an event whenever a job has changed since revision `after`, until it or the server ends.
-
-    A database that does not answer ends nothing: what changed meanwhile is told when it answers again.
-    """
+async def _events(
+    first: Job | None, looks: AsyncIterator[Job | None], services: Services
+) -> AsyncIterator[bytes]:
+    """Yield an event for each job that was found changed, and a sign of life where none is for long."""
+    if first is not None:
+        yield _event(first)
     spoke = time.monotonic()
-    while True:
+    async for job in looks:
         now = time.monotonic()
-        if job.revision > after:
-            after, spoke = job.revision, now
-            yield b"event: job\nid: %d\ndata: %b\n\n" % (after, dump(job.as_json()))
+        if job is not None:
+            spoke = now
+            yield _event(job)
         elif now - spoke >= HEARTBEAT_SECONDS:
             spoke = now
             yield b": \n\n"
-        if job.has_ended or services.draining():
+        if services.draining():
             return
-        await asyncio.sleep(FOLLOW_SECONDS)
-        try:
-            job = await services.admin_work.run(services.jobs.get, job.id)
-        except JobNotFound:  # it has ended, and was forgotten
-            return
-        except Unavailable:
-            continue
+
+
+def _event(job: Job) -> bytes:
+    return b"event: job\nid: %d\ndata: %b\n\n" % (job.revision, dump(job.as_json()))
 
 
 @router.get(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from fastapi import Depends, Request
 
@@ -19,9 +20,13 @@ from service.jobs.jobs import Jobs
 from service.registry.registry import Registry
 from service.serving.feedback import FeedbackDesk
 from service.serving.learning import OnlineLearning
+from service.serving.schemas.thresholds import TuneThresholdsRequest
 from service.serving.served import LiveServed
-from service.serving.tuning import Tune
 from service.settings import Limits, Settings
+
+Tune: TypeAlias = Callable[[TuneThresholdsRequest, str, int, Path, Path | None], dict[str, Any]]
+"""Tunes a version of a model on a file, with another to measure on, and keeps the result; returns what
+`xylem thresholds --json` says. Blocking; raises XylemError."""
 
 
 class Services(NamedTuple):
@@ -35,7 +40,6 @@ class Services(NamedTuple):
     archive_threads    threads that read and write archives
     followers          free places for streams of events
     batches, feeds     the streams of batches, and of feedback
-    tune               tunes a version; returns what `xylem thresholds --json` says. Blocking
     draining           whether the server is about to stop
     """
 

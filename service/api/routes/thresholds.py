@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -20,6 +20,7 @@ from service.api.routes.operations import (
 )
 from service.api.routes.services import Services, Wired
 from service.api.routes.versions import find_served
+from service.errors import BadData
 from service.serving.parse import parse_query
 from service.serving.schemas.thresholds import (
     CandidateRequest,
@@ -32,7 +33,6 @@ from service.serving.schemas.thresholds import (
 )
 from service.serving.served import DEFAULT_ALIAS, ServedVersion
 from service.serving.threshold_page import describe_thresholds
-from service.serving.tuning import tune_here
 from service.thresholds.live.shadow import ShadowDatabase
 from service.thresholds.store.state import ThresholdDatabase
 
@@ -134,10 +134,21 @@ async def tune(
     The answer is that of `xylem thresholds --json`.
     """
     served = await _find(model, body, services)
-    done = services.tune_work.run(
-        tune_here, body, served, services.learning, services.tune, services.settings.data_dir
-    )
-    return json_response(await done)
+    return json_response(await services.tune_work.run(_tune_here, body, served, services))
+
+
+def _tune_here(body: TuneThresholdsRequest, served: ServedVersion, services: Services) -> dict[str, Any]:
+    """Tune, and have what was found in force here at once. Blocking. Raises BadInput, DatabaseUnavailable."""
+    files = services.jobs.data
+    data = files.path_of(body.data)
+    test = None if body.test is None else files.path_of(body.test, "test")
+    services.learning.follower.check()
+    try:
+        found = services.tune(body, served.name, served.version, data, test)
+    except BadData as error:  # whose message begins with the file: as the caller named it
+        raise BadData(files.shown(str(error))) from error
+    services.learning.catch_up(served.thresholds)
+    return found
 
 
 async def _find(model: str, body: CandidateRequest, services: Services) -> ServedVersion:
