@@ -29,6 +29,7 @@ from service.api.door.metrics import Metrics
 from service.api.door.request_log import RequestLog
 from service.api.door.request_scope import RequestScope
 from service.api.door.streams import Streams
+from service.api.door.unparsed import UnparsedRequests
 from service.api.door.whole_request import WholeRequests
 from service.api.door.work import WorkPool
 from service.api.routes import (
@@ -47,6 +48,7 @@ from service.api.routes import (
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
+from service.api.routes.operations import problems
 from service.api.routes.services import Services, Tune
 from service.errors import TimedOut
 from service.jobs.jobs import Jobs
@@ -107,7 +109,14 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
         await asyncio.to_thread(parts.learning.close)
         parts.metrics.settle()
 
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
+    app = FastAPI(
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=lifespan,
+        responses=problems(400, 431),  # what is answered to bytes that are no HTTP
+    )
     app.openapi = functools.lru_cache(1)(functools.partial(openapi_document, app, settings.limits))  # type: ignore[method-assign]
     app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
     for router in ROUTERS:
@@ -125,6 +134,7 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
         requests=requests,
         draining=draining.is_set,
     )
+    app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max)
     app.state.whole_requests = WholeRequests(
         predict.router.routes,
         parts.live,

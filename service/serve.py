@@ -107,7 +107,10 @@ class _Server(uvicorn.Server):
             uvicorn.Config(
                 self._app,
                 http=bounded_protocol(
-                    settings.limits, self._app.state.whole_requests, self._app.state.metrics.count_aborted
+                    settings.limits,
+                    self._app.state.unparsed_requests,
+                    self._app.state.whole_requests,
+                    self._app.state.metrics.count_aborted,
                 ),
                 ws="none",
                 lifespan="on",

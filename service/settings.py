@@ -144,7 +144,7 @@ class Limits(BaseSettings):
     answer_labels_max: Count = _count(100_000, "labels of an answer: instances times `top_r`")
     explained_labels_max: Count = _count(100, "labels explained by an answer: instances times `top_r`")
     label_list_max: Count = _count(10_000, "labels in `allow_labels` or `deny_labels`")
-    head_bytes_max: Count = _count(64 << 10, "bytes of a request's target and headers; more is answered 400")
+    head_bytes_max: Count = _count(64 << 10, "bytes of a request's target and headers; more is answered 431")
     line_bytes_max: Count = _count(1 << 20, "bytes of a batch's line")
     block_rows_max: Count = _count(2048, "lines of a batch that are predicted together")
     block_bytes_max: Count = _count(1 << 20, "bytes of a batch's lines that are predicted together")

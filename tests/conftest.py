@@ -7,6 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -69,11 +70,16 @@ def level_of_logs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a store with a model of each kind. Not to be changed."""
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The directory of a store with a model of each kind. Not to be changed, nor its thresholds."""
     root = tmp_path_factory.mktemp("store")
     publish_all(root)
-    return root
+    yield root
+    database = root / "xylem.db"  # of servers over the store
+    if database.exists():
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            n_events = connection.execute("SELECT count(*) FROM feedback_events").fetchone()[0]
+        assert n_events == 0, "a test sent feedback to the shared store: others would see its thresholds"
 
 
 @pytest.fixture

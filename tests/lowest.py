@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 NEEDED = ("hypothesis", "pytest", "pytest-timeout")
-"""Of the development dependencies, what the short suite needs; any version will do."""
+"""Of the development dependencies, what the short suite needs, as requirements-dev.txt pins them."""
 
 
 def lowest(line: str) -> str:
@@ -21,9 +22,12 @@ def lowest(line: str) -> str:
 
 
 def main() -> None:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+    root = Path(__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
     lines = [lowest(line) for line in project["project"]["dependencies"]]
-    sys.stdout.write("\n".join([*lines, *NEEDED]) + "\n")
+    pins = re.findall(r"^([\w-]+)==([\w.]+)", (root / "requirements-dev.txt").read_text(), re.MULTILINE)
+    lines += [f"{name}=={version}" for name, version in pins if name in NEEDED]
+    sys.stdout.write("\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":

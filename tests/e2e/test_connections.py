@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.served_models import publish_all
 from tests.servers import ServerProcess, wait_for
 
 RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
@@ -29,8 +30,11 @@ BODY = json.dumps({"instances": [RAW]}).encode()
 
 
 @pytest.fixture(scope="module")
-def server(shared_store: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(shared_store) as process:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One with a store of its own: it gets feedback."""
+    store = tmp_path_factory.mktemp("connections")
+    publish_all(store)
+    with ServerProcess(store) as process:
         yield process
         assert process.terminate() == 0, process.log()
 
@@ -82,6 +86,66 @@ def test_a_coding_other_than_chunks_is_refused(server: ServerProcess) -> None:
         if status != 200:
             assert answer["code"] == "unsupported-content-encoding"
             assert "expected chunked" in answer["detail"]
+
+
+# --- bytes that are no HTTP
+
+
+def refused(server: ServerProcess, sent: bytes) -> tuple[int, dict[str, str], Any]:
+    head, _, body = server.raw(sent).partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines[1:])
+    return int(lines[0].split()[1]), headers, json.loads(body) if body else None
+
+
+@pytest.mark.parametrize(
+    ("sent", "path", "found"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "", "Invalid method encountered"),
+        (b"BREW /pot HTTP/1.1\r\nhost: x\r\n\r\n", "", "Invalid method encountered"),
+        (b"GET /livez HTTP/1.1\r\nhost: x\r\na b: c\r\n\r\n", "/livez", "Invalid header token"),
+        (
+            b"POST /v1/m HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+            "/v1/m",
+            "chunk size",
+        ),
+        (b"GET /v1/m?q=%s HTTP/1.1\r\ncontent-length: -1\r\n\r\n" % (b"x" * 999), "/v1/m", "Content-Length"),
+    ],
+    ids=["tls", "method", "header", "chunk", "length"],
+)
+def test_bytes_that_are_no_http_get_a_problem(
+    server: ServerProcess, sent: bytes, path: str, found: str
+) -> None:
+    status, headers, problem = refused(server, sent)
+    assert (status, problem["code"], problem["instance"]) == (400, "http-error", path)
+    assert problem["detail"].startswith("expected a request of HTTP/1.1, found: ")
+    assert found in problem["detail"]
+    assert headers["content-type"] == "application/problem+json"
+    assert headers["x-request-id"] == problem["request_id"]
+    assert headers["connection"] == "close"
+    (logged,) = server.requests([problem["request_id"]])
+    assert (logged["status"], logged["code"]) == (400, "http-error")
+
+
+def test_head_without_http_gets_no_body(server: ServerProcess) -> None:
+    status, headers, problem = refused(server, b"HEAD /livez HTTP/1.1\r\nhost: x\r\na b: c\r\n\r\n")
+    assert (status, problem) == (400, None)
+    assert int(headers["content-length"]) > 0
+    assert headers["x-request-id"]
+
+
+def test_a_head_that_is_too_long_is_told_so_while_it_is_sent(server: ServerProcess) -> None:
+    """The client sends on after the limit, and reads its answer all the same."""
+    sent = b"GET /livez?q=%s HTTP/1.1\r\nhost: x\r\n\r\n" % (b"x" * 2_000_000)
+    status, _, problem = refused(server, sent)
+    assert (status, problem["code"]) == (431, "head-too-long")
+    assert re.search(r"XYLEM_HEAD_BYTES_MAX: expected at most 65536 .* found \d+ or more", problem["detail"])
+
+
+def test_no_http_after_a_good_request_leaves_its_answer(server: ServerProcess) -> None:
+    received = server.raw(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nBREW / HTTP/1.1\r\n\r\n")
+    assert received.startswith(b"HTTP/1.1 200")
+    assert received.count(b"HTTP/1.1") == 1
 
 
 # --- a client that has sent all it will send

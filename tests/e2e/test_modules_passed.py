@@ -56,7 +56,10 @@ async def traced(store: Path, model: str, body: dict[str, Any]) -> set[str]:
     """The files that a request passes through whose head has been seen before."""
     settings = settings_of(store, access_log=False)
     app = create_app(settings, opens_first=True)
-    protocol = bounded_protocol(settings.limits, app.state.whole_requests, app.state.metrics.count_aborted)
+    state = app.state
+    protocol = bounded_protocol(
+        settings.limits, state.unparsed_requests, state.whole_requests, state.metrics.count_aborted
+    )
     config = uvicorn.Config(app, port=0, http=protocol, ws="none", lifespan="on", log_config=None)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())

@@ -337,7 +337,7 @@ def test_a_head_at_the_limit_and_one_byte_longer(server: ServerProcess, extra: i
     received = server.raw(
         request_bytes(data, b"content-length: %d" % len(data), b"connection: close", padding)
     )
-    assert status_of(received) == (400 if extra else 200)
+    assert status_of(received) == (431 if extra else 200)
 
 
 def test_a_head_that_never_ends_is_cut_off(server: ServerProcess) -> None:

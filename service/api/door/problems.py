@@ -45,6 +45,12 @@ class BadHead(BadInput):
     code = "http-error"
 
 
+class HeadTooLong(BadHead):
+    """A request whose target and headers have more bytes than the limit."""
+
+    code = "head-too-long"
+
+
 def problem_response(
     scope: Scope, code: str, detail: str, challenge: str | None = None, **more: Any
 ) -> Response:

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import fcntl
 import logging
+import sys
 import termios
 from array import array
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from service.api.door.admission import BODY_IS_HERE
 from service.logs import log
@@ -105,8 +106,17 @@ class WholeRequest(Protocol):
         """Remember the head of a message that was one whole request."""
 
 
+class Unparsed(Protocol):
+    """What makes the answer to bytes that are no HTTP (`service.api.door.unparsed`)."""
+
+    def refuse(
+        self, target: bytes, n_head_bytes: int, fault: BaseException | None
+    ) -> tuple[int, bytes, bytes]:
+        """Return the status, the headers as they are sent, and the body."""
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """Answers 400 to a request whose head is too long, and closes a connection on which it takes too long.
+    """Refuses a request whose head is too long, and closes a connection on which it takes too long.
 
     The bytes that count are those of the target and of the headers' names and values. A head that never ends
     is cut off when it has come to the limit and one more read of the socket; so are other bytes that bring no
@@ -116,6 +126,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """
 
     limits: Limits
+    unparsed: Unparsed
     whole_request: WholeRequest | None = None
     on_abort: Callable[[], None]
 
@@ -133,6 +144,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._headers_joined = b""
         self._bare_bytes = 0
         self._unwanted_bytes = 0
+        self._head_bytes = 0
+        self._is_refused = False
         self._close_later()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -148,9 +161,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         if not self._is_between or self.cycle is None or self.cycle.response_complete:
             return None
+        self._end_after_answers()
+        return True
+
+    def _end_after_answers(self) -> None:
+        """Let the connection end with the answer to the last request that came whole."""
         last = self.pipeline[0][0] if self.pipeline else self.cycle
         last.keep_alive = False
-        return True
 
     def data_received(self, data: bytes) -> None:
         """Hand received bytes to the parser, unless too many came without the end of a head or any body.
@@ -158,6 +175,9 @@ class BoundedProtocol(HttpToolsProtocol):
         Start to wait for the rest of a head that they leave open; most requests come in one piece, and need
         no timer.
         """
+        if self._is_refused:
+            self._count_unwanted(len(data))
+            return
         if (
             self._is_between
             and self.whole_request is not None
@@ -165,7 +185,8 @@ class BoundedProtocol(HttpToolsProtocol):
         ):
             return
         if self._bare_bytes > self.limits.head_bytes_max:
-            self._refuse()
+            self._head_bytes = self._bare_bytes
+            self.send_400_response("")
             return
         is_first, n_begun = self._is_between, self._n_begun
         self._bare_bytes += len(data)
@@ -193,6 +214,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._end_head()
         n_bytes = len(self.url) + sum([len(name) + len(value) for name, value in self.headers])
         if n_bytes > self.limits.head_bytes_max:
+            self._head_bytes = n_bytes
             raise ValueError(n_bytes)
         super().on_headers_complete()
         self._in_head = False
@@ -202,11 +224,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._bare_bytes = 0
         super().on_body(body)
         if self.cycle.response_complete:
-            self._unwanted_bytes += len(body)
-            if self._late is None:
-                self._close_later()
-            if self._unwanted_bytes > self.limits.body_bytes_max:
-                self.transport.close()
+            self._count_unwanted(len(body))
 
     def on_message_complete(self) -> None:
         """Stop waiting: the request is there, which its app may want to know."""
@@ -298,13 +316,36 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle.transport = JoinedWrites(cycle)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
-    def _refuse(self) -> None:
-        """End the connection, with an answer unless another one may be on its way."""
-        if self._late is not None and self._in_head:
-            self._end_head()
-            self.send_400_response("Invalid HTTP request received.")
-        else:
-            self._end_head()
+    def send_400_response(self, msg: str) -> None:
+        """End the connection: with a problem, or after the answers to requests that came before.
+
+        The rest of what the client sends is read for a while and forgotten: a connection that is closed with
+        bytes unread is reset, and the client might never see the answer.
+        """
+        cycle, is_in_body = self.cycle, not self._in_head and not self._is_between
+        self._end_head()
+        self._is_refused = True
+        if cycle is not None and not cycle.response_complete:
+            if not is_in_body:
+                self._end_after_answers()
+                return
+            if self.pipeline or cycle.response_started:
+                self.transport.close()
+                return
+        target = b"" if self._is_between else self.url
+        status, headers, body = self.unparsed.refuse(target, self._head_bytes, sys.exception())
+        given = b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
+        end = b"connection: close\r\n\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
+        self.transport.write(STATUS_LINE[status] + given + headers + end)
+        self.transport.write_eof()
+        self._close_later()
+
+    def _count_unwanted(self, n_bytes: int) -> None:
+        """Count bytes that come after the answer, and close the connection beyond the limit."""
+        self._unwanted_bytes += n_bytes
+        if self._late is None:
+            self._close_later()
+        if self._unwanted_bytes > self.limits.body_bytes_max:
             self.transport.close()
 
     def _close_later(self) -> None:
@@ -322,11 +363,19 @@ def _nothing() -> None:
 
 
 def bounded_protocol(
-    limits: Limits, whole_request: WholeRequest | None = None, on_abort: Callable[[], None] = _nothing
+    limits: Limits,
+    unparsed: Unparsed,
+    whole_request: WholeRequest | None = None,
+    on_abort: Callable[[], None] = _nothing,
 ) -> type[Any]:
     """Return the protocol class with these limits; uvicorn makes its own instances.
 
     on_abort   called when a connection was ended because its client did not read
     """
-    members = {"limits": limits, "whole_request": whole_request, "on_abort": staticmethod(on_abort)}
+    members = {
+        "limits": limits,
+        "unparsed": unparsed,
+        "whole_request": whole_request,
+        "on_abort": staticmethod(on_abort),
+    }
     return type("BoundedProtocol", (BoundedProtocol,), members)
