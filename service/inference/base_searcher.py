@@ -57,6 +57,7 @@ class BaseSearcher(ABC):
         self.n_features = model.manifest.n_features
         self.pool = BufferPool(model.ensemble, rerank, make_own)
         self._row_searching = 0
+        self._row_plan = self._plan(PredictOptions(top_r=1, beam_width=1))
         options = PredictOptions()
         self._last = options, self._plan(options)
 
@@ -104,14 +105,14 @@ class BaseSearcher(ABC):
         self.pool.give(buffers)
 
     @contextmanager
-    def _row(self, rows: SparseRows, row: int) -> Iterator[tuple[Buffers, NDArray[np.int32]]]:
-        """Hand out buffers whose call is for one row, and the row's features."""
+    def _row(self, rows: SparseRows, row: int) -> Iterator[Buffers]:
+        """Hand out buffers whose call is for one row."""
         arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
         first, last = arrays[0][row : row + 2].tolist()
-        buffers = self._take(self._plan(PredictOptions(top_r=1, beam_width=1)), 1, last - first)
+        buffers = self._take(self._row_plan, 1, last - first)
         set_rows(buffers.rows, *arrays)
         buffers.call[FIRST], buffers.call[LAST] = row, row + 1
-        yield buffers, arrays[1][first:last]
+        yield buffers
         self.pool.give(buffers)
 
     def _answer(self, rows: SparseRows, options: PredictOptions, threads: int) -> Predictions:

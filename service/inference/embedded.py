@@ -64,6 +64,12 @@ class EmbeddedPredictor(Predictor):
         """Do as `Predictor.score_labels`."""
         return super().score_labels(self.embedding.rows(rows), label_ptr, labels)
 
+    @property
+    def nodes_explained(self) -> int:
+        """Do as `Predictor.nodes_explained`; here a node costs a look at each dimension for each feature."""
+        n_dims: int = self.embedding.dim
+        return super().nodes_explained * n_dims
+
     def rows_to_search(self, rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
         """Return as many rows: those chosen dense, the others without features."""
         sizes = np.zeros(rows.n_rows, np.int64)

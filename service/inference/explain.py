@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-FEATURES_MAX = 5
-"""So many features a node are told, those that added or took away most."""
+from service.kernels.search.shares import FEATURES_MAX, keep_shares
 
 
 class FeatureShare(NamedTuple):
@@ -86,6 +85,7 @@ Walk = Callable[
         NDArray[np.int32],
         NDArray[np.float32],
         NDArray[np.float32],
+        NDArray[np.int32],
         NDArray[np.float32],
     ],
     None,
@@ -93,20 +93,31 @@ Walk = Callable[
 """Fill the outputs of service.kernels.search.explain.explain_leaf for a leaf."""
 
 
-def explain_path(walk: Walk, leaf: int, depth: int, features: NDArray[np.int32]) -> list[PathNode]:
-    """Return the path of a leaf that is `depth` nodes below its root, for a row of the given features."""
+def explain_path(walk: Walk, leaf: int, depth: int) -> list[PathNode]:
+    """Return the path of a leaf that is `depth` nodes below its root."""
     nodes = np.empty(depth, np.int32)
     probabilities, scores = np.empty((2, depth), np.float32)
-    added = np.empty((depth, len(features)), np.float32)
-    walk(leaf, nodes, probabilities, scores, added)
+    features, shares = most_shares(depth)
+    walk(leaf, nodes, probabilities, scores, features, shares)
+    told = told_shares(features, shares)
+    return list(map(PathNode, nodes.tolist(), probabilities, scores, told))
+
+
+def most_shares(n_nodes: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return room for the features that add most to so many nodes, and for their shares."""
+    return np.empty((n_nodes, FEATURES_MAX), np.int32), np.empty((n_nodes, FEATURES_MAX), np.float32)
+
+
+def told_shares(features: NDArray[np.int32], shares: NDArray[np.float32]) -> list[list[FeatureShare]]:
+    """Return what `most_shares` was filled with, for each node."""
     return [
-        PathNode(node, probability, score, top_features(features, shares))
-        for node, probability, score, shares in zip(nodes.tolist(), probabilities, scores, added, strict=True)
+        [FeatureShare(feature, share) for feature, share in zip(row, of_row, strict=True) if feature >= 0]
+        for row, of_row in zip(features.tolist(), shares, strict=True)
     ]
 
 
 def top_features(features: NDArray[np.int32], added: NDArray[np.float32]) -> list[FeatureShare]:
-    """Return the features that added most. Products beyond a float32 count as its largest number."""
-    added = np.nan_to_num(added)
-    order = np.argsort(-np.abs(added), kind="stable")[:FEATURES_MAX]
-    return [FeatureShare(int(features[i]), added[i]) for i in order if added[i] != 0]
+    """Return the features that added most, FEATURES_MAX at most."""
+    most = most_shares(1)
+    keep_shares(features, added, most[0][0], most[1][0])
+    return told_shares(*most)[0]

@@ -13,7 +13,7 @@ from service.inference.allowed import allowed_labels
 from service.inference.answering import Predictions, writeable
 from service.inference.base_searcher import BaseSearcher, SearchPlan
 from service.inference.buffers import FIRST, Buffers, Need
-from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedStep, top_features
+from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedStep, most_shares, told_shares
 from service.inference.options import (
     ALL_ALLOWED,
     ALL_EQUAL,
@@ -78,14 +78,14 @@ class ForestPredictor(BaseSearcher):
         the weight of each of the features.
         """
         leaves = []
-        with self._row(rows, row) as (buffers, indices):
+        with self._row(rows, row) as buffers:
             n_leaves = reach_leaves(buffers.call, *self._samples)
             nodes, trees = buffers.own.leaf_node[:n_leaves], buffers.own.leaf_tree[:n_leaves]
             weights = 1 / np.bincount(trees)[trees] / self._ensemble.child_ptr[0]
             for leaf, tree, weight in zip(nodes.tolist(), trees.tolist(), weights.tolist(), strict=True):
                 value = self._value_at(leaf, label)
                 if value > 0:
-                    path = self._path_to(leaf, indices, buffers)
+                    path = self._path_to(leaf, buffers)
                     leaves.append(ReachedLeaf(tree, leaf, value, np.float32(weight), path))
         return RoutedExplanation(leaves)
 
@@ -99,13 +99,18 @@ class ForestPredictor(BaseSearcher):
         found = [np.empty(0, np.int32)]
         longest = int(np.diff(rows.indptr).argmax()) if rows.n_rows else 0
         if len(chosen):
-            with self._row(rows, longest) as (buffers, _):
+            with self._row(rows, longest) as buffers:
                 for row in chosen.tolist():
                     buffers.call[FIRST] = row
                     n_leaves = reach_leaves(buffers.call, *self._samples)
                     found.append(buffers.own.leaf_node[:n_leaves].copy())
         ptr = np.cumsum([len(leaves) for leaves in found], dtype=np.int64)
         return ptr, np.concatenate(found)
+
+    @property
+    def nodes_explained(self) -> int:
+        """A bound on the nodes of a label's explanation where each row reaches a leaf a tree."""
+        return int(self._ensemble.child_ptr[0]) * self._n_levels
 
     def children_scored(self, beam_width: int) -> int:
         """Return a bound on the children that an argmax routing scores a row, over all levels and trees.
@@ -155,8 +160,8 @@ class ForestPredictor(BaseSearcher):
         row = SparseRows(np.zeros(2, np.int64), *nothing, self.n_features)
         self.predict(row, PredictOptions(threshold=0.5, mask=self.label_mask(deny=())))
         self.explain(row, 0, 0)
-        with self._row(row, 0) as (buffers, indices):
-            self._path_to(len(self._ensemble.parent) - 1, indices, buffers)
+        with self._row(row, 0) as buffers:
+            self._path_to(len(self._ensemble.parent) - 1, buffers)
 
     def _value_at(self, leaf: int, label: int) -> np.float32:
         """Return a label's value in a leaf, 0 where the leaf does not name it."""
@@ -165,14 +170,14 @@ class ForestPredictor(BaseSearcher):
         is_there = at < last and self._ensemble.leaf_label[at] == label
         return self._ensemble.leaf_value[at] if is_there else np.float32(0.0)
 
-    def _path_to(self, leaf: int, indices: NDArray[np.int32], buffers: Buffers) -> list[RoutedStep]:
+    def _path_to(self, leaf: int, buffers: Buffers) -> list[RoutedStep]:
         depth = depth_of(self._ensemble.parent, leaf)
         nodes, margins = np.empty(depth, np.int32), np.empty(depth, np.float32)
-        added = np.empty((depth, len(indices)), np.float32)
-        explain_route(buffers.call, *self._samples, leaf, nodes, margins, added)
+        features, shares = most_shares(depth)
+        explain_route(buffers.call, *self._samples, leaf, nodes, margins, features, shares)
         return [
-            RoutedStep(node, margin, top_features(indices, shares))
-            for node, margin, shares in zip(nodes.tolist(), margins, added, strict=True)
+            RoutedStep(node, margin, told)
+            for node, margin, told in zip(nodes.tolist(), margins, told_shares(features, shares), strict=True)
         ]
 
     def _make_own(self, need: Need) -> RoutingWorkspace:

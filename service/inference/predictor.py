@@ -73,14 +73,14 @@ class Predictor(BaseSearcher):
         Cost: for each node on the label's paths its chunk, and a look at the weight of each of the features.
         """
         paths = []
-        with self._row(rows, row) as (buffers, indices):
+        with self._row(rows, row) as buffers:
             for leaf in self._ensemble.label_leaf[:, label].tolist():
                 depth = depth_of(self._ensemble.parent, leaf) if leaf >= 0 else 0
 
                 def walk(leaf: int, *outputs: NDArray[Any]) -> None:
                     explain_leaf(buffers.call, *self._samples, leaf, *outputs)
 
-                paths.append(explain_path(walk, leaf, depth, indices) if depth else [])
+                paths.append(explain_path(walk, leaf, depth) if depth else [])
         return Explanation(paths)
 
     def score_labels(
@@ -100,6 +100,11 @@ class Predictor(BaseSearcher):
         score_rows(buffers.call, *self._samples, writeable(label_ptr), writeable(labels), *found)
         self.pool.give(buffers)
         return found
+
+    @property
+    def nodes_explained(self) -> int:
+        """A bound on the nodes of a label's explanation: a path a tree."""
+        return self.shape.n_trees * self.shape.n_levels
 
     def children_scored(self, beam_width: int) -> int:
         """Return a bound on the children that a beam search scores a row and level, over all trees."""

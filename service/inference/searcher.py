@@ -25,6 +25,10 @@ class Searcher(Protocol):
     n_labels: int
     n_features: int
 
+    @property
+    def nodes_explained(self) -> int:
+        """A bound on the nodes of a label's explanation, each with a look at all features of the row."""
+
     def predict(self, rows: SparseRows, options: PredictOptions) -> Predictions:
         """Answer rows one after the other, on the calling thread."""
 

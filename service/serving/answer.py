@@ -29,7 +29,10 @@ SHORT_CHILDREN = 8192
 """Children of nodes, scored on a level of all trees, up to which it does: a flat model has many at once."""
 
 SHORT_ITEMS = 8192
-"""Characters, features and names of labels up to which it does."""
+"""Characters, features and names of labels up to which it does; explained, each counts once a node told."""
+
+SHORT_NODES = 64
+"""Nodes told of all labels, of the rows together, up to which an explanation does."""
 
 _INDICES = b'"indices"'
 
@@ -90,12 +93,13 @@ def answer_shortly(query: PredictRequest, served: ServedVersion) -> bytes | None
     found = served.predictor.predict_shortly(rows, options)
     if found is None:
         return None
-    return _write(write_predictions(found, options, epoch, served, None, unknown), epoch, served)
+    explanations = explain_labels(found, rows, served) if query.explain else None
+    return _write(write_predictions(found, options, epoch, served, explanations, unknown), epoch, served)
 
 
 def _answer_rows(query: PredictRequest, rows: SparseRows, served: ServedVersion) -> bytes | None:
     """Return the answer by the kernel that searches and writes; None: it does not have the options."""
-    if query.allow_labels is not None or query.deny_labels is not None or query.statistics:
+    if query.allow_labels is not None or query.deny_labels is not None or query.statistics or query.explain:
         return None
     kind, number = NO_THRESHOLD, 0.0
     if isinstance(query.threshold, float):
@@ -126,7 +130,7 @@ def _write(predictions: Sequence[bytes], epoch: int, served: ServedVersion) -> b
 
 def is_short(query: PredictRequest, served: ServedVersion) -> bool:
     """Return whether a request is read fast, and searched fast by a beam."""
-    if query.explain or query.deadline_ms is not None or query.label_weights is not None:
+    if query.deadline_ms is not None or query.label_weights is not None:
         return False
     if not is_small(len(query.instances), query.beam_width, served):
         return False
@@ -134,6 +138,10 @@ def is_short(query: PredictRequest, served: ServedVersion) -> bool:
     if query.allow_labels is not None or query.deny_labels is not None:
         n_items += len(query.allow_labels or ()) + len(query.deny_labels or ())
         n_items += served.labels.n_names // MASKED_AN_ITEM
+    if query.explain:
+        n_labels = len(query.instances) * min(query.top_r, served.predictor.n_labels)
+        n_nodes = n_labels * served.predictor.nodes_explained
+        return n_nodes <= SHORT_NODES and n_items * n_nodes <= SHORT_ITEMS
     return n_items <= SHORT_ITEMS
 
 

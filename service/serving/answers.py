@@ -133,10 +133,9 @@ def _tree(path: list[PathNode], names: NameTable | None) -> ExplainedTree:
 
 
 def _features(shares: list[FeatureShare], names: NameTable | None) -> list[FeatureContribution]:
+    if names is None:
+        return [{"feature": str(feature), "contribution": added} for feature, added in shares]
+    n_names = names.n_names
     return [
-        {
-            "feature": str(share.feature) if names is None else name_of(names, share.feature % names.n_names),
-            "contribution": share.contribution,
-        }
-        for share in shares
+        {"feature": name_of(names, feature % n_names), "contribution": added} for feature, added in shares
     ]

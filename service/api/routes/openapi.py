@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
 from model_store.version import code_version
+from service.api.routes.operations import problems
 from service.serving.problems import PROBLEMS
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLine, FeedbackRequest
 from service.serving.schemas.limits import LIMIT_KEY
@@ -68,6 +69,9 @@ _MOST = {
     "object": "maxProperties",
     "string": "maxLength",  # of characters, which are no fewer than a limit's bytes
 }
+_UNPARSED = {str(status): said for status, said in problems(400, 431).items()}
+"""What any request may be answered before it comes to a route."""
+
 _FRAMEWORKS = ("HTTPValidationError", "ValidationError")
 """What FastAPI's own validation would answer: ours answers with problems."""
 
@@ -95,6 +99,7 @@ def openapi_document(app: FastAPI, limits: Limits) -> dict[str, Any]:
     for path in document["paths"].values():
         for operation in path.values():
             _drop_frameworks(operation["responses"])
+            operation["responses"] = _UNPARSED | operation["responses"]
             if "401" in operation["responses"]:
                 operation["security"] = [{"key": []}]
     for schema in schemas.values():

@@ -17,6 +17,7 @@ from service.kernels.search.links import log_links
 from service.kernels.search.packed_weights import load_weights, word_child, word_weight
 from service.kernels.search.query import Rows, Search
 from service.kernels.search.scorer import find_blocks, find_rows, find_words, score_at_once
+from service.kernels.search.shares import NO_FEATURE, keep_share
 from service.kernels.search.workspace import Workspace
 
 
@@ -29,7 +30,8 @@ def explain_leaf(
     path_out: NDArray[np.int32],
     probability_out: NDArray[np.float32],
     score_out: NDArray[np.float32],
-    added_out: NDArray[np.float32],
+    features_out: NDArray[np.int32],
+    shares_out: NDArray[np.float32],
 ) -> None:
     """Walk a leaf's path from below the root to the leaf, of `depth` nodes.
 
@@ -38,8 +40,10 @@ def explain_leaf(
     probability_out  float32[depth]: of each node given its parent
     score_out        float32[depth]: of each node, the product down to it; in a model of one tree the last has
                      the bits of the label's score in every traversal
-    added_out        float32[depth, features of the row]: what each feature adds to the node's margin, that is
-                     value * weight; margin = bias + the sum over the features, but for rounding
+    features_out     int32[depth, FEATURES_MAX]: the row's features that add most to the node's margin, by
+                     absolute share, NO_FEATURE behind the last one
+    shares_out       float32[depth, FEATURES_MAX]: their shares, value * weight; margin = bias + the sum over
+                     all features, but for rounding
     Cost: a chunk a node, and a row of the chunk a feature and node.
     """
     call = struct_at(Call, call_at)
@@ -54,9 +58,7 @@ def explain_leaf(
         score_at_once(ensemble, above, indices, values, work)
         log_links(link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins)
         score_out[step] = work.margins[node - ensemble.child_ptr[above]]
-        for i in range(len(indices)):
-            weight = weight_at(ensemble, node, indices[i : i + 1], values[i : i + 1], work)
-            added_out[step, i] = values[i] * weight
+        keep_most(ensemble, node, indices, values, work, features_out[step], shares_out[step])
         node = above
     total = np.float32(0.0)
     for step in range(depth):
@@ -71,6 +73,23 @@ def first_row(call: Call) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     rows = struct_at(Rows, call.rows)
     low, high = rows.indptr[call.first], rows.indptr[call.first + 1]
     return rows.indices[low:high], rows.values[low:high]
+
+
+@inlined
+def keep_most(
+    ensemble: TreeEnsemble,
+    node: int,
+    indices: NDArray[np.int32],
+    values: NDArray[np.float32],
+    work: Workspace,
+    features_out: NDArray[np.int32],
+    shares_out: NDArray[np.float32],
+) -> None:
+    """Choose the features of a row that add most to a node's margin; outputs as of `keep_share`."""
+    features_out[:] = NO_FEATURE
+    for i in range(len(indices)):
+        weight = weight_at(ensemble, node, indices[i : i + 1], values[i : i + 1], work)
+        keep_share(indices[i], values[i] * weight, features_out, shares_out)
 
 
 @inlined

@@ -11,7 +11,7 @@ from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.call import Call
-from service.kernels.search.explain import first_row, weight_at
+from service.kernels.search.explain import first_row, keep_most
 from service.kernels.search.scorer import score_at_once
 from service.kernels.search.workspace import Workspace
 
@@ -24,15 +24,16 @@ def explain_route(
     leaf: int,
     path_out: NDArray[np.int32],
     margin_out: NDArray[np.float32],
-    added_out: NDArray[np.float32],
+    features_out: NDArray[np.int32],
+    shares_out: NDArray[np.float32],
 ) -> None:
     """Walk a leaf's path from below the root to the leaf, of `depth` nodes.
 
     call_at          of a Call: the row is its first one
     path_out         int32[depth]: the nodes
     margin_out       float32[depth]: their margins, with the bits that routing compares
-    added_out        float32[depth, features of the row]: what each feature adds to the node's margin, that is
-                     value * weight; margin = bias + the sum over the features, but for rounding
+    features_out     int32[depth, FEATURES_MAX], and
+    shares_out       float32[depth, FEATURES_MAX]: what adds most to the node's margin, as of `explain_leaf`
     Cost: a chunk a node, and a row of the chunk a feature and node.
     """
     call = struct_at(Call, call_at)
@@ -45,7 +46,5 @@ def explain_route(
         path_out[step] = node
         score_at_once(ensemble, above, indices, values, work)
         margin_out[step] = work.margins[node - ensemble.child_ptr[above]]
-        for i in range(len(indices)):
-            weight = weight_at(ensemble, node, indices[i : i + 1], values[i : i + 1], work)
-            added_out[step, i] = values[i] * weight
+        keep_most(ensemble, node, indices, values, work, features_out[step], shares_out[step])
         node = above

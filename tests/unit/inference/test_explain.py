@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model_store.ensemble import LINK_CODES
 from model_store.store import Store
-from service.inference.explain import FEATURES_MAX
+from service.inference.explain import FEATURES_MAX, most_shares, told_shares, top_features
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from service.inference.predictor import PredictOptions, Predictor
 from service.kernels.search.explain import depth_of, explain_leaf
@@ -60,15 +63,34 @@ def test_a_path_equals_the_oracle(weights, link, seed, n_features, arity):
         depth = depth_of(ensemble.parent, leaf)
         assert depth == len(nodes)
         path, probability = np.empty(depth, np.int32), np.empty(depth, np.float32)
-        score, added = np.empty(depth, np.float32), np.empty((depth, len(indices)), np.float32)
-        explain_leaf(*call.arguments, leaf, path, probability, score, added)
+        score, (features, shares) = np.empty(depth, np.float32), most_shares(depth)
+        explain_leaf(*call.arguments, leaf, path, probability, score, features, shares)
         assert path.tolist() == nodes
-        products = np.array([[row[f] * of_node.get(f, 0.0) for f in row] for of_node in expected])
-        np.testing.assert_allclose(added, products, rtol=error, atol=error)
-        assert ((added == 0) | (products != 0)).all()
+        for of_node, told in zip(expected, told_shares(features, shares), strict=True):
+            products = {feature: row[feature] * of_node.get(feature, 0.0) for feature in row}
+            most = sorted((abs(product) for product in products.values() if product != 0), reverse=True)
+            assert len(told) == min(len(most), FEATURES_MAX)
+            for share, size in zip(told, most, strict=False):
+                assert share.contribution == pytest.approx(products[share.feature], rel=error, abs=error)
+                assert abs(share.contribution) == pytest.approx(size, rel=2 * error, abs=2 * error)
         if weights == "float32":
             np.testing.assert_allclose(probability, LINKS[link](margins[nodes]), rtol=2e-3, atol=1e-6)
             np.testing.assert_allclose(score, np.cumprod(LINKS[link](margins[nodes])), rtol=2e-3, atol=1e-6)
+
+
+@given(
+    st.lists(
+        st.one_of(st.floats(width=32, allow_nan=True), st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0])),
+        max_size=20,
+    )
+)
+def test_the_features_chosen_are_those_of_a_sort(added):
+    largest = float(np.finfo(np.float32).max)
+    shares = [0.0 if math.isnan(share) else max(-largest, min(share, largest)) for share in added]
+    order = sorted(range(len(shares)), key=lambda i: -abs(shares[i]))  # stable: of equals by place
+    expected = [(i + 7, shares[i]) for i in order if shares[i] != 0][:FEATURES_MAX]
+    told = top_features(np.arange(7, 7 + len(added), dtype=np.int32), np.array(added, np.float32))
+    assert [(share.feature, float(share.contribution)) for share in told] == expected
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one-tree", "three-trees"])

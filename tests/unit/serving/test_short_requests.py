@@ -17,6 +17,8 @@ SHORT = [
     ("text", {"instances": [{"text": "Schach für émigrés"}], "beam_width": 2}),
     ("named", {"instances": [{"features": {"red": 1.0, "nobody": 2}}], "statistics": True}),
     ("raw", {"instances": [RAW], "allow_labels": ["label::1", "label::2"]}),
+    ("raw", {"instances": [RAW], "explain": True}),
+    ("text", {"instances": [{"text": "chess"}], "explain": True, "allow_labels": ["label::1"], "top_r": 2}),
     ("tree", {"instances": [{"text": "chess"}], "exact": True, "beam_width": 60}),
     ("tree", {"instances": [{"text": "chess"}], "threshold": 0, "beam_width": 60}),
     ("tree", {"instances": [{"text": "chess"}], "threshold": 1}),
@@ -32,7 +34,8 @@ REFUSED: list[tuple[str, Any]] = [
 LONG = [
     ("text", {"instances": [{"text": "chess " * 2000}]}),
     ("text", {"instances": [{"text": "chess" + " " * 100_000}]}),
-    ("raw", {"instances": [RAW], "explain": True}),
+    ("raw", {"instances": [RAW] * 9, "explain": True}),
+    ("text", {"instances": [{"text": "chess " * 200}], "explain": True}),
     ("tree", {"instances": [{"text": "chess"}], "threshold": 0.01, "statistics": True}),
     ("tree", {"instances": [{"text": "chess"}], "exact": True, "beam_width": 1}),
     ("text", {"instances": [{"text": "chess"}], "exact": True}),

@@ -20,7 +20,7 @@ from service.errors import UnsupportedOption
 from service.evaluation.propensity import propensities
 from service.features import load_featurizer
 from service.inference.predictor import PredictOptions, Predictor
-from service.serving.answer import SHORT_BEAMS, is_short
+from service.serving.answer import SHORT_BEAMS, SHORT_NODES, is_short
 from service.serving.label_weights import LabelWeights
 from service.serving.rows import to_rows
 from service.serving.schemas.instances import SparseInstance
@@ -190,7 +190,7 @@ def test_a_search_that_nobody_waits_for_is_stopped(
         limits = {"request_seconds_max": 0.1, "threads_max": 1}
         async with serving(settings_of(shared_store, **limits)) as (_, client):
             monkeypatch.setattr("service.api.routes.predict.answer_query", search)
-            ask = post("/v1/models/raw/predict", {"instances": [RAW], "explain": True})
+            ask = post("/v1/models/raw/predict", {"instances": [RAW] * 9, "explain": True})
             answer = await ask(client)
             while not begun.is_set():  # its thread was slow to begin: it is dropped then, and not stopped
                 assert_problem(answer, 503, "timed-out")
@@ -526,7 +526,12 @@ def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: P
         assert short(3)
         assert not short(4)
     assert short(1, exact=True, threshold=0.5)
-    assert not short(1, explain=True)
+    assert short(1, explain=True)
+    n_labels = SHORT_NODES // served.predictor.nodes_explained
+    assert short(1, explain=True, top_r=n_labels)
+    assert not short(1, explain=True, top_r=n_labels + 1)
+    assert not short(2, explain=True, top_r=n_labels)
+    assert not short(1, SparseInstance(indices=[1] * 5000, values=[1.0] * 5000), explain=True)
     assert not short(1, deadline_ms=1000)
     assert not short(1, deny_labels=["x"] * 9000)
 
