@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import math
 import re
 from collections.abc import Mapping
@@ -114,6 +115,11 @@ def render_manifest(manifest: Manifest) -> bytes:
         raise Corrupt(MANIFEST, "fields of JSON, all numbers finite", str(error)) from error
     parse_manifest(data, seal(data, MANIFEST))
     return data
+
+
+def manifest_digest(manifest: Manifest) -> str:
+    """Return the SHA-256 of the bytes of manifest.json, in hex: with its arrays' digests, of the version."""
+    return hashlib.sha256(render_manifest(manifest)).hexdigest()
 
 
 def parse_manifest(data: bytes, sealed: bytes) -> Manifest:

@@ -34,7 +34,7 @@ from model_store.identifiers import (
     check_version,
 )
 from model_store.made_for import made_for_of
-from model_store.manifest import Manifest
+from model_store.manifest import Manifest, manifest_digest
 from model_store.reading import ALIASES, LAST, VERSIONS, StoreReader, no_version
 from model_store.reading import LATEST as LATEST
 from model_store.reading import MODELS as MODELS
@@ -97,6 +97,30 @@ class Store(StoreReader):
             manifest = read_archive(self._fs, file, stage / "version", self._require_space)
             verify_version(*map_version(self._fs, stage / "version", manifest))
             return self._commit(name, stage, manifest, latest=latest)
+
+    def mirror(self, file: Readable, name: str, version: int, digest: str) -> Manifest:
+        """Publish a version that `export` wrote under the number that it had in another store.
+
+        digest  its `manifest_digest`
+        No alias moves, but `latest` of a model's first version. A version that is there already stays. Raises
+        Corrupt for an archive of another version, or of none, Conflict where the number is another's here.
+        """
+        check_model(name)
+        with self._writing(0), self._stage() as stage:
+            self._fs.mkdir(stage / "version")
+            manifest = read_archive(self._fs, file, stage / "version", self._require_space)
+            found = f"{manifest.model}@{manifest.version} of {manifest_digest(manifest)}"
+            if found != f"{name}@{version} of {digest}":
+                raise Corrupt("archive", f"{name}@{version} of {digest}", found)
+            verify_version(*map_version(self._fs, stage / "version", manifest))
+            with self._locked(name):
+                if version in self.versions(name):
+                    if manifest_digest(self.manifest(name, version)) != digest:
+                        raise Conflict(f"{name}@{version}: expected the version of {digest}, found another")
+                    return manifest
+                write_manifest(self._fs, stage / "version", manifest)
+                self._write_version(name, version, stage, moves_latest=not self.versions(name))
+        return manifest
 
     def promote(self, name: str, version: int, alias: str = LATEST) -> None:
         """Make an alias name a version, verified first. Raises NotFound, Corrupt, StoreUnwritable.
@@ -208,17 +232,20 @@ class Store(StoreReader):
             version = self._next_version(name)
             manifest = dataclasses.replace(manifest, model=name, version=version)
             write_manifest(self._fs, stage / "version", manifest)
-            moves = latest or not self.versions(name)
-            if moves:
-                self._write_alias(stage, self._moved(name, LATEST, version))
-            elif LATEST not in [entry.name for entry in self._entries(self._home(name) / ALIASES)]:
-                self._write_alias(stage, self.alias(name, LATEST))  # which without a file names the highest
-                self._put_alias(name, stage, LATEST)
-            self._fs.rename(stage / "version", self._version_path(name, version))
-            self._fs.fsync_dir(self._home(name) / VERSIONS)
-            if moves:
-                self._put_alias(name, stage, LATEST)
+            self._write_version(name, version, stage, moves_latest=latest or not self.versions(name))
         return manifest
+
+    def _write_version(self, name: str, version: int, stage: Path, *, moves_latest: bool) -> None:
+        """Put a staged version in its place, and have `latest` name it or stay; under the lock."""
+        if moves_latest:
+            self._write_alias(stage, self._moved(name, LATEST, version))
+        elif LATEST not in [entry.name for entry in self._entries(self._home(name) / ALIASES)]:
+            self._write_alias(stage, self.alias(name, LATEST))  # which without a file names the highest
+            self._put_alias(name, stage, LATEST)
+        self._fs.rename(stage / "version", self._version_path(name, version))
+        self._fs.fsync_dir(self._home(name) / VERSIONS)
+        if moves_latest:
+            self._put_alias(name, stage, LATEST)
 
     def _keep_last(self, name: str, stage: Path) -> None:
         """Keep the highest number that a version has or had; under the lock."""

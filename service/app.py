@@ -53,6 +53,7 @@ from service.errors import TimedOut
 from service.jobs.jobs import Jobs
 from service.logs import log
 from service.registry.registry import Registry
+from service.remote.objects import shown_url
 from service.serving.feedback import FeedbackDesk
 from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
@@ -161,7 +162,7 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
         metrics,
         KeyRing(database, settings),
         AuditLog(database),
-        Registry(store, database),
+        Registry(store, database, settings.store_remote and shown_url(settings.store_remote)),
         Jobs(database, settings),
         FeedbackDesk(live, learning, limits, metrics.record_events),
         pool(limits.threads_max),

@@ -22,6 +22,7 @@ from types import FrameType
 
 import uvicorn
 
+from model_store.store import Store
 from service.access.scopes import describe_access
 from service.api.door.protocol import bounded_protocol
 from service.app import create_app
@@ -29,6 +30,8 @@ from service.descriptors import are_used_up, raise_limit
 from service.errors import Unavailable
 from service.jobs.serving import JobWorkers
 from service.logs import configure, log
+from service.remote.follower import RemoteFollower
+from service.remote.objects import RemoteStore, shown_url
 from service.settings import Settings
 
 BACKLOG = 2048
@@ -60,15 +63,37 @@ def run(settings: Settings) -> None:
     log(logging.INFO, "access", **describe_access(settings))
     log(logging.INFO, "listening", url=url, workers=settings.workers, jobs=settings.jobs, pid=os.getpid())
     jobs = JobWorkers(settings)
+    follower = follow_remote(settings)
     try:
         if settings.workers == 1:
             _Server(settings, jobs=jobs).run([listener])
         else:
             _Supervisor(settings, listener, jobs).run()
     finally:
+        if follower is not None:
+            follower.stop(GRACE_SECONDS)
         jobs.stop()
         jobs.join()
     log(logging.INFO, "stopped", pid=os.getpid())
+
+
+def follow_remote(settings: Settings) -> RemoteFollower | None:
+    """Bring the store up to date with the object store, if there is one, and begin to follow it.
+
+    What is in the store already is served also when the object store does not answer. Raises Unavailable when
+    nothing is: a replica that is started again later is better than one that knows no model.
+    """
+    if settings.store_remote is None:
+        return None
+    store = Store(settings.store)
+    store.prepare()
+    seconds, keep = settings.store_remote_poll_seconds, settings.store_remote_keep
+    follower = RemoteFollower(RemoteStore(settings.store_remote), store, poll_seconds=seconds, keep=keep)
+    if not follower.look() and not store.models():
+        url = shown_url(settings.store_remote)
+        raise Unavailable(f"{url}: expected to fetch models, found none: see the log")
+    follower.start()
+    return follower
 
 
 def _listen(host: str, port: int) -> socket.socket:

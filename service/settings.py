@@ -33,6 +33,7 @@ Pause = Annotated[float, Field(ge=0, le=86_400)]
 
 Workers = Annotated[int, Field(ge=1, le=256)]
 Jobs = Annotated[int, Field(ge=0, le=64)]
+Kept = Annotated[int, Field(ge=0, le=1000)]
 Nice = Annotated[int, Field(ge=0, le=19)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
 Duration = Annotated[float, Field(gt=0, le=100 * 86_400)]
@@ -202,6 +203,15 @@ class Settings(BaseSettings):
         1, description="jobs that `xylem serve` runs at a time, in processes of their own; 0: none"
     )
     store_poll_seconds: Seconds = _seconds(0.5, "seconds between two looks at the store for new versions")
+    store_remote: str | None = Field(
+        None,
+        description="the object store, as `s3://bucket/prefix`, whose versions and aliases the store "
+        "follows; not set: none",
+    )
+    store_remote_poll_seconds: Seconds = _seconds(1.0, "seconds between two looks at the object store")
+    store_remote_keep: Kept = Field(
+        2, description="versions of a model that stay in a store that follows, besides those aliases name"
+    )
     drain_seconds: Pause = _seconds(
         1.0, "seconds after SIGTERM in which `/readyz` says no while requests are still accepted"
     )

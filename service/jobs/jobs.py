@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from model_store.errors import Conflict
 from service.db.engine import Database
 from service.errors import JobConflict, JobNotFound, Unavailable
 from service.jobs.data import DataRoot
@@ -37,6 +38,7 @@ class Jobs:
     def __init__(self, database: Database, settings: Settings) -> None:
         self._queue = JobQueue(database, settings.limits)
         self._store = settings.store
+        self._follows = settings.store_remote is not None
         self._limits = settings.limits
         self.data = DataRoot(settings.data_dir, settings.limits.data_bytes_max)
 
@@ -50,6 +52,11 @@ class Jobs:
         with its place; IdempotencyConflict; Overloaded when as many jobs wait as may; LimitExceeded;
         BadRequest for an unknown kind or a key that is none; DatabaseUnavailable.
         """
+        if kind == "training" and self._follows:
+            raise Conflict(
+                "expected a store that is published to here, found one that follows XYLEM_STORE_REMOTE: "
+                "train elsewhere, and push"
+            )
         from service.jobs.kinds import check_request  # trainers and readers: not before they are needed
 
         request, model = check_request(kind, body, self.data, self._limits)

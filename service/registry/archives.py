@@ -75,6 +75,7 @@ def import_from(
     off, InvalidName, StoreUnwritable; nothing is published then. A database that does not answer stops
     nothing: the next look at the history writes down what was published.
     """
+    registry.check_own()
     manifest = store.import_(_BoundedReader(file, bytes_max), model, latest=latest)
     if registry.named(model, LATEST) == manifest.version:
         try:

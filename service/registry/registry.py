@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
-from model_store.errors import Corrupt, NotFound, NothingToRollBack, VersionInUse
+from model_store.errors import Conflict, Corrupt, NotFound, NothingToRollBack, VersionInUse
 from model_store.identifiers import check_alias
 from model_store.store import LATEST, Store
 from service.db.engine import Database
@@ -61,12 +61,24 @@ class Registry:
 
     Without a database nothing is written down, and thresholds stay: what the store says is found later. Calls
     raise StoreError; with a database also DatabaseUnavailable, then nothing was changed unless it says so.
+
+    follows  the object store whose aliases are the truth: changes here are refused, as Conflict; None: they
+             are made here
     """
 
-    def __init__(self, store: Store, database: Database | None) -> None:
+    def __init__(self, store: Store, database: Database | None, follows: str | None = None) -> None:
         self._store = store
+        self._follows = follows
         self._database = database
         self._history = None if database is None else AliasHistory(database, self.named)
+
+    def check_own(self) -> None:
+        """Raise Conflict when another store's aliases and versions are followed."""
+        if self._follows is not None:
+            raise Conflict(
+                f"expected a store whose models are changed here, found one that follows {self._follows}: "
+                "xylem models push changes that one"
+            )
 
     def named(self, model: str, alias: str) -> int | None:
         """Return the version that an alias names; None for one that is not there, or is damaged."""
@@ -81,6 +93,7 @@ class Registry:
         Raises NotFound, InvalidName, Corrupt for a version that is damaged, or another model's, and
         StoreUnwritable; the alias then stays where it is.
         """
+        self.check_own()
         check_alias(alias)
         number = self._store.resolve(model, version)
         self._store.open(model, number)
@@ -104,6 +117,7 @@ class Registry:
         further back, not to and fro. `to` what it names already does nothing. Raises NothingToRollBack where
         there is no such step, and what `promote` raises.
         """
+        self.check_own()
         named = self._store.alias(model, alias)
         target = named.version
         if to != target:
@@ -121,6 +135,7 @@ class Registry:
 
         Raises NotFound, Conflict for `latest`, StoreUnwritable.
         """
+        self.check_own()
         step = Step(model, alias, REMOVED, None, cause)
         return self._move(step, lambda: self._store.delete_alias(model, alias))
 
@@ -133,6 +148,7 @@ class Registry:
         again for a version that is gone it removes what a first call could not: thresholds. Raises
         VersionInUse, NotFound, StoreUnwritable; DatabaseUnavailable when the version is gone already says so.
         """
+        self.check_own()
         place = f"{model}@{version}"
         if version not in self._store.versions(model):
             last = self._store.last_version(model)
@@ -156,6 +172,7 @@ class Registry:
         Asked again for a model that is gone it removes what a first call could not. Raises ModelNotFound,
         StoreUnwritable; DatabaseUnavailable when the model is gone already says so.
         """
+        self.check_own()
         if confirm != model:
             raise BadParameter(f"confirm: expected the name of the model, {model!r}, found {confirm!r:.80}")
         if not self._store.versions(model):

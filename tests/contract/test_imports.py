@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.evaluation",
         "service.datasets",
         "service.jobs",
+        "service.remote",
         "service.serve",
         "xylem",
     },
@@ -74,6 +75,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "service.datasets",
     },
     "service.access": {"service.db"},
+    "service.remote": {"model_store"},
     "service.registry": {"service.db", "service.thresholds.store", "model_store"},
     "service.jobs": {
         *_COMMON,

@@ -1,0 +1,75 @@
+"""`xylem models push` and `pull`: versions out to an object store, and in from one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.console import mebibytes, print_result
+from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from service.errors import BadInput
+
+if TYPE_CHECKING:
+    from service.remote.documents import RemoteVersion
+    from service.remote.objects import RemoteStore
+
+app = typer.Typer(help="Object stores: a part of `xylem models`.")
+
+Url = Annotated[
+    str,
+    typer.Argument(metavar="URL", help="An object store: s3://BUCKET/PREFIX, or another of fsspec's."),
+]
+
+
+@app.command()
+def push(
+    model: Model,
+    url: Url,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="An alias there that names the version from now on; may repeat."),
+    ] = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Write a version to an object store, unless it is there; servers that follow its aliases fetch it."""
+    from model_store.store import Store
+    from service.remote.objects import RemoteStore
+
+    opened, remote = Store(store), RemoteStore(url)
+    name, reference = parse_reference(model)
+    version = opened.resolve(name, reference)
+    pushed = remote.push(opened, name, version)
+    for one in alias or ():
+        remote.move(name, one, pushed)
+    moved = "".join(f"\n{name}: {one} -> {version}" for one in alias or ())
+    facts = {"model": name, "version": version, "digest": pushed.digest, "aliases": alias or []}
+    print_result(json, f"{name}@{version} -> {remote.url}{moved}", url=remote.url, **facts)
+
+
+@app.command()
+def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Fetch a version from an object store, by its number or an alias there; no alias here moves.
+
+    But `latest` names a model's first version. All digests are checked before it is published.
+    """
+    from model_store.store import Store
+    from service.remote.objects import RemoteStore
+
+    remote = RemoteStore(url)
+    name, reference = parse_reference(model)
+    manifest = remote.pull(Store(store), name, _found(remote, name, reference))
+    line = f"{remote.url} -> {name}@{manifest.version} ({mebibytes(manifest.model_bytes)})"
+    print_result(json, line, url=remote.url, model=name, version=manifest.version)
+
+
+def _found(remote: RemoteStore, name: str, reference: str) -> RemoteVersion:
+    """Return what a number or an alias stands for there."""
+    if reference.isdecimal():
+        return remote.find(name, int(reference))
+    aliases = remote.aliases(name).aliases
+    if reference not in aliases:
+        there = ", ".join(sorted(aliases)) or "none"
+        raise BadInput(f"{remote.url}: expected an alias of {name}, one of {there}, found {reference!r}")
+    return aliases[reference]

@@ -1,0 +1,118 @@
+"""RemoteFollower: keeps a store as an object store says, in a thread of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+
+from model_store.errors import Conflict, Corrupt, NotFound, StoreError
+from model_store.manifest import manifest_digest
+from model_store.store import LATEST, Store
+from service.errors import XylemError
+from service.logs import log
+from service.remote.documents import RemoteVersion
+from service.remote.objects import RemoteStore
+
+
+class RemoteFollower:
+    """Fetches the versions that remote aliases name, moves the local aliases, and deletes what nobody names.
+
+    The remote aliases are the truth for the models that are there; local models of other names stay.
+
+    keep  versions of a model, besides those that aliases name, that stay in the store: the newest ones
+    """
+
+    def __init__(self, remote: RemoteStore, store: Store, *, poll_seconds: float, keep: int) -> None:
+        self._remote = remote
+        self._store = store
+        self._poll_seconds = poll_seconds
+        self._keep = keep
+        self._serials: dict[str, int] = {}
+        self._failed: dict[str, str] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="xylem-remote", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """Stop following; a version that is being fetched is waited for so long, and then given up."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def look(self) -> bool:
+        """Bring the store up to date now; return whether nothing failed. A fault is logged once."""
+        try:
+            models = self._remote.models()
+        except XylemError as error:
+            self._note("", str(error))
+            return False
+        self._note("", None)
+        tried = [self._try(model) for model in models if not self._stopping.is_set()]
+        return all(tried)
+
+    def _follow(self) -> None:
+        while not self._stopping.wait(self._poll_seconds):
+            self.look()
+
+    def _try(self, model: str) -> bool:
+        try:
+            self._bring(model)
+        except (XylemError, StoreError) as error:
+            self._note(model, str(error))
+            return False
+        self._note(model, None)
+        return True
+
+    def _bring(self, model: str) -> None:
+        """Bring one model up to date: `latest` first, so that no other version is taken for it."""
+        serial, aliases = self._remote.aliases(model)
+        if self._serials.get(model) == serial:
+            return
+        for alias, wanted in sorted(aliases.items(), key=lambda item: item[0] != LATEST):
+            self._fetch(model, wanted)
+            if self._names(model, alias) != wanted.version:
+                self._store.promote(model, wanted.version, alias)
+                log(logging.INFO, "remote_alias_moved", model=model, alias=alias, version=wanted.version)
+        for alias in self._store.info(model).aliases.keys() - aliases.keys() - {LATEST}:
+            self._store.delete_alias(model, alias)
+        self._forget_old(model, {wanted.version for wanted in aliases.values()})
+        self._serials[model] = serial
+
+    def _fetch(self, model: str, wanted: RemoteVersion) -> None:
+        with contextlib.suppress(NotFound):
+            digest = manifest_digest(self._store.manifest(model, wanted.version))
+            if digest == wanted.digest:
+                return
+            raise Conflict(
+                f"{model}@{wanted.version}: expected that of {self._remote.url}, found another one here"
+            )
+        self._remote.pull(self._store, model, wanted)
+        log(logging.INFO, "remote_version_fetched", model=model, version=wanted.version)
+
+    def _names(self, model: str, alias: str) -> int | None:
+        try:
+            return self._store.alias(model, alias).version
+        except (NotFound, Corrupt):
+            return None
+
+    def _forget_old(self, model: str, named: set[int]) -> None:
+        """Delete the versions that no alias names, but for the newest ones."""
+        named |= {self._store.alias(model).version}
+        others = [version for version in self._store.versions(model) if version not in named]
+        for version in sorted(others)[: max(0, len(others) - self._keep)]:
+            self._store.delete(model, version)
+
+    def _note(self, model: str, fault: str | None) -> None:
+        """Log a fault when it is new, and its end."""
+        if fault is not None and self._failed.get(model) != fault:
+            log(logging.ERROR, "remote_failed", model=model or None, detail=fault)
+        if fault is None and model in self._failed:
+            log(logging.INFO, "remote_works_again", model=model or None)
+        if fault is None:
+            self._failed.pop(model, None)
+        else:
+            self._failed[model] = fault

@@ -1,0 +1,227 @@
+"""RemoteStore: versions and aliases as objects, by fsspec (S3, Google, Azure, a directory that is mounted).
+
+A version is one object, the archive that `xylem models export` writes, under a name with its digest: it is
+there whole or not at all, and never changes. A model's aliases are one small object; a change writes the
+next one, under the next number, on the condition that nobody has written it. So no change is lost, and
+whoever sees an old list of objects sees older aliases, never half of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import ValidationError
+
+from model_store.archive import Readable
+from model_store.errors import Conflict, Corrupt, StoreError, VersionNotFound
+from model_store.identifiers import check_alias, check_model
+from model_store.manifest import Manifest, manifest_digest
+from model_store.store import Store
+from service.errors import BadParameter, Unavailable, XylemError
+from service.remote.documents import ALIASES_BYTES_MAX, DOCUMENT, RemoteAliases, RemoteVersion
+
+ATTEMPTS = 16
+"""Tries to change aliases that others change too."""
+
+SERIALS_KEPT = 16
+"""Objects of aliases that are kept, the newest ones."""
+
+MODELS_MAX = 10_000
+"""Models that a remote store may have."""
+
+_BLOCK_BYTES = 8 << 20
+_ERROR_CHARACTERS_MAX = 200
+_VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
+_SERIAL = re.compile(r"([0-9]{12})\.json")
+_SECONDS: dict[str, dict[str, Any]] = {
+    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}}
+}
+"""How long each kind of store may take to answer, as its driver takes it."""
+
+
+class RemoteStore:
+    """The objects below a URL (`s3://bucket/prefix`). Credentials are those of the driver's environment.
+
+    Every call asks the object store, and blocks. It raises Unavailable when that does not answer, or refuses.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Take a URL. Raises BadParameter for one of a kind that is not known or not installed."""
+        self.url = shown_url(url)
+        protocol = url.partition("://")[0]
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError:
+            raise BadParameter(
+                "expected fsspec for a store at a URL, found none: pip install 'xylem-serve[remote]'"
+            ) from None
+        try:
+            options = {"use_listings_cache": False, "skip_instance_cache": True, **_SECONDS.get(protocol, {})}
+            self._fs, self._root = url_to_fs(url, **options)
+        except (ImportError, ValueError) as error:
+            raise BadParameter(f"{self.url}: expected the URL of an object store, found: {error}") from None
+
+    def models(self) -> list[str]:
+        """Return the names of the models that have aliases, ascending."""
+        with self._asking("list the models"):
+            found = sorted(self._names(self._root))
+        return [name for name in found if re.fullmatch("[a-z0-9][a-z0-9._-]{0,62}", name)][:MODELS_MAX]
+
+    def aliases(self, model: str) -> RemoteAliases:
+        """Return a model's aliases. Raises Corrupt when their object is not one."""
+        check_model(model)
+        with self._asking(f"read the aliases of {model}"):
+            serials = self._serials(model)
+            if not serials:
+                return RemoteAliases(0, {})
+            serial = max(serials)
+            with self._fs.open(self._alias_path(model, serial), "rb") as file:
+                data = file.read(ALIASES_BYTES_MAX + 1)
+        try:
+            return RemoteAliases(serial, DOCUMENT.validate_json(data[:ALIASES_BYTES_MAX], strict=True))
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            where = f"{self.url}: aliases of {model}, number {serial}"
+            raise Corrupt(where, "an object of aliases", str(fault["msg"])) from None
+
+    def push(self, store: Store, model: str, version: int) -> RemoteVersion:
+        """Write a version of a store, verified first, unless it is there. Returns what it is named.
+
+        Raises Conflict when the number is another version's, NotFound and Corrupt.
+        """
+        pushed = RemoteVersion(version=version, digest=manifest_digest(store.manifest(model, version)))
+        with self._asking(f"look for {model}@{version}"):
+            there = self._versions(model).get(version, set())
+        if there - {pushed.digest}:
+            raise Conflict(f"{self.url}: expected no other {model}@{version}, found one of {min(there)[:12]}")
+        if not there:
+            with self._asking(f"write {model}@{version}"), self._fs.transaction:
+                self._fs.makedirs(f"{self._root}/{model}/versions", exist_ok=True)
+                with self._fs.open(self._version_path(model, pushed), "wb", block_size=_BLOCK_BYTES) as file:
+                    store.export(model, version, file)
+        return pushed
+
+    def find(self, model: str, version: int) -> RemoteVersion:
+        """Return a version by its number. Raises VersionNotFound, and Conflict where there are two."""
+        check_model(model)
+        with self._asking(f"look for {model}@{version}"):
+            digests = self._versions(model).get(version, set())
+        if not digests:
+            raise VersionNotFound(f"{self.url}: expected {model}@{version}, found no such object")
+        if len(digests) > 1:
+            raise Conflict(f"{self.url}: expected one {model}@{version}, found {len(digests)}")
+        return RemoteVersion(version=version, digest=digests.pop())
+
+    def pull(self, store: Store, model: str, wanted: RemoteVersion) -> Manifest:
+        """Publish a version in a store under its number; no alias moves. Raises Corrupt, StoreUnwritable."""
+        with self._asking(f"read {model}@{wanted.version}"):
+            path = self._version_path(model, wanted)
+            try:
+                file = self._fs.open(path, "rb", block_size=_BLOCK_BYTES, cache_type="readahead")
+            except FileNotFoundError:
+                found = f"{self.url}: expected {model}@{wanted.version}, found no such object"
+                raise VersionNotFound(found) from None
+            with file:
+                return store.mirror(_Answering(self, model, file), model, wanted.version, wanted.digest)
+
+    def move(self, model: str, alias: str, to: RemoteVersion) -> RemoteAliases:
+        """Make an alias name a version that is there. Raises Conflict when others change it all the time."""
+        check_alias(alias)
+        if to != self.find(model, to.version):
+            raise Conflict(f"{self.url}: expected {model}@{to.version} as it was pushed, found another")
+        for _ in range(ATTEMPTS):
+            now = self.aliases(model)
+            if now.aliases.get(alias) == to:
+                return now
+            moved = RemoteAliases(now.serial + 1, {**now.aliases, alias: to})
+            if self._create(model, moved):
+                self._forget_old(model, moved.serial)
+                return moved
+        raise Conflict(f"{self.url}: expected to move {alias} of {model}, found it changed {ATTEMPTS} times")
+
+    def _create(self, model: str, moved: RemoteAliases) -> bool:
+        """Write aliases under their number; return whether nobody had."""
+        path = self._alias_path(model, moved.serial)
+        data = DOCUMENT.dump_json(moved.aliases)
+        with self._asking(f"write the aliases of {model}"):
+            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+            try:
+                if "file" in self._protocols():
+                    with self._fs.open(path, "xb") as file:
+                        file.write(data)
+                else:
+                    self._fs.pipe_file(path, data, mode="create")
+            except FileExistsError:
+                return False
+        return True
+
+    def _forget_old(self, model: str, serial: int) -> None:
+        """Remove the objects of aliases that nobody reads any more, as far as that is allowed."""
+        with contextlib.suppress(Exception):  # what stays does no harm, and the next change removes it
+            for old in self._serials(model):
+                if old <= serial - SERIALS_KEPT:
+                    self._fs.rm_file(self._alias_path(model, old))
+
+    def _versions(self, model: str) -> dict[int, set[str]]:
+        found: dict[int, set[str]] = {}
+        for name in self._names(f"{self._root}/{model}/versions"):
+            if match := _VERSION.fullmatch(name):
+                found.setdefault(int(match[1]), set()).add(match[2])
+        return found
+
+    def _serials(self, model: str) -> list[int]:
+        names = self._names(f"{self._root}/{model}/aliases")
+        return [int(match[1]) for name in names if (match := _SERIAL.fullmatch(name))]
+
+    def _names(self, path: str) -> list[str]:
+        """Return the last parts of the names below a path, none if there is nothing."""
+        try:
+            found = self._fs.ls(path, detail=False, refresh=True)
+        except FileNotFoundError:
+            return []
+        return [str(name).rstrip("/").rpartition("/")[2] for name in found]
+
+    def _version_path(self, model: str, version: RemoteVersion) -> str:
+        return f"{self._root}/{model}/versions/{version.version}.{version.digest}.tar"
+
+    def _alias_path(self, model: str, serial: int) -> str:
+        return f"{self._root}/{model}/aliases/{serial:012d}.json"
+
+    def _protocols(self) -> tuple[str, ...]:
+        protocol = self._fs.protocol
+        return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+    @contextlib.contextmanager
+    def _asking(self, what: str) -> Iterator[None]:
+        """Turn whatever the driver raises into Unavailable: each kind of store has errors of its own."""
+        try:
+            yield
+        except (XylemError, StoreError):
+            raise
+        except Exception as error:
+            found = f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX]
+            raise Unavailable(f"{self.url}: expected to {what}, found {found}") from None
+
+
+class _Answering:
+    """An object that is read: what its driver raises is told as the object store's, not as the disk's."""
+
+    def __init__(self, remote: RemoteStore, model: str, file: Readable) -> None:
+        self._remote = remote
+        self._model = model
+        self._file = file
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes."""
+        with self._remote._asking(f"read a version of {self._model}"):
+            return self._file.read(size)
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without what may be secret in it: a user, a password, a query."""
+    scheme, mark, rest = url.partition("://")
+    place = rest.partition("?")[0]
+    return f"{scheme}{mark}{place.rpartition('@')[2]}"

@@ -1,0 +1,117 @@
+"""Two replicas that follow an S3: what is pushed is served by both, whatever becomes of the S3."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from model_store.store import Store
+from service import cli
+from service.remote.objects import RemoteStore
+from tests.served_models import publish_model
+from tests.servers import ServerProcess, wait_for
+
+MOTO = Path(__file__).resolve().parents[2] / ".venv-clients" / "bin" / "moto_server"
+URL = "s3://models/xylem"
+RAW = {"instances": [{"indices": [1, 2], "values": [1.0, 0.5]}]}
+ADMIN = {"authorization": "Bearer correct-horse-battery-staple"}
+
+
+class S3:
+    """A real S3 over HTTP, in a process of its own."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        command = [MOTO, "-H", "127.0.0.1", "-p", str(self.port)]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(self._answers)
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    if not MOTO.exists():
+        pytest.skip("moto_server is not installed (make test does)")
+    server = S3()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "correct-horse")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    RemoteStore(URL)._fs.mkdir("models")
+    yield server
+    server.stop()
+
+
+def xylem(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """The status, output and errors of a command, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["xylem", "models", *arguments])
+        status = cli.run()
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def served(server: ServerProcess) -> int:
+    status, answer = server.ask("POST", "/v1/models/m/predict", RAW)
+    assert status == 200, answer
+    return int(answer["version"])
+
+
+def test_what_is_pushed_is_served_by_two_replicas_and_the_store_may_go(
+    s3: S3, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = Store(tmp_path / "trained")
+    for seed in (1, 2, 3):
+        publish_model(trained, "m", "raw", seed=seed)
+    push = "push", "m@1", URL, "--alias", "latest", "--store", str(trained.root), "--json"
+    status, out, _ = xylem(capsys, *push)
+    assert (status, json.loads(out.splitlines()[-1])["aliases"]) == (0, ["latest"])
+    pull = URL, "--store", str(tmp_path / "pulled"), "--json"
+    status, out, _ = xylem(capsys, "pull", "m@latest", *pull)
+    assert (status, json.loads(out.splitlines()[-1])["version"]) == (0, 1)
+    status, _, err = xylem(capsys, "pull", "m@stable", *pull)
+    assert (status, "one of latest, found 'stable'" in err) == (2, True)
+    remote = RemoteStore(URL)
+    now = remote.aliases("m")  # the condition is the server's: a number that is written is refused
+    assert not remote._create("m", now._replace(aliases={"mine": now.aliases["latest"]}))
+    assert remote.aliases("m") == now
+    options = {"store_remote": URL, "store_remote_poll_seconds": 0.2, "admin_key": ADMIN["authorization"][7:]}
+    with ServerProcess(tmp_path / "a", **options) as one, ServerProcess(tmp_path / "b", **options) as two:
+        assert [served(one), served(two)] == [1, 1]
+        remote.move("m", "latest", remote.push(trained, "m", 2))
+        wait_for(lambda: served(one) == served(two) == 2)
+        status, problem = one.ask("POST", "/v1/admin/models/m/promote", {"version": 1}, **ADMIN)
+        assert (status, problem["code"]) == (409, "conflict")
+        assert f"follows {URL}" in problem["detail"]
+        half = remote.push(trained, "m", 3)
+        path = remote._version_path("m", half)
+        remote._fs.pipe_file(path, remote._fs.cat_file(path)[:2000])
+        remote.move("m", "latest", half)
+        wait_for(lambda: bool(one.events("remote_failed")) and bool(two.events("remote_failed")))
+        assert [served(one), served(two)] == [2, 2]
+        s3.stop()
+        wait_for(lambda: len(one.events("remote_failed")) > 1)
+        assert [served(one), served(two)] == [2, 2]
+        assert "correct-horse" not in "".join(event["detail"] for event in one.events("remote_failed"))
+        assert one.terminate() == two.terminate() == 0
+    status, _, err = xylem(capsys, "pull", "m@latest", *pull)
+    assert (status, f"{URL}: expected to read the aliases of m, found " in err) == (1, True)
