@@ -35,6 +35,7 @@ Version = Annotated[
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
     from service.cli import aliases, jobs, keys, models
+    from service.cli.compare import compare
     from service.cli.estimate import estimate
     from service.cli.evaluate import evaluate
     from service.cli.feedback import feedback
@@ -52,7 +53,7 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for command in (train, evaluate, predict, score, thresholds, feedback, estimate, serve, worker):
+    for command in (train, evaluate, compare, predict, score, thresholds, feedback, estimate, serve, worker):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
     for part in (models.app, aliases.app):
