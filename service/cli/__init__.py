@@ -34,7 +34,7 @@ Version = Annotated[
 
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
-    from service.cli import aliases, jobs, keys, models
+    from service.cli import aliases, explain, jobs, keys, models
     from service.cli.compare import compare
     from service.cli.estimate import estimate
     from service.cli.evaluate import evaluate
@@ -56,7 +56,7 @@ def application() -> typer.Typer:
     for command in (train, evaluate, compare, predict, score, thresholds, feedback, estimate, serve, worker):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
-    for part in (models.app, aliases.app):
+    for part in (models.app, aliases.app, explain.app):
         store.add_typer(part)
     app.add_typer(store, name="models")
     app.add_typer(keys.app, name="keys")

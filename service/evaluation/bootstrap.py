@@ -80,7 +80,8 @@ def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, NDArray[np.flo
     is_true, rank = mark_true(ranked, truth.labels), ranks_of(ranked)
     found: dict[str, NDArray[np.float64]] = {}
     for k in KS:
-        found[f"P@{k}"] = 100.0 / k * np.bincount(row, is_true & (rank < k), n_rows)
+        hits = np.bincount(row[is_true & (rank < k)], minlength=n_rows)
+        found[f"P@{k}"] = hits.astype(np.float64) * (100.0 / k)
     gains = 1.0 / np.log2(np.arange(NDCG_K) + 2.0)
     ideal = np.concatenate([[1.0], np.cumsum(gains)])  # without true labels there is no gain to divide
     n_true = np.diff(truth.labels.indptr) + truth.unknown
