@@ -44,6 +44,7 @@ def application() -> typer.Typer:
     from service.cli.serve import serve
     from service.cli.thresholds import thresholds
     from service.cli.train import train
+    from service.cli.tune import tune
     from service.cli.worker import worker
 
     app = typer.Typer(
@@ -53,7 +54,8 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for command in (train, evaluate, compare, predict, score, thresholds, feedback, estimate, serve, worker):
+    of_models = (train, tune, evaluate, compare, predict, score, thresholds, feedback, estimate)
+    for command in (*of_models, serve, worker):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
     for part in (models.app, aliases.app, explain.app):
