@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
+import sqlite3
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -96,6 +101,33 @@ def test_a_study_is_gone_on_with_and_no_other_is(request_of: SearchRequest, tmp_
     with pytest.raises(BadParameter, match=r"--study: expected a file that xylem tune wrote"):
         search(replace(short, study=request_of.data))
     assert request_of.data.read_text().startswith("{"), "what is no study stays as it is"
+
+
+def test_a_search_that_is_killed_is_gone_on_with(request_of: SearchRequest, tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    asked = ("tune", "--data", request_of.data, "--model", "m", "--store", tmp_path / "store")
+    options = ("--trainer", "ovr", "--metric", "P@1", "--study", study, "--threads", 1)
+    command = [sys.executable, "-m", "service.entry", *map(str, (*asked, *options))]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and n_ended(study) < 2:
+            time.sleep(0.05)
+        process.kill()
+    kept = n_ended(study)
+    assert kept >= 2 and not Store(tmp_path / "store").models()
+    found = search(replace(request_of, trainers=("ovr",), study=study, trials=kept + 2))
+    assert len(found) == kept + 2
+
+
+def n_ended(study: Path) -> int:
+    """The trials that have ended in a study that another process writes, 0 before it is one."""
+    if not study.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(study)) as database:
+        try:
+            (n,) = database.execute("SELECT count(*) FROM trials WHERE state = 'COMPLETE'").fetchone()
+        except sqlite3.OperationalError:  # its tables are being made, or it is being written to
+            return 0
+    return int(n)
 
 
 def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of: SearchRequest) -> None:
