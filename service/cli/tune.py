@@ -89,21 +89,20 @@ def tune(
     check_model(model)
     home = Store(store)
     home.prepare()
-    n_threads = threads or os.cpu_count() or 1
     request = SearchRequest(
-        data,
-        valid,
-        folds or 1,
-        tuple(trainers or DEFAULT_TRAINERS),
-        metric,
-        minutes,
-        trials,
-        study,
-        tuple(parameters or ()),
-        label_names,
-        columns,
-        seed,
-        n_threads,
+        data=data,
+        valid=valid,
+        folds=folds or 1,
+        trainers=tuple(trainers or DEFAULT_TRAINERS),
+        metric=metric,
+        minutes=minutes,
+        trials=trials,
+        study=study,
+        fixed=tuple(parameters or ()),
+        label_names=label_names,
+        columns=columns,
+        seed=seed,
+        threads=threads or os.cpu_count() or 1,
     )
     with progress(json) as show:
         found = search(request, show)
@@ -115,8 +114,8 @@ def tune(
         print_json({**facts, "trials": [each._asdict() for each in found]})
         return
     _print_trials(found, metric)
-    facts = {"trainer": best.trainer, **best.parameters}
-    print_facts(f"Published {model}@{report.version} in {store}", facts)
+    told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
+    print_facts(f"Published {model}@{report.version} in {store}", told)
 
 
 def _print_trials(found: list[TrialFacts], metric: str) -> None:

@@ -105,20 +105,17 @@ def evaluate_rows(
     report, predictor, ranked, decided = _measure(model, labelled, threads, on_progress, thresholds, empty)
     counts = count_labels(decided, labelled.labels)
     ranking = PredictedRows(ranked.ptr, ranked.labels)
-    training_rows = model.arrays.get("labels/counts")
     bins = reliability(ranked.scores, mark_true(ranking, labelled.labels))
+    training_rows = model.arrays.get("labels/counts")
+    bands = None
+    if training_rows is not None:
+        bands = frequency_bands(ranking, counts, labelled.labels, training_rows, empty)
     note = note_on(model) if thresholds is None else None
-    points = _sweep(predictor, labelled, threads, on_progress) if sweep else []
-    if thresholds is None:
-        at = np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32)
-    else:
-        at = thresholds
+    at = np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32) if thresholds is None else thresholds
     return Evaluation(
         {
             **report,
-            "bands": None
-            if training_rows is None
-            else frequency_bands(ranking, counts, labelled.labels, training_rows, empty),
+            "bands": bands,
             "calibration_error": calibration_error(bins),
             "us_per_row": _us_per_row(predictor, labelled.rows, on_progress),
             "threshold": THRESHOLD_UNTUNED if thresholds is None else "tuned",
@@ -127,7 +124,7 @@ def evaluate_rows(
         counts,
         at,
         bins,
-        points,
+        _sweep(predictor, labelled, threads, on_progress) if sweep else [],
     )
 
 
