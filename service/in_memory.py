@@ -101,7 +101,7 @@ class InMemoryModel:
         dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
         rows = self._featurizer.transform_dataset(dataset)
         labelled = Labelled(rows, dataset.labels, dataset.unknown_labels)
-        return dict(evaluate_rows(self.model, labelled, _threads(threads, rows.n_rows)))
+        return evaluate_rows(self.model, labelled, _threads(threads, rows.n_rows)).report
 
     def explain(self, instance: object, top_r: int) -> list[dict[str, Any]]:
         """Return the labels of one instance with their explanations, as predict requests answer them.

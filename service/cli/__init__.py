@@ -34,7 +34,8 @@ Version = Annotated[
 
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
-    from service.cli import aliases, jobs, keys, models, remote
+    from service.cli import aliases, explain, jobs, keys, models, remote
+    from service.cli.compare import compare
     from service.cli.estimate import estimate
     from service.cli.evaluate import evaluate
     from service.cli.feedback import feedback
@@ -43,6 +44,7 @@ def application() -> typer.Typer:
     from service.cli.serve import serve
     from service.cli.thresholds import thresholds
     from service.cli.train import train
+    from service.cli.tune import tune
     from service.cli.worker import worker
 
     app = typer.Typer(
@@ -52,10 +54,11 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for command in (train, evaluate, predict, score, thresholds, feedback, estimate, serve, worker):
+    of_models = (train, tune, evaluate, compare, predict, score, thresholds, feedback, estimate)
+    for command in (*of_models, serve, worker):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
-    for part in (models.app, aliases.app, remote.app):
+    for part in (models.app, aliases.app, remote.app, explain.app):
         store.add_typer(part)
     app.add_typer(store, name="models")
     app.add_typer(keys.app, name="keys")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from service.cli.console import print_facts, print_json, print_table, progress
+import typer
+
+from service.cli.console import print_facts, print_json, print_line, print_table, progress
 from service.cli.database import opened_database
 from service.cli.options import (
     DEFAULT_STORE,
@@ -23,7 +25,17 @@ from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 from service.errors import BadParameter
 
 if TYPE_CHECKING:
+    from service.evaluation import EmptyConvention
     from service.thresholds.store.tuned import Tuned
+
+PerLabel = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write how each label fares, a line a label: .csv, .tsv or .jsonl."),
+]
+ReportDir = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="DIR", help="Draw all of it as a page, report.html in this directory."),
+]
 
 _CUTS = (1, 3, 5)
 _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
@@ -34,6 +46,8 @@ def evaluate(
     model: Model,
     data: Data,
     empty_labels: EmptyLabels = "one",
+    per_label: PerLabel = None,
+    report: ReportDir = None,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -42,37 +56,63 @@ def evaluate(
     """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
 
     F-measures are at the tuned thresholds of the version, else at 0.5; a note says where that means nothing.
+    Bands are the labels with so many training rows.
     """
     from model_store.store import Store
-    from service.workflows.evaluate import evaluate as measure
+    from service.workflows.evaluate import evaluate_rows
+    from service.workflows.evaluation_page import PageSubject, prepare_page, write_page
+    from service.workflows.label_table import check_label_table, label_lines, write_label_table
+    from service.workflows.labelled import read_labelled
 
     refuse_without_table(columns, data)
     name, reference = parse_reference(model)
-    if empty_labels not in ("one", "zero"):
-        raise BadParameter(f"--empty-labels: expected one or zero, found {empty_labels!r}")
-    empty: Any = empty_labels
+    empty = empty_convention(empty_labels)
     opened = Store(store).open(name, reference)
+    version = f"{name}@{opened.manifest.version}"
+    if per_label is not None:
+        check_label_table(per_label)
+    if report is not None:
+        prepare_page(report)
     tuned = tuned_of(store, name, opened.manifest.version)
     with progress(json) as show:
-        report = measure(
+        found = evaluate_rows(
             opened,
-            data,
+            read_labelled(opened, data, show, columns),
             threads or os.cpu_count() or 1,
             show,
             thresholds=None if tuned is None else tuned.thresholds,
             empty=empty,
-            columns=columns,
+            sweep=report is not None,
         )
+    written: dict[str, str] = {}
+    if per_label is not None:
+        write_label_table(per_label, label_lines(opened.labels, found, empty))
+        written["per_label"] = str(per_label)
+    if report is not None:
+        subject = PageSubject(version, data.name, opened.labels, empty)
+        written["report"] = str(write_page(report, subject, found))
     if json:
-        print_json(report)
+        print_json({**found.report, **written})
         return
-    title = f"{name}@{opened.manifest.version} on {data}, {report['rows']:,} rows; percent"
+    _print_report(f"{version} on {data}", found.report)
+    for file in written.values():
+        print_line(f"{file} written")
+
+
+def _print_report(title: str, report: dict[str, Any]) -> None:
+    """Print a report as tables."""
     rows = [
         (metric, *("unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"] for k in _CUTS))
         for metric in _RANKINGS
     ]
-    print_table(title, ("", *(f"@{k}" for k in _CUTS)), rows)
+    print_table(f"{title}, {report['rows']:,} rows; percent", ("", *(f"@{k}" for k in _CUTS)), rows)
+    if bands := report["bands"]:
+        heads = ("training rows", *(key.replace("_f", "-F") for key in list(bands[0])[1:]))
+        cells = [["-" if value is None else value for value in band.values()] for band in bands]
+        print_table("By the training rows of the labels; percent", heads, cells)
+    tuned = report["threshold"] == "tuned"
     at = "at tuned thresholds" if tuned else f"at threshold {report['threshold']}"
+    error = report["calibration_error"]
     print_facts(
         "",
         {
@@ -81,6 +121,7 @@ def evaluate(
             f"micro-F {at}": report["micro_f"],
             f"instance-F {at}": report["instance_f"],
             "a label never true nor predicted counts as": report["empty_label_convention"],
+            "expected calibration error, 0 to 1": "unknown" if error is None else f"{error:.3f}",
             "microseconds a row (batch, one thread)": report["us_per_row"],
             **(
                 {
@@ -94,6 +135,15 @@ def evaluate(
             **({"note": report["note"]} if "note" in report else {}),
         },
     )
+
+
+def empty_convention(text: str) -> EmptyConvention:
+    """Return the convention of empty labels that `--empty-labels` names. Raises BadParameter."""
+    if text not in ("one", "zero"):
+        raise BadParameter(f"--empty-labels: expected one or zero, found {text!r}")
+    named: Any = text
+    convention: EmptyConvention = named
+    return convention
 
 
 def tuned_of(store: Path, name: str, version: int) -> Tuned | None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from service.errors import BadInput
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _SIZE_INCHES = (7.0, 4.5)
 _DPI = 120
@@ -46,10 +50,8 @@ def draw_report(report: dict[str, Any], title: str, out: Path) -> list[Path]:
     return drawn
 
 
-def _lines(
-    file: Path, title: str, points: Sequence[dict[str, float]], x: str, names: Sequence[str], y: str
-) -> Path:
-    """Draw named columns of `points` over the column x."""
+def new_chart() -> tuple[Figure, Axes]:
+    """Return an empty figure and its axes. Raises BadInput without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -57,7 +59,14 @@ def _lines(
             f"expected matplotlib to draw with (pip install xylem-serve[report]), found none: {error}"
         ) from error
     figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained")
-    axes = figure.subplots()
+    return figure, figure.subplots()
+
+
+def _lines(
+    file: Path, title: str, points: Sequence[dict[str, float]], x: str, names: Sequence[str], y: str
+) -> Path:
+    """Draw named columns of `points` over the column x."""
+    figure, axes = new_chart()
     for name in names:
         values = [point[name] for point in points]
         axes.plot([point[x] for point in points], values, marker=".", label=name.replace("_", " "))

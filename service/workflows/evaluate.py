@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +14,22 @@ from model_store.rerank import has_rerank
 from model_store.version import Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.evaluation import EmptyConvention, PredictedRows, Report, Truth, evaluation_report
-from service.inference.parts import predict_all
+from service.evaluation.bands import frequency_bands
+from service.evaluation.decisions import LabelCounts, count_labels, mark_true
+from service.evaluation.reliability import (
+    LEAST_THRESHOLD,
+    ReliabilityBin,
+    ThresholdPoint,
+    ThresholdSweep,
+    calibration_error,
+    reliability,
+)
+from service.inference.answering import Predictions
+from service.inference.parts import predict_all, predict_parts
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.rows import SparseRows
+from service.rows import LabelRows, SparseRows
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
 
 TOP_R = 5
@@ -38,6 +50,23 @@ _REPEATS = 5
 _SECONDS_MAX = 10.0
 
 
+class Evaluation(NamedTuple):
+    """What there is to tell of a version on labelled rows.
+
+    report       the keys of `xylem evaluate --json`
+    counts       what was decided of each label
+    thresholds   float32[K], at which it was decided
+    reliability  scores of the first TOP_R labels of each row against the share that is true
+    sweep        what one threshold for all labels would give; empty unless asked for
+    """
+
+    report: dict[str, Any]
+    counts: LabelCounts
+    thresholds: NDArray[np.float32]
+    reliability: list[ReliabilityBin]
+    sweep: list[ThresholdPoint]
+
+
 def evaluate(
     model: Model,
     data: Path,
@@ -47,7 +76,7 @@ def evaluate(
     thresholds: NDArray[np.float32] | None = None,
     empty: EmptyConvention = "one",
     columns: TableColumns = DEFAULT_COLUMNS,
-) -> Report:
+) -> dict[str, Any]:
     """Measure an opened version on a labelled file; return the keys of `xylem evaluate --json`.
 
     Rankings are the first TOP_R of the default beam; F-measures are of the labels at `thresholds`,
@@ -56,7 +85,7 @@ def evaluate(
     thread, the median of some runs. `note` is there where F-measures say nothing. Raises BadInput.
     """
     labelled = read_labelled(model, data, on_progress, columns)
-    return evaluate_rows(model, labelled, threads, on_progress, thresholds=thresholds, empty=empty)
+    return evaluate_rows(model, labelled, threads, on_progress, thresholds=thresholds, empty=empty).report
 
 
 def evaluate_rows(
@@ -67,13 +96,36 @@ def evaluate_rows(
     *,
     thresholds: NDArray[np.float32] | None = None,
     empty: EmptyConvention = "one",
-) -> Report:
-    """Return what `evaluate` does, of labelled rows that are at hand."""
-    report, predictor = _measure(model, labelled, threads, on_progress, thresholds, empty)
-    us_per_row = _us_per_row(predictor, labelled.rows, on_progress)
-    threshold: float | str = THRESHOLD_UNTUNED if thresholds is None else "tuned"
+    sweep: bool = False,
+) -> Evaluation:
+    """Return what `evaluate` does, of labelled rows that are at hand, and what is behind it.
+
+    `sweep` asks for the precision and recall of one threshold for all labels, which is an exact search more.
+    """
+    report, predictor, ranked, decided = _measure(model, labelled, threads, on_progress, thresholds, empty)
+    counts = count_labels(decided, labelled.labels)
+    ranking = PredictedRows(ranked.ptr, ranked.labels)
+    bins = reliability(ranked.scores, mark_true(ranking, labelled.labels))
+    training_rows = model.arrays.get("labels/counts")
+    bands = None
+    if training_rows is not None:
+        bands = frequency_bands(ranking, counts, labelled.labels, training_rows, empty)
     note = note_on(model) if thresholds is None else None
-    return {**report, "us_per_row": us_per_row, "threshold": threshold, **({"note": note} if note else {})}
+    at = np.full(predictor.n_labels, THRESHOLD_UNTUNED, np.float32) if thresholds is None else thresholds
+    return Evaluation(
+        {
+            **report,
+            "bands": bands,
+            "calibration_error": calibration_error(bins),
+            "us_per_row": _us_per_row(predictor, labelled.rows, on_progress),
+            "threshold": THRESHOLD_UNTUNED if thresholds is None else "tuned",
+            **({"note": note} if note else {}),
+        },
+        counts,
+        at,
+        bins,
+        _sweep(predictor, labelled, threads, on_progress) if sweep else [],
+    )
 
 
 def measure(
@@ -86,8 +138,7 @@ def measure(
 ) -> Report:
     """Return what `evaluate` does, but for the speed, which takes time to measure. Raises BadInput."""
     labelled = read_labelled(model, data, on_progress, columns)
-    report, _ = _measure(model, labelled, threads, on_progress, thresholds, "one")
-    return report
+    return _measure(model, labelled, threads, on_progress, thresholds, "one").report
 
 
 def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
@@ -120,9 +171,18 @@ def metrics_of(model: Model, valid: Labelled, threads: int, on_progress: OnProgr
 
     But for F-measures of a version that re-ranks: see RERANKED.
     """
-    report, _ = _measure(model, valid, threads, on_progress, None, "one")
+    report = _measure(model, valid, threads, on_progress, None, "one").report
     left_out = F_MEASURES if has_rerank(model.arrays) else ()
     return {key: value for key, value in report.items() if type(value) is float and key not in left_out}
+
+
+class _Measured(NamedTuple):
+    """The figures of a version but for its speed, what to measure that with, and the predictions."""
+
+    report: Report
+    predictor: Searcher
+    ranked: Predictions
+    decided: PredictedRows
 
 
 def _measure(
@@ -132,21 +192,23 @@ def _measure(
     on_progress: OnProgress,
     thresholds: NDArray[np.float32] | None,
     empty: EmptyConvention,
-) -> tuple[Report, Searcher]:
-    """Return the figures of a version on labelled rows but for its speed, and what to measure that with."""
+) -> _Measured:
+    """Rank and decide labelled rows, and measure both."""
     rows = labelled.rows
     predictor = make_predictor(model)
     ranked = predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), threads)
-    decided = predict_all(
-        predictor,
-        rows,
-        THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds),
-        threads,
-        lambda done: on_progress("decide", done, rows.n_rows),
+    decided = PredictedRows(
+        *predict_all(
+            predictor,
+            rows,
+            THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds),
+            threads,
+            lambda done: on_progress("decide", done, rows.n_rows),
+        )
     )
     report = evaluation_report(
         PredictedRows(ranked.ptr, ranked.labels),
-        PredictedRows(*decided),
+        decided,
         Truth(labelled.labels, labelled.unknown),
         model.arrays.get("labels/counts"),
         model.manifest.data.rows,
@@ -154,7 +216,34 @@ def _measure(
     )
     if model.manifest.link == "softmax":
         report.update(likelihood_report(predictor, labelled))
-    return report, predictor
+    return _Measured(report, predictor, ranked, decided)
+
+
+def _sweep(
+    predictor: Searcher, labelled: Labelled, threads: int, on_progress: OnProgress
+) -> list[ThresholdPoint]:
+    """Return the precision and recall of each threshold, one for all labels."""
+    rows, labels = labelled.rows, labelled.labels
+    counting, first = ThresholdSweep(), 0
+    parts = predict_parts(
+        predictor,
+        rows,
+        lambda: LEAST_THRESHOLD,
+        threads,
+        lambda done: on_progress("sweep", done, rows.n_rows),
+    )
+    for found in parts:
+        last = first + len(found.ptr) - 1
+        truth = _labels_of_part(labels, first, last)
+        counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), truth))
+        first = last
+    return counting.points(len(labels.indices) + int(labelled.unknown.sum()))
+
+
+def _labels_of_part(labels: LabelRows, first: int, last: int) -> LabelRows:
+    """Return the labels of rows first .. last - 1."""
+    indptr = labels.indptr[first : last + 1]
+    return LabelRows(indptr - indptr[0], labels.indices[indptr[0] : indptr[-1]], labels.n_labels)
 
 
 def _us_per_row(predictor: Searcher, rows: SparseRows, on_progress: OnProgress) -> float:

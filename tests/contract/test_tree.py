@@ -22,6 +22,7 @@ MANY_PARAMETERS = {
     "service/cli/predict.py: predict",
     "service/cli/thresholds.py: thresholds",
     "service/cli/train.py: train",
+    "service/cli/tune.py: tune",
     "xylem/admin.py: train",
     "xylem/async_admin.py: train",
 }

@@ -37,6 +37,8 @@ EVALUATION_KEYS = {
     "empty_label_convention",
     "threshold",
     "us_per_row",
+    "bands",
+    "calibration_error",
 }
 
 

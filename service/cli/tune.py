@@ -1,0 +1,137 @@
+"""`xylem tune`: the trainer and parameters that are best on held-out rows, published."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.aliases import note_publication
+from service.cli.console import mebibytes, print_facts, print_json, print_table, progress
+from service.cli.options import (
+    DEFAULT_STORE,
+    Data,
+    Json,
+    Parameters,
+    Seed,
+    StoreDir,
+    Threads,
+    takes_columns,
+)
+from service.cli.train import LabelNames, NewModel
+from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
+
+if TYPE_CHECKING:
+    from service.workflows.search import TrialFacts
+
+Valid = Annotated[
+    Path | None,
+    typer.Option(
+        "--valid",
+        metavar="FILE",
+        help="Measure on this file; else on rows held out of --data. Never the one you test on.",
+    ),
+]
+Folds = Annotated[
+    int | None,
+    typer.Option(min=2, max=20, help="Hold out each of so many parts once; one fifth if left out."),
+]
+Trainers = Annotated[
+    list[str] | None,
+    typer.Option("--trainer", help="A trainer to try; may repeat. label-tree and plt if left out."),
+]
+Metric = Annotated[str, typer.Option(help="What to look for the most of, as P@1, nDCG@5, PSP@3 or R@5.")]
+Minutes = Annotated[float, typer.Option(min=0.01, max=100_000, help="Time to search.")]
+Trials = Annotated[int, typer.Option(min=1, max=100_000, help="So many trials at most.")]
+StudyFile = Annotated[
+    Path | None,
+    typer.Option("--study", metavar="FILE", help="Keep the trials in this file, or go on with those in it."),
+]
+
+_SHOWN = 10
+
+
+# More parameters than ten: as in service.cli.train, each is an option, and typer takes them no other way.
+@takes_columns
+def tune(
+    data: Data,
+    model: NewModel,
+    valid: Valid = None,
+    folds: Folds = None,
+    trainers: Trainers = None,
+    metric: Metric = "P@5",
+    minutes: Minutes = 10.0,
+    trials: Trials = 1000,
+    study: StudyFile = None,
+    parameters: Parameters = None,
+    label_names: LabelNames = None,
+    threads: Threads = None,
+    seed: Seed = 0,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+    columns: TableColumns = DEFAULT_COLUMNS,
+) -> None:
+    """Search for the trainer and the parameters that are best on held-out rows; publish that model.
+
+    Parameters given with -p are not searched. The best one is trained anew on all of --data. Needs
+    pip install 'xylem-serve[tune]'. The figures of the search are those that were searched for, so they are
+    too good: measure what is published on another file with xylem evaluate.
+    """
+    from model_store.identifiers import check_model
+    from model_store.store import Store
+    from service.workflows.search import SearchRequest, search
+    from service.workflows.search_space import DEFAULT_TRAINERS
+    from service.workflows.train import train_and_publish
+
+    refuse_without_table(columns, data, valid)
+    check_model(model)
+    home = Store(store)
+    home.prepare()
+    request = SearchRequest(
+        data=data,
+        valid=valid,
+        folds=folds or 1,
+        trainers=tuple(trainers or DEFAULT_TRAINERS),
+        metric=metric,
+        minutes=minutes,
+        trials=trials,
+        study=study,
+        fixed=tuple(parameters or ()),
+        label_names=label_names,
+        columns=columns,
+        seed=seed,
+        threads=threads or os.cpu_count() or 1,
+    )
+    with progress(json) as show:
+        found = search(request, show)
+        best = found[0]
+        report = train_and_publish(home, model, request.training(best), show)
+    note_publication(store, model, report.version, f"xylem tune {best.trainer}")
+    if json:
+        facts = {"model": model, "version": report.version, "metric": metric, "best": best._asdict()}
+        print_json({**facts, "trials": [each._asdict() for each in found]})
+        return
+    _print_trials(found, metric)
+    told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
+    print_facts(f"Published {model}@{report.version} in {store}", told)
+
+
+def _print_trials(found: list[TrialFacts], metric: str) -> None:
+    """Print the best trials as a table."""
+    rows = [
+        (each.trainer, each.value, each.seconds, mebibytes(each.model_bytes), _shown(each.parameters))
+        for each in found[:_SHOWN]
+    ]
+    heads = ("trainer", metric, "seconds", "model", "parameters")
+    print_table(f"The best of {len(found)} trials on held-out rows; percent", heads, rows)
+
+
+def _shown(parameters: dict[str, bool | int | float | str | None]) -> str:
+    """Return parameters as a person would write them."""
+    parts = (
+        f"{key}={value:.4g}" if type(value) is float else f"{key}={value}"
+        for key, value in parameters.items()
+    )
+    return " ".join(parts)

@@ -1,0 +1,146 @@
+"""Whether one model is better than another on the same rows, or the rows happened to suit it.
+
+Source: Efron, Tibshirani 1993, "An introduction to the bootstrap", chapter 13. The rows are drawn anew, with
+replacement, as often as asked; each draw measures both models on the same rows (a paired bootstrap): what
+both find easy or hard cancels out. Deviation: the percentiles are those of the draws about their own mean,
+laid about the difference on all rows. For means of rows that is the same. Macro-F of a draw lacks the rare
+labels of the third of the rows that are not in it: the difference would lie at the end of its interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.evaluation.decisions import mark_true, ranks_of
+from service.evaluation.fmeasure import EmptyConvention, f_scores
+from service.evaluation.ranking import KS
+from service.evaluation.report import PredictedRows, Truth
+
+NDCG_K = 5
+RESAMPLES = 1000
+RESAMPLES_MIN, RESAMPLES_MAX = 100, 100_000
+LEVEL = 0.95
+MACRO_F = "macro_f"
+
+
+class Difference(NamedTuple):
+    """A figure of two models, in percent, and the interval that LEVEL of all draws of rows lie in.
+
+    difference  b - a
+    low, high   of the difference
+    """
+
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+
+    @property
+    def real(self) -> bool:
+        """Return whether the interval leaves out 0."""
+        return not self.low <= 0.0 <= self.high
+
+
+class DecidedLabels(NamedTuple):
+    """What one model decided, as pairs of a row and a label, int64[..] each; no pair twice.
+
+    hits       of labels that are true and predicted
+    predicted  of labels that are predicted
+    """
+
+    hit_rows: NDArray[np.int64]
+    hit_labels: NDArray[np.int64]
+    predicted_rows: NDArray[np.int64]
+    predicted_labels: NDArray[np.int64]
+
+
+class DecisionPair(NamedTuple):
+    """What two models decided over the same labels, 0 .. n_labels - 1, and the pairs that are true."""
+
+    a: DecidedLabels
+    b: DecidedLabels
+    true_rows: NDArray[np.int64]
+    true_labels: NDArray[np.int64]
+    n_labels: int
+    empty: EmptyConvention
+
+
+def row_figures(ranked: PredictedRows, truth: Truth) -> dict[str, NDArray[np.float64]]:
+    """Return P@1, P@3, P@5 and nDCG@5 of each row in percent, float64[n] each.
+
+    They are those of `ranking_metrics`, whose figures are their means.
+    """
+    n_rows = truth.labels.n_rows
+    row = np.repeat(np.arange(n_rows), np.diff(ranked.ptr))
+    is_true, rank = mark_true(ranked, truth.labels), ranks_of(ranked)
+    found: dict[str, NDArray[np.float64]] = {}
+    for k in KS:
+        hits = np.bincount(row[is_true & (rank < k)], minlength=n_rows)
+        found[f"P@{k}"] = hits.astype(np.float64) * (100.0 / k)
+    gains = 1.0 / np.log2(np.arange(NDCG_K) + 2.0)
+    ideal = np.concatenate([[1.0], np.cumsum(gains)])  # without true labels there is no gain to divide
+    n_true = np.diff(truth.labels.indptr) + truth.unknown
+    counts = is_true & (rank < NDCG_K)
+    gained = np.bincount(row[counts], gains[rank[counts]], n_rows)
+    found[f"nDCG@{NDCG_K}"] = 100.0 * gained / ideal[np.minimum(n_true, NDCG_K)]
+    return found
+
+
+def compare_rows(
+    a: Mapping[str, NDArray[np.float64]],
+    b: Mapping[str, NDArray[np.float64]],
+    decisions: DecisionPair | None,
+    resamples: int,
+    seed: int,
+    on_progress: Callable[[int], None],
+) -> dict[str, Difference]:
+    """Return for each figure how two models differ: the means of a and b, and MACRO_F of decisions.
+
+    a, b         float64[n] a figure, of the same n rows
+    on_progress  is told how many draws are done
+
+    Deterministic by the seed. Cost: resamples * (n + pairs + labels).
+    """
+    names = list(a)
+    n_rows = len(a[names[0]])
+    apart = np.stack([b[name] - a[name] for name in names], axis=1)
+    random = np.random.default_rng(seed)
+    drawn = np.empty((resamples, len(names) + (decisions is not None)))
+    for i in range(resamples):
+        on_progress(i)
+        weights = np.bincount(random.integers(0, n_rows, n_rows), minlength=n_rows).astype(np.float64)
+        drawn[i, : len(names)] = weights @ apart / n_rows
+        if decisions is not None:
+            drawn[i, -1] = np.diff(_macro_f(decisions, weights))[0]
+    on_progress(resamples)
+    whole = [(float(a[name].mean()), float(b[name].mean())) for name in names]
+    if decisions is not None:
+        names.append(MACRO_F)
+        of_a, of_b = _macro_f(decisions, np.ones(n_rows)).tolist()
+        whole.append((of_a, of_b))
+    tail = 100.0 * (1.0 - LEVEL) / 2.0
+    spread = np.percentile(drawn - drawn.mean(axis=0), [tail, 100.0 - tail], axis=0).T
+    return {
+        name: Difference(of_a, of_b, of_b - of_a, of_b - of_a + float(low), of_b - of_a + float(high))
+        for name, (of_a, of_b), (low, high) in zip(names, whole, spread, strict=True)
+    }
+
+
+def _macro_f(pair: DecisionPair, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return macro-F of both models in percent, float64[2].
+
+    weights  float64[n], whole numbers: how often each row counts
+    """
+    support = np.bincount(pair.true_labels, weights[pair.true_rows], pair.n_labels)
+    found = np.empty(2)
+    for i, side in enumerate((pair.a, pair.b)):
+        hits = np.bincount(side.hit_labels, weights[side.hit_rows], pair.n_labels)
+        predicted = np.bincount(side.predicted_labels, weights[side.predicted_rows], pair.n_labels)
+        counts = np.stack([hits, support + predicted], axis=1).astype(np.int64)
+        found[i] = 100.0 * f_scores(counts, pair.empty).mean()
+    return found

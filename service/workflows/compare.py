@@ -1,0 +1,190 @@
+"""Compare two versions on the same labelled file: what `xylem compare` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.names import NameTable, find_names
+from model_store.version import Model
+from service.columns import DEFAULT_COLUMNS, TableColumns
+from service.errors import BadData, BadParameter
+from service.evaluation import EmptyConvention, PredictedRows, Truth
+from service.evaluation.bootstrap import (
+    RESAMPLES,
+    RESAMPLES_MAX,
+    RESAMPLES_MIN,
+    DecidedLabels,
+    DecisionPair,
+    compare_rows,
+    row_figures,
+)
+from service.evaluation.decisions import mark_true
+from service.features.parameters import ContextParameters
+from service.inference.parts import predict_all
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.workflows.evaluate import TOP_R
+from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
+
+
+class Contender(NamedTuple):
+    """An opened version, and its tuned thresholds, float32[K], if it has some."""
+
+    model: Model
+    thresholds: NDArray[np.float32] | None
+
+    @property
+    def shown(self) -> str:
+        """Return NAME@VERSION."""
+        return f"{self.model.manifest.model}@{self.model.manifest.version}"
+
+
+class CompareRequest(NamedTuple):
+    """What to compare on, and how: `evaluation.bootstrap` says what resamples and seed are for."""
+
+    data: Path
+    empty: EmptyConvention = "one"
+    resamples: int = RESAMPLES
+    seed: int = 0
+    threads: int = 1
+    columns: TableColumns = DEFAULT_COLUMNS
+
+
+class _Side(NamedTuple):
+    """What a version made of the file: rankings, and decisions where both versions are tuned."""
+
+    labelled: Labelled
+    ranked: PredictedRows
+    decided: PredictedRows | None
+
+
+def compare(
+    a: Contender, b: Contender, request: CompareRequest, on_progress: OnProgress = no_progress
+) -> dict[str, Any]:
+    """Return how two versions differ on a file, with the keys of `xylem compare --json`.
+
+    a, b       NAME@VERSION; rows, resamples, seed
+    metrics    for each figure a, b, difference (b - a), low and high of its 95% interval, in percent, and
+               real: whether the interval leaves out 0. macro_f is there if both versions are tuned
+    labels     how many both know, and how many only one of them
+    note       why macro_f is not there, else null
+
+    Labels are told apart by name: one that a version does not know is one that it never predicts. Macro-F is
+    the mean over all labels that either knows. Raises BadInput.
+    """
+    if not RESAMPLES_MIN <= request.resamples <= RESAMPLES_MAX:
+        raise BadParameter(
+            f"resamples: expected {RESAMPLES_MIN} to {RESAMPLES_MAX}, found {request.resamples}"
+        )
+    ids = _joined(a.model.labels, b.model.labels)
+    n_new = int((ids >= a.model.labels.n_names).sum())
+    _check_windows(a, b, n_new)
+    untuned = [side.shown for side in (a, b) if side.thresholds is None]
+    sides = [_predicted(side, not untuned, request, on_progress) for side in (a, b)]
+    _check_rows(sides[0], sides[1], request.data)
+    figures = [row_figures(side.ranked, Truth(side.labelled.labels, side.labelled.unknown)) for side in sides]
+    found = compare_rows(
+        figures[0],
+        figures[1],
+        None if untuned else _decisions(sides[0], sides[1], ids, n_new, request.empty),
+        request.resamples,
+        request.seed,
+        lambda done: on_progress("resample", done, request.resamples),
+    )
+    n_both = len(ids) - n_new
+    return {
+        "a": a.shown,
+        "b": b.shown,
+        "rows": sides[0].labelled.rows.n_rows,
+        "resamples": request.resamples,
+        "seed": request.seed,
+        "empty_label_convention": request.empty,
+        "labels": {"both": n_both, "only_a": a.model.labels.n_names - n_both, "only_b": n_new},
+        "metrics": {name: {**each._asdict(), "real": each.real} for name, each in found.items()},
+        "note": f"no macro-F: {' and '.join(untuned)} not tuned (xylem thresholds)" if untuned else None,
+    }
+
+
+def _joined(a: NameTable, b: NameTable) -> NDArray[np.int64]:
+    """Return ids for the labels of b: a's for those that a knows, the next ones for the others."""
+    ids = find_names(a, b.utf8, b.offsets).astype(np.int64)
+    is_new = ids < 0
+    ids[is_new] = a.n_names + np.arange(int(is_new.sum()))
+    return ids
+
+
+def _check_windows(a: Contender, b: Contender, n_new: int) -> None:
+    """Raise BadData where rows are words: another vocabulary makes other true labels of the same text."""
+    kinds = [side.model.manifest.features["kind"] for side in (a, b)]
+    if ContextParameters.kind in kinds:
+        same = n_new == 0 and a.model.labels.n_names == b.model.labels.n_names
+        if not same or kinds[0] != kinds[1]:
+            raise BadData(
+                f"expected two models of next words that know the same words, found {a.shown} and {b.shown}"
+            )
+
+
+def _predicted(side: Contender, decides: bool, request: CompareRequest, on_progress: OnProgress) -> _Side:
+    def show(phase: str, done: int, total: int) -> None:
+        on_progress(f"{phase} {side.shown}", done, total)
+
+    labelled = read_labelled(side.model, request.data, show, request.columns)
+    predictor = make_predictor(side.model)
+    rows = labelled.rows
+    ranked = predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), request.threads)
+    decided = None
+    if decides and side.thresholds is not None:
+        thresholds = predictor.node_thresholds(side.thresholds)
+        found = predict_all(
+            predictor, rows, thresholds, request.threads, lambda done: show("decide", done, rows.n_rows)
+        )
+        decided = PredictedRows(*found)
+    return _Side(labelled, PredictedRows(ranked.ptr, ranked.labels), decided)
+
+
+def _check_rows(a: _Side, b: _Side, data: Path) -> None:
+    """Raise BadData unless both versions read the file as the same rows with as many true labels."""
+    n_true = [np.diff(side.labelled.labels.indptr) + side.labelled.unknown for side in (a, b)]
+    if not np.array_equal(n_true[0], n_true[1]):
+        raise BadData(
+            f"{data}: expected rows that both models read alike, found {len(n_true[0])} rows with "
+            f"{int(n_true[0].sum())} labels, and {len(n_true[1])} with {int(n_true[1].sum())}"
+        )
+
+
+def _decisions(
+    a: _Side, b: _Side, ids: NDArray[np.int64], n_new: int, empty: EmptyConvention
+) -> DecisionPair:
+    """Return the decisions of both over the labels that either knows; `ids` are those of b's labels."""
+    n_known = a.labelled.labels.n_labels
+    true_a, true_b = (
+        _pairs(PredictedRows(side.labelled.labels.indptr, side.labelled.labels.indices)) for side in (a, b)
+    )
+    of_b = ids[true_b[1]]
+    only_b = of_b >= n_known  # the others are among a's
+    return DecisionPair(
+        _decided(a, np.arange(n_known)),
+        _decided(b, ids),
+        np.concatenate([true_a[0], true_b[0][only_b]]),
+        np.concatenate([true_a[1], of_b[only_b]]),
+        n_known + n_new,
+        empty,
+    )
+
+
+def _decided(side: _Side, ids: NDArray[np.int64]) -> DecidedLabels:
+    """Return the decisions of a version with the ids that its labels have among all."""
+    assert side.decided is not None
+    rows, labels = _pairs(side.decided)
+    is_true = mark_true(side.decided, side.labelled.labels)
+    named = ids[labels]
+    return DecidedLabels(rows[is_true], named[is_true], rows, named)
+
+
+def _pairs(rows: PredictedRows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the row and the label of each entry."""
+    return np.repeat(np.arange(len(rows.ptr) - 1), np.diff(rows.ptr)), rows.labels.astype(np.int64)

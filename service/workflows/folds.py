@@ -1,0 +1,68 @@
+"""Rows of a training file held out: one part of them, or each part once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.datasets import Dataset
+from service.errors import BadData
+from service.rows import LabelRows, SparseRows
+
+HELD_OUT_PARTS = 5
+"""Without folds one of so many parts is held out."""
+
+FOLDS_MAX = 20
+
+
+class Fold(NamedTuple):
+    """Rows to train on, and rows that are held out; labels have the same ids in both."""
+
+    train: Dataset
+    held_out: Dataset
+
+
+def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
+    """Yield `folds` folds, each with another part of the rows held out; with 1 a fifth is held out once.
+
+    Rows are dealt by chance, the same for the same seed. Raises BadData for fewer rows than parts.
+    """
+    n_parts = max(folds, HELD_OUT_PARTS) if folds == 1 else folds
+    if dataset.n_rows < n_parts:
+        raise BadData(f"{dataset.source}: expected {n_parts} rows or more, found {dataset.n_rows}")
+    part_of = np.random.default_rng(seed).permutation(dataset.n_rows) % n_parts
+    for part in range(folds):
+        is_out = part_of == part
+        yield Fold(take(dataset, np.flatnonzero(~is_out)), take(dataset, np.flatnonzero(is_out)))
+
+
+def take(dataset: Dataset, chosen: NDArray[np.int64]) -> Dataset:
+    """Return some rows of a data set, by their numbers; ids of labels and features stay."""
+    rows, labels, picked = dataset.rows, dataset.labels, chosen.tolist()
+    indptr, at = _spans(labels.indptr, chosen)
+    some = None
+    if rows is not None:
+        row_ptr, row_at = _spans(rows.indptr, chosen)
+        some = SparseRows(row_ptr, rows.indices[row_at], rows.values[row_at], rows.n_features)
+    return replace(
+        dataset,
+        n_rows=len(chosen),
+        rows=some,
+        texts=None if dataset.texts is None else [dataset.texts[i] for i in picked],
+        named=None if dataset.named is None else [dataset.named[i] for i in picked],
+        labels=LabelRows(indptr, labels.indices[at], labels.n_labels),
+        unknown_labels=dataset.unknown_labels[chosen],
+    )
+
+
+def _spans(
+    indptr: NDArray[np.int64], chosen: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the offsets of chosen rows, and where their entries stand."""
+    sizes = np.diff(indptr)[chosen]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return offsets, np.arange(offsets[-1]) + np.repeat(indptr[chosen] - offsets[:-1], sizes)

@@ -1,0 +1,260 @@
+"""Search for the trainer and parameters that are best on held-out rows: what `xylem tune` does.
+
+Optuna proposes (an extra, imported when a search begins); a study in a file is gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from model_store.names import NameTable, build_names
+from model_store.version import Model, manifest_of
+from service.columns import DEFAULT_COLUMNS, TableColumns
+from service.datasets import Dataset, read_dataset
+from service.errors import BadInput, BadParameter
+from service.features import load_featurizer
+from service.parameters import Scalar, scalar_of, split_items
+from service.workflows.evaluate import metrics_of
+from service.workflows.folds import FOLDS_MAX, Fold, folds_of
+from service.workflows.labelled import Labelled, OnProgress, no_progress
+from service.workflows.parameters import from_json
+from service.workflows.search_space import (
+    DEFAULT_TRAINERS,
+    TRAINER,
+    ask,
+    check_space,
+    dimensions_of,
+    fixed_of,
+    start_of,
+)
+from service.workflows.train import TrainRequest, train_dataset
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.trial import FrozenTrial
+
+METRICS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "PSP@1", "PSP@3", "PSP@5", "R@5")
+_STUDY = "xylem"
+_ASKED = "asked"
+_FACTS = "facts"
+
+
+class TrialFacts(NamedTuple):
+    """A trial that ended: what was tried, what came of it, in percent, and what it took."""
+
+    trainer: str
+    parameters: dict[str, Scalar]
+    value: float
+    seconds: float
+    model_bytes: int
+
+
+@dataclass(frozen=True)
+class SearchRequest:
+    """What to search, and how long.
+
+    valid    a file to measure on; without one rows of `data` are held out
+    folds    1: a fifth is held out once; more: each of so many parts once, and the mean counts
+    minutes  no trial begins later, and one that still runs then is given up
+    trials   so many at most, those of the study before counted
+    study    a file that keeps the trials, made or gone on with
+    fixed    "key=value" each: these parameters are not searched
+    """
+
+    data: Path
+    valid: Path | None = None
+    folds: int = 1
+    trainers: tuple[str, ...] = DEFAULT_TRAINERS
+    metric: str = "P@5"
+    minutes: float = 10.0
+    trials: int = 1000
+    study: Path | None = None
+    fixed: Sequence[str] = ()
+    label_names: Path | None = None
+    columns: TableColumns = field(default=DEFAULT_COLUMNS)
+    seed: int = 0
+    threads: int = 1
+
+    def training(self, tried: TrialFacts) -> TrainRequest:
+        """Return the training of a trial's parameters on all rows."""
+        return TrainRequest(
+            tried.trainer,
+            self.data,
+            parameters=tried.parameters,
+            label_names=self.label_names,
+            columns=self.columns,
+            seed=self.seed,
+            threads=self.threads,
+        )
+
+
+class _TimeIsUp(Exception):
+    """The time of the search is over."""
+
+
+def search(request: SearchRequest, on_progress: OnProgress = no_progress) -> list[TrialFacts]:
+    """Return the trials of a search, the best first; of equals the earliest.
+
+    Each trainer is tried with its usual values first. Nothing is published. Same seed, same data, a new
+    study: the same trials, as many as the time allows. Raises BadInput, also where a study is of another
+    search or the time was too short for one trial.
+    """
+    fixed = _check(request)
+    dataset = read_dataset(
+        request.data,
+        label_names_file=request.label_names,
+        columns=request.columns,
+        on_progress=lambda done, total: on_progress("read", done, total),
+    )
+    names = build_names(dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)])
+    folds = _folds(dataset, names, request)
+    study = _study(request, dataset, folds)
+    spaces = {
+        name: dimensions_of(name, fixed, are_texts=dataset.texts is not None) for name in request.trainers
+    }
+    if not study.get_trials(deepcopy=False):
+        for name in request.trainers:
+            study.enqueue_trial(start_of(name, spaces[name]))
+    end = time.monotonic() + 60.0 * request.minutes
+    while len(_ended(study)) < request.trials and time.monotonic() < end:
+        on_progress("trials", len(_ended(study)), request.trials)
+        trial = study.ask()
+        name = trial.suggest_categorical(TRAINER, request.trainers)
+        parameters = {**fixed_of(name, fixed), **ask(trial, name, spaces[name])}
+        try:
+            facts = _try(name, parameters, folds, request, end, on_progress)
+        except _TimeIsUp:
+            study.tell(trial, state=_failed())
+            break
+        except BaseException:
+            study.tell(trial, state=_failed())
+            raise
+        trial.set_user_attr(_FACTS, facts._asdict())
+        study.tell(trial, facts.value)
+    trials = [TrialFacts(**trial.user_attrs[_FACTS]) for trial in _ended(study)]
+    if not trials:
+        raise BadParameter(f"--minutes: expected time for one trial, found {request.minutes:g} too short")
+    return sorted(trials, key=lambda each: -each.value)
+
+
+def _check(request: SearchRequest) -> dict[str, Scalar]:
+    """Return the values that are fixed. Raises BadParameter for what cannot be asked, and without Optuna."""
+    if request.metric not in METRICS:
+        raise BadParameter(f"--metric: expected one of {', '.join(METRICS)}, found {request.metric!r}")
+    if not 1 <= request.folds <= FOLDS_MAX:
+        raise BadParameter(f"--folds: expected 1 to {FOLDS_MAX}, found {request.folds}")
+    if request.valid is not None and request.folds > 1:
+        raise BadParameter("--folds: expected without --valid, found both")
+    fixed = {key: scalar_of(text) for key, text in split_items(request.fixed).items()}
+    check_space(request.trainers, fixed)
+    for name in request.trainers:
+        from_json(name, fixed_of(name, fixed))
+    try:
+        import optuna
+    except ImportError as error:
+        raise BadInput(
+            f"expected optuna to search with (pip install xylem-serve[tune]), found none: {error}"
+        ) from error
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return fixed
+
+
+def _folds(dataset: Dataset, names: NameTable, request: SearchRequest) -> list[Fold]:
+    if request.valid is None:
+        return list(folds_of(dataset, request.folds, request.seed))
+    n_features = None if dataset.rows is None else dataset.rows.n_features
+    valid = read_dataset(request.valid, labels=names, n_features=n_features, columns=request.columns)
+    return [Fold(dataset, valid)]
+
+
+def _study(request: SearchRequest, dataset: Dataset, folds: list[Fold]) -> Study:
+    """Return the study of a search: a new one, or that of its file. Raises BadParameter."""
+    import optuna
+    from sqlalchemy.exc import SQLAlchemyError
+
+    asked = json.dumps(
+        {
+            "data": dataset.sha256,
+            "valid": None if request.valid is None else folds[0].held_out.sha256,
+            "folds": request.folds,
+            "seed": request.seed,
+            "trainers": request.trainers,
+            "metric": request.metric,
+            "fixed": sorted(request.fixed),
+        }
+    )
+    url = None
+    if request.study is not None:
+        if "?" in str(request.study) or not request.study.parent.is_dir():
+            raise BadParameter(
+                f"--study: expected a file in a directory that is there, found {request.study}"
+            )
+        url = f"sqlite:///{request.study.resolve()}"
+    try:
+        study = optuna.create_study(storage=url, study_name=_STUDY, direction="maximize", load_if_exists=True)
+        before = study.user_attrs.get(_ASKED)
+        if before is None:
+            study.set_user_attr(_ASKED, asked)
+        # what was proposed already is not proposed again
+        study.sampler = optuna.samplers.TPESampler(seed=(request.seed + len(study.trials)) % 2**32)
+    except (SQLAlchemyError, optuna.exceptions.OptunaError, RuntimeError) as error:
+        raise BadParameter(
+            f"--study: expected a file that xylem tune wrote, or none, found {request.study}: "
+            f"{type(error).__name__}"
+        ) from error
+    if before not in (None, asked):
+        raise BadParameter(
+            f"--study: expected one of the same data, metric, trainers, folds, seed and parameters, {asked}, "
+            f"found {before}"
+        )
+    return study
+
+
+def _try(
+    name: str,
+    parameters: dict[str, Scalar],
+    folds: list[Fold],
+    request: SearchRequest,
+    end: float,
+    on_progress: OnProgress,
+) -> TrialFacts:
+    """Train and measure on each fold. Raises BadInput, and _TimeIsUp when it takes too long."""
+
+    def watch(phase: str, done: int, total: int) -> None:
+        if time.monotonic() > end:
+            raise _TimeIsUp
+        on_progress(phase, done, total)
+
+    training = TrainRequest(
+        name, request.data, parameters=parameters, seed=request.seed, threads=request.threads
+    )
+    start, values, n_bytes = time.monotonic(), [], 0
+    for fold in folds:
+        draft = train_dataset(fold.train, training, watch)
+        model = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+        featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
+        held = fold.held_out
+        labelled = Labelled(featurizer.transform_dataset(held), held.labels, held.unknown_labels)
+        values.append(metrics_of(model, labelled, request.threads, watch)[request.metric])
+        n_bytes = max(n_bytes, sum(array.nbytes for array in draft.ensemble))
+    seconds = time.monotonic() - start
+    return TrialFacts(name, parameters, sum(values) / len(values), round(seconds, 3), n_bytes)
+
+
+def _ended(study: Study) -> list[FrozenTrial]:
+    """Return the trials that have a value, in the order in which they were tried."""
+    from optuna.trial import TrialState
+
+    found: list[FrozenTrial] = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return found
+
+
+def _failed() -> Any:
+    from optuna.trial import TrialState
+
+    return TrialState.FAIL

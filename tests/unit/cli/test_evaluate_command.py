@@ -1,0 +1,152 @@
+"""`xylem evaluate` and what it writes: a line a label, bands, and a page that hostile names cannot break."""
+
+from __future__ import annotations
+
+import builtins
+import csv
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_store.store import Store
+from service.workflows.train import TrainRequest, train_and_publish
+from tests.conftest import Run
+
+HOSTILE = '<script>alert("x")</script>'
+LABELS = (HOSTILE, "a,b", '=1+"2"', "<b>&amp;")
+FILE_NAME = "<img src=x onerror=alert(1)>.jsonl"
+
+
+class Elements(HTMLParser):
+    """The elements of a page with their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes += attributes
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A store with a model of hostile labels, and a file to measure it on, of a hostile name."""
+    folder = tmp_path_factory.mktemp("measured")
+    rows = [{"text": f"word{i % 4} w{i}", "labels": [LABELS[i % 4]]} for i in range(48)]
+    rows += [{"text": f"word{i % 4}", "labels": [LABELS[(i + 1) % 4]]} for i in range(2)]
+    file = folder / FILE_NAME
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train_and_publish(Store(folder / "store"), "m", TrainRequest("ovr", file))
+    return folder / "store", file
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    if file.suffix == ".jsonl":
+        return [json.loads(line) for line in file.read_text().splitlines()]
+    with file.open(newline="") as opened:
+        found = list(csv.DictReader(opened, delimiter="," if file.suffix == ".csv" else "\t"))
+    for line in found:
+        line.update({key: json.loads(value or "null") for key, value in line.items() if key != "label"})
+    return found
+
+
+def test_a_line_a_label_says_the_same_in_every_format(
+    run_here: Run, measured: tuple[Path, Path], tmp_path: Path
+) -> None:
+    store, data = measured
+    tables = []
+    for suffix in ("csv", "tsv", "jsonl"):
+        file = tmp_path / f"labels.{suffix}"
+        done = run_here("evaluate", "m", "--data", data, "--per-label", file, "--json", store=store)
+        report = json.loads(done.stdout)
+        assert report["per_label"] == str(file)
+        tables.append(read_lines(file))
+    assert tables[0] == tables[1] == tables[2]
+    assert {line["label"] for line in tables[0]} == set(LABELS)
+    assert list(tables[2][0]) == ["label", "support", "hits", "precision", "recall", "F", "threshold"]
+    assert sum(line["support"] for line in tables[0]) == 50
+    assert sum(line["F"] for line in tables[0]) / 4 == pytest.approx(report["macro_f"], abs=1e-3)
+    for line in tables[0]:
+        assert line["recall"] == pytest.approx(100 * line["hits"] / line["support"], abs=1e-3)
+        assert line["threshold"] == 0.5
+    assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_bands_are_in_the_table_and_in_json(run_here: Run, measured: tuple[Path, Path]) -> None:
+    store, data = measured
+    report = json.loads(run_here("evaluate", "m", "--data", data, "--json", store=store).stdout)
+    assert [(band["band"], band["labels"], band["support"]) for band in report["bands"]] == [("10-99", 4, 50)]
+    assert report["bands"][0]["P@1"] == pytest.approx(report["P@1"])
+    assert 0 <= report["calibration_error"] <= 1
+    assert "10-99" in run_here("evaluate", "m", "--data", data, store=store).stdout
+
+
+def test_the_page_stands_alone_and_names_are_text(
+    run_here: Run, measured: tuple[Path, Path], tmp_path: Path
+) -> None:
+    store, data = measured
+    out = tmp_path / "deep" / "report"
+    for _ in range(2):  # a second time over the first
+        done = run_here("evaluate", "m", "--data", data, "--report", out, "--json", store=store)
+        assert json.loads(done.stdout)["report"] == str(out / "report.html")
+    page = (out / "report.html").read_text()
+    found = Elements(page)
+    assert not found.names & {"script", "img", "b", "iframe", "link", "object", "a"}
+    assert not [name for name, _ in found.attributes if name.startswith("on") or name in ("src", "action")]
+    links = [value for name, value in found.attributes if name in ("href", "xlink:href")]
+    assert all((value or "").startswith("#") for value in links)
+    assert not re.search(r"url\((?!#)|@import", page)
+    assert page.count("<svg") == 3 and HOSTILE in found.text and FILE_NAME in found.text
+    assert sorted(file.name for file in out.iterdir()) == ["report.html"]
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--per-label", "labels.txt"), r"expected a file \.csv or \.tsv or \.jsonl, found 'labels.txt'"),
+        (("--per-label", "none/labels.csv"), "no such directory"),
+        (("--per-label", "here.csv"), "a directory"),
+        (("--report", "file"), "expected a directory"),
+    ],
+)
+def test_places_that_cannot_be_written_are_refused_before_anything_is_measured(
+    run_here: Run,
+    measured: tuple[Path, Path],
+    tmp_path: Path,
+    option: tuple[str, str],
+    words: str,
+) -> None:
+    (tmp_path / "here.csv").mkdir()
+    (tmp_path / "file").write_text("")
+    store, _ = measured
+    none = tmp_path / "none.jsonl"
+    done = run_here("evaluate", "m", "--data", none, option[0], tmp_path / option[1], store=store)
+    assert done.returncode == 2 and re.search(words, done.stderr)
+
+
+def test_a_page_without_matplotlib_says_what_to_install(
+    run_here: Run, measured: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported = builtins.__import__
+
+    def refuse(name: str, *arguments: Any) -> Any:
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return imported(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    store, data = measured
+    done = run_here("evaluate", "m", "--data", data, "--report", tmp_path / "out", store=store)
+    assert done.returncode == 2 and "xylem-serve[report]" in done.stderr
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,67 @@
+"""`xylem models explain`: by name, and refused where labels have no weights of features."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from model_store.store import Store
+from service.workflows.train import TrainRequest, train_and_publish
+from tests.conftest import Run
+
+WORDS = ("red", "green", "blue", "white")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models whose labels are told apart by a word each: of each kind of trees."""
+    folder = tmp_path_factory.mktemp("explained")
+    file, texts = folder / "rows.jsonl", folder / "texts.jsonl"
+    rows = [{"text": f"{word} n{i}", "labels": [f"is {word}"]} for word in WORDS for i in range(9)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    texts.write_text("".join(json.dumps({"text": row["text"]}) + "\n" for row in rows))
+    home = Store(folder / "store")
+    for name, trainer, data, parameters in (
+        ("flat", "ovr", file, ()),
+        ("trees", "label-tree", file, ("trees=2", "arity=2", "leaf_size=2")),
+        ("hashed", "ovr", file, ("features.kind=hashing",)),
+        ("forest", "fastxml", file, ("trees=2",)),
+        ("next", "huffman-tree", texts, ("task=text", "dim=4", "epochs=1")),
+    ):
+        train_and_publish(home, name, TrainRequest(trainer, data, parameters=parameters))
+    return folder / "store"
+
+
+@pytest.mark.parametrize(("name", "n_trees"), [("flat", 1), ("trees", 2)])
+def test_the_word_that_tells_a_label_comes_first(run_here: Run, store: Path, name: str, n_trees: int) -> None:
+    done = run_here("models", "explain", name, "--label", "is blue", "--top", 3, "--json", store=store)
+    found = json.loads(done.stdout)
+    assert (found["model"], found["version"], found["label"]) == (name, 1, "is blue")
+    best = found["features"][0]
+    assert best["feature"] == "blue" and best["weight"] > 0
+    assert len(found["trees"]) == n_trees and all(len(tree["features"]) <= 3 for tree in found["trees"])
+    done = run_here("models", "explain", name, "--label", "is blue", store=store)
+    assert "blue" in done.stdout and "told apart from" in done.stdout
+
+
+def test_features_without_names_are_told_by_their_ids(run_here: Run, store: Path) -> None:
+    done = run_here("models", "explain", "hashed", "--label", "is red", "--json", store=store)
+    assert all(each["feature"].isdecimal() for each in json.loads(done.stdout)["features"])
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "words"),
+    [
+        ("flat", "is black", "expected one of 4 labels, found 'is black'"),
+        ("forest", "is red", "found decision trees"),
+        ("next", "red", "found softmax nodes"),
+        ("none", "is red", "none"),
+    ],
+)
+def test_what_has_no_weights_is_refused(
+    run_here: Run, store: Path, name: str, label: str, words: str
+) -> None:
+    done = run_here("models", "explain", name, "--label", label, store=store)
+    assert (done.returncode, done.stdout) == (2, "") and words in done.stderr

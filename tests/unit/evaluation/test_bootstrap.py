@@ -1,0 +1,107 @@
+"""Differences of two models: against the figures of whole files, and intervals that hold what they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.evaluation import EmptyConvention, PredictedRows, Truth, f_measures, ranking_metrics
+from service.evaluation.bootstrap import DecidedLabels, DecisionPair, _macro_f, compare_rows, row_figures
+from service.evaluation.decisions import mark_true
+from service.rows import LabelRows
+
+K, N = 9, 40
+
+
+def random_rows(rng: np.random.Generator, most: int, n: int = N) -> list[list[int]]:
+    return [rng.permutation(K)[: rng.integers(0, most + 1)].tolist() for _ in range(n)]
+
+
+def as_rows(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    ptr = np.cumsum([0, *map(len, rows)])
+    return ptr.astype(np.int64), np.array([label for row in rows for label in row], np.int32)
+
+
+def decided(rows: list[list[int]], truth: LabelRows) -> DecidedLabels:
+    predicted = PredictedRows(*as_rows(rows))
+    row = np.repeat(np.arange(len(rows)), np.diff(predicted.ptr))
+    is_true, labels = mark_true(predicted, truth), predicted.labels.astype(np.int64)
+    return DecidedLabels(row[is_true], labels[is_true], row, labels)
+
+
+def ignore(done: int) -> None:
+    """Report nothing."""
+
+
+def test_figures_of_rows_have_the_means_of_the_metrics(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ranked = PredictedRows(*as_rows(random_rows(rng, 7)))
+    truth = LabelRows(*as_rows([sorted(row) for row in random_rows(rng, 6)]), K)
+    unknown = rng.integers(0, 3, N).astype(np.int32)
+    whole = ranking_metrics(*ranked, truth, np.ones(K), unknown_labels=unknown)
+    figures = row_figures(ranked, Truth(truth, unknown))
+    assert list(figures) == ["P@1", "P@3", "P@5", "nDCG@5"]
+    for name, values in figures.items():
+        assert values.mean() == pytest.approx(whole[name])
+
+
+@pytest.mark.parametrize("empty", ["one", "zero"])
+def test_macro_f_of_a_draw_is_that_of_its_rows_written_out(seed: int, empty: EmptyConvention) -> None:
+    rng = np.random.default_rng(seed)
+    true = [sorted(row) for row in random_rows(rng, 4)]
+    sides = [random_rows(rng, 3), random_rows(rng, 5)]
+    truth = LabelRows(*as_rows(true), K)
+    pair = DecisionPair(
+        *(decided(side, truth) for side in sides),
+        np.repeat(np.arange(N), np.diff(truth.indptr)),
+        truth.indices.astype(np.int64),
+        K,
+        empty,
+    )
+    drawn = rng.integers(0, N, N)
+    found = _macro_f(pair, np.bincount(drawn, minlength=N).astype(np.float64))
+    repeated = LabelRows(*as_rows([true[i] for i in drawn]), K)
+    for value, side in zip(found, sides, strict=True):
+        slow = f_measures(*as_rows([side[i] for i in drawn]), repeated, empty=empty).macro_f
+        assert value == pytest.approx(slow)
+
+
+def test_a_model_does_not_differ_from_itself_and_a_seed_says_all(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = {"P@1": rng.random(50)}, {"P@1": rng.random(50)}
+    same = compare_rows(a, a, None, 100, seed, ignore)["P@1"]
+    assert (same.difference, same.low, same.high, same.real) == (0.0, 0.0, 0.0, False)
+    one, two, other = (compare_rows(a, b, None, 100, each, ignore)["P@1"] for each in (seed, seed, seed + 1))
+    assert one == two != other
+    assert one.difference == pytest.approx(b["P@1"].mean() - a["P@1"].mean())
+
+
+def test_intervals_hold_the_true_difference_as_often_as_they_say(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, apart, held, found_real = 300, 0.1, 0, 0
+    for _ in range(100):
+        easy = rng.random(n)  # what makes a row easy for both
+        a = {"P@1": (easy < 0.5).astype(np.float64)}
+        b = {"P@1": (easy < 0.5 + apart).astype(np.float64)}
+        found = compare_rows(a, b, None, 200, seed, ignore)["P@1"]
+        held += found.low <= apart <= found.high
+        found_real += found.real
+    assert 88 <= held <= 100
+    assert found_real == 100
+
+
+def test_rare_labels_do_not_put_the_difference_at_the_end_of_its_interval(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = 400  # labels of a row or two, which a third of the draws lacks
+    labels = LabelRows(np.arange(n + 1), rng.integers(0, 300, n).astype(np.int32), 300)
+    rows, true = np.arange(n), labels.indices.astype(np.int64)
+    hits = rows[rng.random(n) < 0.4]
+    nothing = np.empty(0, np.int64)
+    a = DecidedLabels(nothing, nothing, nothing, nothing)
+    b = DecidedLabels(hits, true[hits], hits, true[hits])
+    figures = {"P@1": np.zeros(n)}
+    pair = DecisionPair(a, b, rows, true, 300, "one")
+    found = compare_rows(figures, figures, pair, 200, seed, ignore)["macro_f"]
+    middle = (found.low + found.high) / 2
+    assert abs(middle - found.difference) < (found.high - found.low) / 4
+    assert found.real

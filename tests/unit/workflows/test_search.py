@@ -1,0 +1,204 @@
+"""A search: what it tries, that it goes on where it was, and that it measures what it says."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model_store.store import Store
+from model_store.version import Model, manifest_of
+from service.datasets import read_dataset
+from service.errors import BadInput, BadParameter
+from service.features import load_featurizer
+from service.workflows.evaluate import evaluate_rows
+from service.workflows.folds import folds_of
+from service.workflows.labelled import Labelled
+from service.workflows.parameters import from_json
+from service.workflows.search import SearchRequest, search
+from service.workflows.search_space import SPACES, Choice, dimensions_of
+from service.workflows.train import TrainRequest, train_dataset
+from tests.conftest import Run
+
+COLOURS = ("red", "green", "blue", "white", "black")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows with a word for each of their labels, and noise."""
+    path = tmp_path_factory.mktemp("searched") / "rows.jsonl"
+    rng = np.random.default_rng(5)
+    with path.open("w") as out:
+        for _ in range(80):
+            labels = sorted(rng.choice(COLOURS, rng.integers(1, 3), replace=False).tolist())
+            text = " ".join([*labels, *(f"n{i}" for i in rng.integers(0, 9, 4))])
+            out.write(json.dumps({"text": text, "labels": labels}) + "\n")
+    return path
+
+
+@pytest.fixture
+def request_of(file: Path) -> SearchRequest:
+    """A search of two trials, which each trainer begins with its usual values."""
+    pytest.importorskip("optuna")
+    return SearchRequest(file, trainers=("ovr", "plt"), metric="P@1", minutes=10.0, trials=2)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_everything_that_is_tried_is_a_parameter_in_its_range(name: str) -> None:
+    dimensions = dimensions_of(name, {}, are_texts=True)
+    assert any(key.startswith("features.") for key in dimensions)
+    for key, dimension in dimensions.items():
+        ends = dimension.values if isinstance(dimension, Choice) else dimension[:3]
+        for value in ends:
+            from_json(name, {key: value})
+        if not isinstance(dimension, Choice):
+            assert dimension.low <= dimension.start <= dimension.high
+    fixed = {"cost": 1.0, "features.ngram_max": 2}
+    assert not fixed.keys() & dimensions_of(name, fixed, are_texts=True).keys()
+    hashed = dimensions_of(name, {"features.kind": "hashing"}, are_texts=True)
+    assert not any(key.startswith("features.") for key in hashed)
+
+
+def test_a_value_is_that_of_a_training_on_the_other_rows(request_of: SearchRequest) -> None:
+    found = search(request_of)
+    assert {each.trainer for each in found} == {"ovr", "plt"}
+    assert found[0].value >= found[1].value
+    best = found[0]
+    (fold,) = folds_of(read_dataset(request_of.data), 1, 0)
+    draft = train_dataset(fold.train, TrainRequest(best.trainer, Path(), parameters=best.parameters))
+    model = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    held = fold.held_out
+    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
+    rows = featurizer.transform_dataset(held)
+    report = evaluate_rows(model, Labelled(rows, held.labels, held.unknown_labels)).report
+    assert best.value == pytest.approx(report["P@1"])
+
+
+def test_a_study_is_gone_on_with_and_no_other_is(request_of: SearchRequest, tmp_path: Path) -> None:
+    study = tmp_path / "a study"
+    short = replace(request_of, trainers=("ovr",), study=study, trials=3)
+    first = search(short)
+    more = search(replace(short, trials=5))
+    assert (len(first), len(more)) == (3, 5)
+    assert all(each in more for each in first)
+    assert search(replace(short, trials=4)) == more  # there are as many already
+    with pytest.raises(BadParameter, match=r"--study: expected one of the same .*found"):
+        search(replace(short, metric="P@3"))
+    other = tmp_path / "other.jsonl"
+    other.write_text(request_of.data.read_text() + '{"text": "red", "labels": ["red"]}\n')
+    with pytest.raises(BadParameter, match=r"--study: expected one of the same"):
+        search(replace(short, data=other))
+    with pytest.raises(BadParameter, match=r"--study: expected a file that xylem tune wrote"):
+        search(replace(short, study=request_of.data))
+    assert request_of.data.read_text().startswith("{"), "what is no study stays as it is"
+
+
+def test_a_search_that_is_killed_is_gone_on_with(request_of: SearchRequest, tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    asked = ("tune", "--data", request_of.data, "--model", "m", "--store", tmp_path / "store")
+    options = ("--trainer", "ovr", "--metric", "P@1", "--study", study, "--threads", 1)
+    command = [sys.executable, "-m", "service.entry", *map(str, (*asked, *options))]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and n_ended(study) < 2:
+            time.sleep(0.05)
+        process.kill()
+    kept = n_ended(study)
+    assert kept >= 2 and not Store(tmp_path / "store").models()
+    found = search(replace(request_of, trainers=("ovr",), study=study, trials=kept + 2))
+    assert len(found) == kept + 2
+
+
+def n_ended(study: Path) -> int:
+    """The trials that have ended in a study that another process writes, 0 before it is one."""
+    if not study.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(study)) as database:
+        try:
+            (n,) = database.execute("SELECT count(*) FROM trials WHERE state = 'COMPLETE'").fetchone()
+        except sqlite3.OperationalError:  # its tables are being made, or it is being written to
+            return 0
+    return int(n)
+
+
+def test_the_same_seed_tries_the_same_and_folds_count_each_row(request_of: SearchRequest) -> None:
+    asked = replace(request_of, trainers=("ovr",), trials=3, folds=2, seed=7)
+    one, two = search(asked), search(asked)
+    assert [(each.parameters, each.value) for each in one] == [(each.parameters, each.value) for each in two]
+    (by_file,) = search(replace(asked, folds=1, trials=1, valid=asked.data))
+    assert by_file.value == 100.0  # on its own training rows
+
+
+def test_a_trial_that_takes_longer_than_the_search_is_given_up(
+    request_of: SearchRequest, tmp_path: Path
+) -> None:
+    study = tmp_path / "study"
+    asked = replace(request_of, trainers=("ovr",), study=study)
+    with pytest.raises(BadParameter, match="--minutes: expected time for one trial, found 1e-09"):
+        search(replace(asked, minutes=1e-9))
+    kept = search(replace(asked, trials=1))
+    assert search(replace(asked, minutes=1e-9)) == kept
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"trainers": ("ovr", "huffman-tree")}, r"--trainer: expected some of .*found 'huffman-tree'"),
+        ({"trainers": ("ovr", "ovr")}, "expected each once"),
+        ({"metric": "accuracy"}, "--metric: expected one of P@1"),
+        ({"folds": 21}, "--folds: expected 1 to 20, found 21"),
+        ({"folds": 2, "valid": Path("valid.jsonl")}, "--folds: expected without --valid"),
+        ({"fixed": ("no_such=1",)}, "no_such: expected a parameter of"),
+        ({"fixed": ("cost=-1",)}, "cost: expected"),
+        ({"study": Path("none/study")}, "--study: expected a file in a directory"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(
+    request_of: SearchRequest, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(BadParameter, match=words):
+        search(replace(request_of, **changes))
+
+
+def test_without_optuna_the_error_says_what_to_install(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = builtins.__import__
+
+    def refuse(name: str, *arguments: Any) -> Any:
+        if name.startswith("optuna"):
+            raise ImportError(name)
+        return imported(name, *arguments)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(BadInput, match=r"expected optuna.*xylem-serve\[tune\]"):
+        search(SearchRequest(file))
+
+
+def test_the_command_publishes_the_best_trained_on_all_rows(
+    run_here: Run, file: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("optuna")
+    home = tmp_path / "store"
+    asked = ("tune", "--data", file, "--model", "best", "--trainer", "ovr", "--trials", 2)
+    done = run_here(*asked, "--metric", "nDCG@5", "-p", "link=hinge2", "-p", "arity=8", "--json", store=home)
+    assert (done.returncode, "arity" in done.stderr) == (2, True)
+    done = run_here(*asked, "--metric", "nDCG@5", "-p", "link=hinge2", "--json", store=home)
+    report = json.loads(done.stdout)
+    assert (report["model"], report["version"], report["metric"]) == ("best", 1, "nDCG@5")
+    assert len(report["trials"]) == 2 and report["best"] == report["trials"][0]
+    manifest = Store(home).manifest("best", 1)
+    assert (manifest.data.rows, manifest.trainer.name) == (80, "ovr")
+    for key, value in report["best"]["parameters"].items():
+        kept = manifest.features if key.startswith("features.") else manifest.trainer.parameters
+        assert kept[key.removeprefix("features.")] == value
+    assert all(each["parameters"]["link"] == "hinge2" for each in report["trials"])
+    table = run_here(*asked, store=home).stdout
+    assert "The best of 2 trials on held-out rows" in table and "Published best@2" in table
