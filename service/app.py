@@ -42,6 +42,7 @@ from service.api.routes import (
     jobs,
     keys,
     models,
+    oip,
     predict,
     registry,
     score,
@@ -76,8 +77,10 @@ ARCHIVE_THREADS = 2
 """Archives that are written or read at a time."""
 
 ROUTERS = (
-    *(part.router for part in (predict, score, batch, feedback, thresholds, models, health, docs)),
+    *(part.router for part in (predict, score, batch, oip, feedback, thresholds, models, health, docs)),
     *(part.router for part in (jobs, data, registry, archives, keys)),
+    oip.about_router,
+    oip.health_router,
     thresholds.admin_router,
 )
 
