@@ -180,7 +180,13 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
         draining.is_set,
     )
     metrics.watch_thresholds(learning.follower)
-    metrics.watch(live.status, lambda: services.ready)
+    metrics.watch(live.status, lambda: services.ready, live.open_versions)
+    queues = {
+        "predictions": services.work,
+        "thresholds": services.threshold_work,
+        "admin": services.admin_work,
+    }
+    metrics.watch_queues({name: pool.waiting for name, pool in queues.items()})
     return services
 
 

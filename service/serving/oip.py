@@ -210,11 +210,10 @@ def _write(query: InferQuery, found: Predictions, epoch: int, served: ServedVers
     """Return the answer's bytes."""
     shape = query.n_rows, query.options.top_r
     counts = np.diff(found.ptr)
-    used = np.arange(shape[1]) < counts[:, None]
     make: dict[str, Callable[[], Any]] = {
         "labels": lambda: _padded_names(served.labels, found, shape),
-        "label_ids": lambda: _padded(found.labels, used, -1),
-        "scores": lambda: _padded(found.scores, used, 0),
+        "label_ids": lambda: _padded(found.labels, counts, shape, -1),
+        "scores": lambda: _padded(found.scores, counts, shape, 0),
         "lengths": lambda: counts.astype(np.int32),
         "exact": lambda: found.exact.astype(np.bool_),
     }
@@ -249,10 +248,13 @@ def _write(query: InferQuery, found: Predictions, epoch: int, served: ServedVers
     return InferAnswered(b"".join([head, *binaries]), len(head) if binaries else None)
 
 
-def _padded(flat: NDArray[Any], used: NDArray[np.bool_], fill: int) -> NDArray[Any]:
+def _padded(flat: NDArray[Any], counts: NDArray[np.int64], shape: tuple[int, int], fill: int) -> NDArray[Any]:
     """Return the elements row by row, flat, `fill` in places that are not used."""
-    padded = np.full(used.shape, fill, flat.dtype)
-    padded[used] = flat
+    n_rows, top_r = shape
+    if len(flat) == n_rows * top_r:
+        return flat
+    padded = np.full(shape, fill, flat.dtype)
+    padded[np.arange(top_r) < counts[:, None]] = flat
     return padded.reshape(-1)
 
 

@@ -89,8 +89,10 @@ def numbers_of(tensor: InferTensor, binary: bytes | None, place: str) -> NDArray
         return np.frombuffer(binary, dtype)
     data = _elements(tensor, n, place)
     try:
+        if dtype.kind != "f":
+            return np.array(data, dtype)
         with np.errstate(over="ignore"):  # numbers beyond 32 bits become infinite, and are refused as such
-            return np.array(data, np.float64).astype(dtype) if dtype.kind == "f" else np.array(data, dtype)
+            return np.array(data, np.float64).astype(dtype)
     except OverflowError:
         fault = f"expected numbers of {tensor.datatype}, found one beyond them"
         raise BadRequest(fault).at(f"{place}.data") from None

@@ -19,12 +19,13 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from model_store.errors import StoreError
+from model_store.identifiers import is_version
 from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
 from service.api.door.admission import JSON, Admission, check_media
 from service.api.door.metrics import Metrics
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
-from service.api.door.request_log import RequestLog, RequestOutcome, new_request_id
+from service.api.door.request_log import AnsweredBy, RequestLog, RequestOutcome, new_request_id
 from service.errors import XylemError
 from service.logs import log
 from service.serving.answer import SHORT_ITEMS, answer_now
@@ -193,7 +194,12 @@ class WholeRequests:
         scope: Scope = {"path": known.path, "request_id": request_id}
         problem = error_response(scope, error)
         outcome = self._requests.outcome(
-            "POST", known.route, known.path, problem.status_code, scope["error_code"]
+            "POST",
+            known.route,
+            known.path,
+            problem.status_code,
+            scope["error_code"],
+            _by(known, target.served),
         )
         self._requests.record(request_id, outcome, time.perf_counter() - began)
         status = b"HTTP/1.1 %d %b\r\n" % (
@@ -209,9 +215,15 @@ class WholeRequests:
         served = None if known is None else self._live.resident(known.model, known.ref)
         if known is None or served is None:
             return None
-        outcome = self._requests.outcome("POST", known.route, known.path, 200, None)
+        by = _by(known, served)
+        outcome = self._requests.outcome("POST", known.route, known.path, 200, None, by)
         target = notes[head] = _Target(known.n_bytes, served, outcome, known)
         return target
+
+
+def _by(known: _Head, served: ServedVersion) -> AnsweredBy:
+    """Return which version answers, and the alias that the head names it by."""
+    return AnsweredBy(served.name, served.version, None if is_version(known.ref) else known.ref)
 
 
 def _without(head: bytes, given: re.Match[bytes]) -> bytes:
