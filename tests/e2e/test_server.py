@@ -54,7 +54,7 @@ def test_it_starts_answers_and_logs_no_payload(server: ServerProcess) -> None:
     event, _, refused = server.requests(["mine", "secret", "refused"])
     assert (event["route"], event["status"], event["method"]) == ("/v1/models/{model}/predict", 200, "POST")
     assert (event["model"], event["version"], event["alias"]) == ("raw", 2, "latest")
-    assert (refused["model"], refused["version"], refused["code"]) == ("text", 1, "bad-request")
+    assert (refused["model"], refused["version"], refused["code"]) == ("raw", 2, "bad-request")
     assert {each["path"] for each in server.events("request") if each["status"] == 200}.isdisjoint(PROBES)
     assert SECRET not in server.log()
 
