@@ -131,7 +131,7 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
     )
     app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max)
     app.state.whole_requests = WholeRequests(
-        predict.router.routes,
+        [*predict.router.routes, *oip.router.routes],
         parts.live,
         parts.ring,
         admission,

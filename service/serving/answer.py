@@ -54,11 +54,15 @@ def answer_query(
 
 
 class Answer(NamedTuple):
-    """An answer as JSON in parts, for how many instances, and whether it is at tuned thresholds."""
+    """An answer in parts, for how many instances, and whether it is at tuned thresholds.
+
+    n_json  how many of its bytes are JSON; None: all
+    """
 
     parts: tuple[bytes, ...]
     n_rows: int
     is_tuned: bool
+    n_json: int | None = None
 
 
 def answer_now(message: bytes, start: int, served: ServedVersion, limits: Limits) -> Answer | PredictRequest:

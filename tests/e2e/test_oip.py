@@ -106,6 +106,26 @@ def test_what_is_asked_for_is_answered_and_nothing_else(server: ServerProcess) -
     ]
 
 
+def test_a_head_seen_before_changes_no_answer(server: ServerProcess) -> None:
+    """The first request goes by the route, those after it by their bytes (docs/adr/0007): all are alike."""
+    binary = binary_body(request_of(parameters={"binary_data_output": True, "top_r": 7}))
+    wrong = json.dumps(request_of(parameters={"top_r": 0})).encode()
+    for body, given in (binary, (json.dumps(request_of(id="same")).encode(), {}), (wrong, {})):
+        answers = []
+        for number in range(4):
+            path = "/v2/models/raw/versions/1/infer"
+            headers = {"connection": "keep-alive", "x-request-id": f"same-{number}", **given}
+            status, found, content = server.exchange("POST", path, body, **headers)
+            assert found.pop("x-request-id") == f"same-{number}"
+            found.pop("date")
+            answers.append((status, found, content.replace(b"same-%d" % number, b"")))
+        assert answers[1:] == answers[:1] * 3
+    logged = server.requests([f"same-{number}" for number in range(4)])
+    assert {(each["route"], each["model"], each["version"]) for each in logged} == {
+        ("/v2/models/{model}/versions/{version}/infer", "raw", 1)
+    }
+
+
 def test_texts_may_stand_in_a_column(server: ServerProcess) -> None:
     path = "/v2/models/text/infer"
     flat = infer(server, path, {"inputs": [tensor("text", TEXTS[:2])]}, binary=False)
