@@ -19,6 +19,7 @@ import orjson
 from benchmarks.client import ANSWERED, closed_loop, one_by_one, overload, post, stream
 from benchmarks.runs import Settings, note, show, spread
 from benchmarks.server import ROOT, served
+from benchmarks.tensors import as_binary, as_json
 from model_store.store import Store
 from service.features import load_featurizer
 from service.workflows.train import TrainRequest, train_and_publish
@@ -49,6 +50,8 @@ class Kind(NamedTuple):
 def run(settings: Settings) -> None:
     store = _prepared(settings.out / "requests")
     kinds = _kinds(store)
+    if settings.against is None:  # an older checkout may not have them
+        kinds += _tensor_kinds(next(kind for kind in kinds if kind.name == "sparse").requests)
     checkouts = {"this checkout": ROOT}
     if settings.against is not None:
         checkouts["the other one"] = settings.against
@@ -121,6 +124,17 @@ def _kinds(store: Path) -> list[Kind]:
             requests = [post(path, body, more=headers) for body in bodies]
             found.append(Kind(name + ending, requests, statuses))
     return found
+
+
+def _tensor_kinds(sparse: list[bytes]) -> list[Kind]:
+    """Return the sparse requests as those of the Open Inference Protocol."""
+    path = "/v2/models/text/infer"
+    instances = [_instance_of(request) for request in sparse]
+    binary = [as_binary(instance) for instance in instances]
+    return [
+        Kind("sparse, as tensors in JSON", [post(path, as_json(instance)) for instance in instances]),
+        Kind("sparse, as binary tensors", [post(path, body, more=header) for body, header in binary]),
+    ]
 
 
 def _speeds(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> None:

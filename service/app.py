@@ -42,6 +42,7 @@ from service.api.routes import (
     jobs,
     keys,
     models,
+    oip,
     predict,
     registry,
     score,
@@ -77,8 +78,10 @@ ARCHIVE_THREADS = 2
 """Archives that are written or read at a time."""
 
 ROUTERS = (
-    *(part.router for part in (predict, score, batch, feedback, thresholds, models, health, docs)),
+    *(part.router for part in (predict, score, batch, oip, feedback, thresholds, models, health, docs)),
     *(part.router for part in (jobs, data, registry, archives, keys)),
+    oip.about_router,
+    oip.health_router,
     thresholds.admin_router,
 )
 
@@ -129,7 +132,7 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
     )
     app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max)
     app.state.whole_requests = WholeRequests(
-        predict.router.routes,
+        [*predict.router.routes, *oip.router.routes],
         parts.live,
         parts.ring,
         admission,
@@ -178,7 +181,13 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
         draining.is_set,
     )
     metrics.watch_thresholds(learning.follower)
-    metrics.watch(live.status, lambda: services.ready)
+    metrics.watch(live.status, lambda: services.ready, live.open_versions)
+    queues = {
+        "predictions": services.work,
+        "thresholds": services.threshold_work,
+        "admin": services.admin_work,
+    }
+    metrics.watch_queues({name: pool.waiting for name, pool in queues.items()})
     return services
 
 

@@ -99,15 +99,20 @@ class ServerProcess:
 
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
         """The status and the JSON (else the bytes) of an answer, on a new connection."""
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        status, given, content = self.exchange(method, path, data, **headers)
+        return status, json.loads(content) if "json" in given.get("content-type", "") else content
+
+    def exchange(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        """The status, the headers by their names in lower case, and the bytes of an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=STOP_SECONDS)
         try:
-            data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-            headers = {"content-type": "application/json", **headers}
-            connection.request(method, path, data, headers)
+            connection.request(method, path, body, {"content-type": "application/json", **headers})
             response = connection.getresponse()
-            content = response.read()
-            is_json = "json" in (response.getheader("content-type") or "")
-            return response.status, json.loads(content) if is_json else content
+            given = {name.lower(): value for name, value in response.getheaders()}
+            return response.status, given, response.read()
         finally:
             connection.close()
 

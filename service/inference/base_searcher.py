@@ -23,6 +23,8 @@ from service.kernels.search.call import set_answers, set_rows, set_search
 from service.kernels.search.threshold_update import Paths, RowSearch
 from service.rows import SparseRows
 
+_NUMBERS = frozenset({int, float})
+
 
 class SearchPlan(NamedTuple):
     """What options mean for a model.
@@ -173,9 +175,14 @@ class BaseSearcher(ABC):
         buffers.watch(buffers.work.stop)
 
     def _plan_of(self, options: PredictOptions) -> SearchPlan:
-        """Return what the options mean here; the same as for the call before if they are the same object."""
+        """Return what the options mean here; the same as for the call before if they say the same."""
         last, plan = self._last
-        if last is not options:
+        if last is not options and not _say_the_same(last, options):
             plan = self._plan(options)
             self._last = options, plan
         return plan
+
+
+def _say_the_same(one: PredictOptions, other: PredictOptions) -> bool:
+    """Return whether all is the same object, or the same number: arrays are not looked into."""
+    return all(a is b or (type(a) in _NUMBERS and a == b) for a, b in zip(one, other, strict=True))

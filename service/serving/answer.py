@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,11 +54,15 @@ def answer_query(
 
 
 class Answer(NamedTuple):
-    """An answer as JSON in parts, for how many instances, and whether it is at tuned thresholds."""
+    """An answer in parts, for how many instances, and whether it is at tuned thresholds.
+
+    n_json  how many of its bytes are JSON; None: all
+    """
 
     parts: tuple[bytes, ...]
     n_rows: int
     is_tuned: bool
+    n_json: int | None = None
 
 
 def answer_now(message: bytes, start: int, served: ServedVersion, limits: Limits) -> Answer | PredictRequest:
@@ -130,16 +134,21 @@ def _write(predictions: Sequence[bytes], epoch: int, served: ServedVersion) -> b
 
 def is_short(query: PredictRequest, served: ServedVersion) -> bool:
     """Return whether a request is read fast, and searched fast by a beam."""
+    return is_short_of(query, len(query.instances), map(_size, query.instances), served)
+
+
+def is_short_of(query: Options, n_rows: int, sizes: Iterable[int], served: ServedVersion) -> bool:
+    """Return whether so many instances are; `sizes` has the characters, features or names of each."""
     if query.deadline_ms is not None or query.label_weights is not None:
         return False
-    if not is_small(len(query.instances), query.beam_width, served):
+    if not is_small(n_rows, query.beam_width, served):
         return False
-    n_items = sum(map(_size, query.instances))
+    n_items = sum(sizes)
     if query.allow_labels is not None or query.deny_labels is not None:
         n_items += len(query.allow_labels or ()) + len(query.deny_labels or ())
         n_items += served.labels.n_names // MASKED_AN_ITEM
     if query.explain:
-        n_labels = len(query.instances) * min(query.top_r, served.predictor.n_labels)
+        n_labels = n_rows * min(query.top_r, served.predictor.n_labels)
         n_nodes = n_labels * served.predictor.nodes_explained
         return n_nodes <= SHORT_NODES and n_items * n_nodes <= SHORT_ITEMS
     return n_items <= SHORT_ITEMS

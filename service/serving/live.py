@@ -180,6 +180,10 @@ class LiveModels(Generic[T]):
         version = int(ref) if is_version(ref) else state.pointers.get((model, ref), 0)
         return state.resident.get((model, version))  # type: ignore[return-value]
 
+    def open_versions(self) -> set[Key]:
+        """Return the versions that are open: those of aliases, and those that requests asked for."""
+        return {*({} if self._state is None else self._state.resident), *self._asked}
+
     async def find(self, model: str, ref: str) -> T:
         """Return what serves a version, named by number or alias; open it if no one did yet.
 

@@ -97,6 +97,9 @@ def test_the_openapi_document_has_every_route_that_the_contract_names() -> None:
     changes = ("restore", "switch", "drop", "tune")
     expected |= {f"/v1/admin/models/{{model}}/thresholds/{change}" for change in changes}
     expected |= {"/v1/models", model, "/livez", "/readyz", "/metrics", "/openapi.json"}
+    tensors = {f"/v2/models/{{model}}{way}" for way in ways[:2]}
+    expected |= tensors | {f"{path}/{what}" for path in tensors for what in ("ready", "infer")}
+    expected |= {"/v2", "/v2/health/live", "/v2/health/ready"}
     paths = openapi()["paths"]
     assert expected <= paths.keys()
     operations = [operation["operationId"] for item in paths.values() for operation in item.values()]

@@ -98,7 +98,7 @@ def content(answer: Answer) -> Any:
 def counted(server: ServerProcess) -> tuple[float, float]:
     """Requests answered 200 on the route, and instances."""
     text = server.ask("GET", "/metrics")[1].decode()
-    requests = re.findall(r'xylem_requests_total\{route="[^"]*/predict",status="200"\} (\S+)', text)
+    requests = re.findall(r'xylem_requests_total\{.*/predict",status="200",.*\} (\S+)', text)
     rows = re.findall(r'xylem_rows_total\{model="raw"\} (\S+)', text)
     return sum(map(float, requests)), sum(map(float, rows))
 
@@ -125,6 +125,7 @@ def test_the_same_answers_figures_and_log_lines(server: ServerProcess, connect: 
     assert {(e["method"], e["route"], e["path"], e["status"], e["code"]) for e in events} == {
         ("POST", "/v1/models/{model}/predict", PATH, 200, None)
     }
+    assert {(e["model"], e["version"], e["alias"]) for e in events} == {("raw", 2, "latest")}
 
 
 def test_tuned_thresholds_and_what_feedback_does_to_them(tmp_path: Path) -> None:

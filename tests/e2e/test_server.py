@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from model_store.store import Store
+from service.api.door.admission import PROBES
 from tests.served_models import publish_model
 from tests.servers import START_SECONDS, ServerProcess, wait_for
 
@@ -50,8 +51,11 @@ def test_it_starts_answers_and_logs_no_payload(server: ServerProcess) -> None:
     server.ask("POST", "/v1/models/text/predict", text, **{"x-request-id": "secret"})
     server.ask("POST", PREDICT, {**text, SECRET: 1}, **{"x-request-id": "refused"})
     assert server.status("/docs") == 200
-    event, _, _ = server.requests(["mine", "secret", "refused"])
+    event, _, refused = server.requests(["mine", "secret", "refused"])
     assert (event["route"], event["status"], event["method"]) == ("/v1/models/{model}/predict", 200, "POST")
+    assert (event["model"], event["version"], event["alias"]) == ("raw", 2, "latest")
+    assert (refused["model"], refused["version"], refused["code"]) == ("raw", 2, "bad-request")
+    assert {each["path"] for each in server.events("request") if each["status"] == 200}.isdisjoint(PROBES)
     assert SECRET not in server.log()
 
 

@@ -12,10 +12,16 @@ from service.api.door.problems import BodyTimeout, UnsupportedEncoding, Unsuppor
 from service.errors import Overloaded
 from service.settings import Limits
 
-ALWAYS = frozenset({"/livez", "/readyz", "/metrics"})
+PROBES = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
+"""Routes that machines ask every few seconds whether the service runs, and is ready."""
+
+ALWAYS = PROBES | {"/metrics"}
 """Routes that answer however many requests are in flight."""
 
 JSON = frozenset({b"application/json"})
+TENSORS = JSON | {b"application/octet-stream", b""}
+"""Of the Open Inference Protocol: JSON, binary data behind it, and what clients call neither."""
+
 NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
 
 BODY_IS_HERE = "xylem.body"
@@ -89,13 +95,13 @@ def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:
         raise UnsupportedEncoding(f"Content-Encoding: expected none, found {found}")
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """Return the whole body of a request that says it is JSON.
+async def read_body(request: Request, limits: Limits, media: frozenset[bytes] = JSON) -> bytes:
+    """Return the whole body of a request that says it is JSON, or one of `media`.
 
     Raises UnsupportedMediaType, UnsupportedEncoding, BodyTooLarge (by the request scope), BodyTimeout and
     ClientDisconnect.
     """
-    check_media(request.scope, JSON)
+    check_media(request.scope, media)
     if BODY_IS_HERE in request.scope.get("extensions", ()):
         return await _receive_all(request)  # a timer costs more than to receive what does not wait
     try:

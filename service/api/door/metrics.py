@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from importlib.metadata import version as version_of
 from itertools import accumulate
+from typing import NamedTuple
 
+import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -19,14 +23,30 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from model_store.version import code_version
 from service.serving.live import LiveStatus
 from service.thresholds.live.follower import Follower
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
+TIMINGS_BEGUN = 1024
+"""Series that there may be before those of closed versions are looked for."""
+
+
+class Series(NamedTuple):
+    """Whose requests a timing is of.
+
+    model, version  which version answered; empty: none did, or one that is no longer open
+    """
+
+    route: str
+    status: int
+    model: str
+    version: str
+
 
 class Timing:
-    """The requests of one route that were answered by one status.
+    """The requests of one series.
 
     counts   of those that took at most so many SECONDS and longer than the bound before; the last: of longer
     """
@@ -36,6 +56,11 @@ class Timing:
     def __init__(self) -> None:
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
+
+    def add(self, other: Timing) -> None:
+        """Count the requests of another one too."""
+        self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.seconds += other.seconds
 
 
 class Metrics:
@@ -55,7 +80,38 @@ class Metrics:
         """Predicted instances, by model."""
         self.errors: Counter[str] = Counter()
         self.events: Counter[tuple[str, str]] = Counter()
-        self.timings: defaultdict[tuple[str, int], Timing] = defaultdict(Timing)
+        self._timings: dict[Series, Timing] = {}
+        self._timings_max = TIMINGS_BEGUN
+        self._open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
+
+    def timing(self, series: Series) -> Timing:
+        """Return where requests of a series count. It may be kept for as long as the version is open."""
+        found = self._timings.get(series)
+        if found is None:
+            if len(self._timings) >= self._timings_max:
+                self.fold_closed()
+                self._timings_max = TIMINGS_BEGUN + 2 * len(self._timings)
+            found = self._timings[series] = Timing()
+        return found
+
+    @property
+    def timings(self) -> Mapping[Series, Timing]:
+        """Return the requests of each series."""
+        return self._timings
+
+    def fold_closed(self) -> None:
+        """Count the requests of versions that are no longer open as those of none: so series stay bounded.
+
+        There are as many as open versions (limits `models_max`, `versions_max`), routes and statuses.
+        """
+        if self._open_versions is None:
+            return
+        self.settle()
+        is_open = {(model, str(version)) for model, version in self._open_versions()}
+        for series in [each for each in self._timings if each.model]:
+            if (series.model, series.version) not in is_open:
+                of_none = Series(series.route, series.status, "", "")
+                self._timings.setdefault(of_none, Timing()).add(self._timings.pop(series))
 
     def count_aborted(self) -> None:
         """Count a connection that was ended because its client did not read."""
@@ -70,13 +126,24 @@ class Metrics:
         """Report the thresholds that are served, read when the figures are."""
         self.registry.register(_ThresholdCollector(follower))
 
-    def watch(self, status: Callable[[], LiveStatus], ready: Callable[[], bool]) -> None:
+    def watch(
+        self,
+        status: Callable[[], LiveStatus],
+        ready: Callable[[], bool],
+        open_versions: Callable[[], Collection[tuple[str, int]]],
+    ) -> None:
         """Report the live models, read when the figures are."""
+        self._open_versions = open_versions
         self.registry.register(_LiveCollector(status, ready))
+
+    def watch_queues(self, waiting: Mapping[str, Callable[[], int]]) -> None:
+        """Report how much waits in each queue, read when the figures are."""
+        self.registry.register(_QueueCollector(waiting))
 
     def render(self) -> bytes:
         """Return the figures in Prometheus's text format."""
         self.settle()
+        self.fold_closed()
         return generate_latest(self.registry)
 
 
@@ -89,20 +156,24 @@ class _RequestCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
         metrics = self._metrics
-        requests = CounterMetricFamily("xylem_requests", "Requests answered.", labels=("route", "status"))
+        requests = CounterMetricFamily(
+            "xylem_requests",
+            "Requests answered, by the version that answered.",
+            labels=("route", "status", "model", "version"),
+        )
         seconds = HistogramMetricFamily(
             "xylem_request_seconds",
             "Time from a request's headers to the end of its answer.",
-            labels=("route",),
+            labels=("route", "model", "version"),
         )
-        routes: defaultdict[str, list[Timing]] = defaultdict(list)
-        for (route, status), timing in metrics.timings.items():
-            requests.add_metric((route, str(status)), sum(timing.counts))
-            routes[route].append(timing)
-        for route, timings in routes.items():
-            counts = accumulate(map(sum, zip(*(timing.counts for timing in timings), strict=True)))
+        whole: defaultdict[tuple[str, str, str], Timing] = defaultdict(Timing)
+        for (route, status, model, version), timing in metrics.timings.items():
+            requests.add_metric((route, str(status), model, version), sum(timing.counts))
+            whole[route, model, version].add(timing)
+        for labels, timing in whole.items():
+            counts = accumulate(timing.counts)
             buckets = list(zip((*map(floatToGoString, SECONDS), "+Inf"), counts, strict=True))
-            seconds.add_metric((route,), buckets, sum(timing.seconds for timing in timings))
+            seconds.add_metric(labels, buckets, timing.seconds)
         errors = CounterMetricFamily("xylem_errors", "Requests refused or failed, by code.", labels=("code",))
         for code, n in metrics.errors.items():
             errors.add_metric((code,), n)
@@ -118,6 +189,11 @@ class _RequestCollector(Collector):
         yield GaugeMetricFamily(
             "xylem_requests_in_flight", "Requests being answered.", value=metrics.in_flight
         )
+        build = GaugeMetricFamily(
+            "xylem_build_info", "1, by what runs.", labels=("version", "python", "numba", "numpy")
+        )
+        build.add_metric((code_version(), platform.python_version(), version_of("numba"), np.__version__), 1)
+        yield build
         yield CounterMetricFamily(
             "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad
         )
@@ -126,6 +202,20 @@ class _RequestCollector(Collector):
             "Connections ended because the client did not read its answer.",
             value=metrics.aborted,
         )
+
+
+class _QueueCollector(Collector):
+    """What waits."""
+
+    def __init__(self, waiting: Mapping[str, Callable[[], int]]) -> None:
+        self._waiting = waiting
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        depth = GaugeMetricFamily("xylem_queue_depth", "Calls that wait for a thread.", labels=("queue",))
+        for name, waiting in self._waiting.items():
+            depth.add_metric((name,), waiting())
+        yield depth
 
 
 class _ThresholdCollector(Collector):

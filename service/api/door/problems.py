@@ -14,6 +14,9 @@ from service.serving.problems import PROBLEMS, code_of, describe_error, log_unto
 
 RETRY_AFTER_SECONDS = 1
 
+_OPEN_INFERENCE = "/v2/"
+"""What the paths of the Open Inference Protocol begin with: its clients read the member `error`."""
+
 
 class BodyTooLarge(BadInput):
     """A body of more bytes than the limit."""
@@ -69,6 +72,8 @@ def problem_response(
         "request_id": scope.get("request_id"),
         **more,
     }
+    if scope["path"].startswith(_OPEN_INFERENCE):
+        body["error"] = detail
     headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
     if challenge is not None:
         headers["www-authenticate"] = challenge

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from bisect import bisect_left
+from http import HTTPStatus
 from itertools import count
 from typing import NamedTuple
 
 from service.access.key_text import without_secrets
-from service.api.door.metrics import SECONDS, Metrics, Timing
+from service.api.door.admission import PROBES
+from service.api.door.metrics import SECONDS, Metrics, Series, Timing
 from service.logs import Request, log_requests, said_of
 
 SETTLE_SECONDS = 0.002
@@ -24,12 +27,28 @@ _PROCESS = os.urandom(8).hex()
 _SERIAL = count(1)
 
 
+class AnsweredBy(NamedTuple):
+    """Which version a request was answered by, and the alias that it was named by; None: by its number."""
+
+    model: str
+    version: int
+    alias: str | None
+
+
+ANSWERED_BY = "xylem.answered_by"
+"""The key of a request's scope under which a route leaves which version answers it."""
+
+
 class RequestOutcome(NamedTuple):
-    """What became of a request, the same for those that are alike: where it counts, what is logged."""
+    """What became of a request, the same for those that are alike: where it counts, what is logged.
+
+    level  of its log line
+    """
 
     timing: Timing
     said: bytes
     code: str | None
+    level: int
 
 
 class RequestLog:
@@ -62,12 +81,28 @@ class RequestLog:
             if outcome.code is not None:
                 self._metrics.errors[outcome.code] += 1
         if self._access_log and ended:
-            log_requests([Request(at, number, outcome.said, took) for at, number, outcome, took in ended])
+            log_requests([Request(at, number, of.said, took, of.level) for at, number, of, took in ended])
 
-    def outcome(self, method: str, route: str, path: str, status: int, code: str | None) -> RequestOutcome:
-        """Return what became of a request; `route` is its pattern, `code` that of a problem."""
-        said = said_of(method=method, route=route, path=without_secrets(path[:256]), status=status, code=code)
-        return RequestOutcome(self._metrics.timings[route, status], said, code)
+    def outcome(
+        self,
+        method: str,
+        route: str,
+        path: str,
+        status: int,
+        code: str | None,
+        by: AnsweredBy | None = None,
+    ) -> RequestOutcome:
+        """Return what became of a request; `route` is its pattern, `code` that of a problem.
+
+        by  the version that answered, or refused; None: the request named none
+        """
+        version = {} if by is None else by._asdict()
+        said = said_of(
+            method=method, route=route, path=without_secrets(path[:256]), status=status, code=code, **version
+        )
+        model, number = ("", "") if by is None else (by.model, str(by.version))
+        level = logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO
+        return RequestOutcome(self._metrics.timing(Series(route, status, model, number)), said, code, level)
 
 
 def new_request_id() -> str:

@@ -15,7 +15,7 @@ from service.api.door.admission import Admission
 from service.api.door.body_guard import BodyGuard
 from service.api.door.metrics import Metrics
 from service.api.door.problems import error_response, problem_response
-from service.api.door.request_log import RequestLog, new_request_id
+from service.api.door.request_log import ANSWERED_BY, RequestLog, new_request_id
 from service.errors import XylemError
 from service.logs import log
 
@@ -74,7 +74,8 @@ class RequestScope:
             self._metrics.in_flight -= 1
             route = getattr(scope.get("route"), "path", "none")
             code = scope.get("error_code")
-            outcome = self._requests.outcome(method, route, scope["path"], guard.status, code)
+            by = scope.get(ANSWERED_BY)
+            outcome = self._requests.outcome(method, route, scope["path"], guard.status, code, by)
             self._requests.record(request_id, outcome, time.perf_counter() - started)
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:

@@ -19,15 +19,17 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from model_store.errors import StoreError
+from model_store.identifiers import is_version
 from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
-from service.api.door.admission import JSON, Admission, check_media
+from service.api.door.admission import JSON, TENSORS, Admission, check_media
 from service.api.door.metrics import Metrics
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
-from service.api.door.request_log import RequestLog, RequestOutcome, new_request_id
+from service.api.door.request_log import AnsweredBy, RequestLog, RequestOutcome, new_request_id
 from service.errors import XylemError
 from service.logs import log
-from service.serving.answer import SHORT_ITEMS, answer_now
+from service.serving.answer import SHORT_ITEMS, Answer, answer_now
+from service.serving.oip import HEADER, infer_now, is_tuned, parse_infer
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import DEFAULT_ALIAS, LiveServed, ServedVersion
 from service.settings import Limits
@@ -41,10 +43,14 @@ HEAD_LENGTH_KEPT = 1024
 _SHORT_BYTES = 8 * SHORT_ITEMS
 """Bytes of a body up to which it is read here: what is longer hardly takes short."""
 
+_OPEN_INFERENCE = "/v2/"
+"""What the routes begin with whose bodies are tensors."""
+
 _HEAD_END = b"\r\n\r\n"
 _STATUS, _LENGTH = b"HTTP/1.1 200 OK\r\n", b"content-length: "
 _ID_LINE = b"x-request-id: "
-_TYPE = b"\r\ncontent-type: application/json\r\n" + _ID_LINE
+_JSON = b"\r\ncontent-type: application/json\r\n"
+_BINARY = b"\r\ncontent-type: application/octet-stream\r\n%b: %%d\r\n" % HEADER.encode()
 _ELSEWHERE = frozenset({b"expect", b"origin", b"transfer-encoding", b"upgrade"})
 """Headers that ask for more than an answer."""
 
@@ -53,7 +59,11 @@ _ID = re.compile(rb"\r\n[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*([A-Za-z0-9._:/+=@-]{1,12
 
 
 class _Head(NamedTuple):
-    """What a head says: the model, the version's number or alias, the body's bytes, route, path, and key."""
+    """What a head says: the model, the version's number or alias, the body's bytes, route, path, and key.
+
+    is_tensors  whether the body is one of the Open Inference Protocol
+    json_bytes  what such a head says of the bytes of it that are JSON
+    """
 
     model: str
     ref: str
@@ -61,6 +71,8 @@ class _Head(NamedTuple):
     route: str
     path: str
     authorization: bytes | None
+    is_tensors: bool
+    json_bytes: str | None
 
 
 class _Target(NamedTuple):
@@ -124,17 +136,22 @@ class WholeRequests:
             return
         if headers.get(b"connection", b"keep-alive").lower() != b"keep-alive":
             return
+        route, parts = found
+        is_tensors = route.startswith(_OPEN_INFERENCE)
         try:
-            check_media(scope, JSON)
+            check_media(scope, TENSORS if is_tensors else JSON)
         except (UnsupportedMediaType, UnsupportedEncoding):
             return
-        route, parts = found
         ref = parts.get("version") or parts.get("alias", DEFAULT_ALIAS)
         if len(self._heads) >= HEADS_KEPT:
             self._heads.clear()
             self._live.notes.clear()
         key = headers.get(b"authorization")
-        self._heads[head] = _Head(parts["model"], ref, len(body), route, scope["path"], key)
+        n_json = headers.get(HEADER.encode())
+        json_bytes = None if n_json is None else n_json.decode("latin-1")
+        self._heads[head] = _Head(
+            parts["model"], ref, len(body), route, scope["path"], key, is_tensors, json_bytes
+        )
 
     def _match(self, scope: Scope) -> tuple[str, dict[str, str]] | None:
         """Return the route's pattern and the parts of the path of a request to predict; None: of another."""
@@ -163,21 +180,34 @@ class WholeRequests:
         try:
             if not self._is_open:
                 self._ring.check(target.known.authorization, AccessScope.PREDICT)
-            found = answer_now(message, start, served, self._limits)
+            found = self._answer_now(message, start, target)
         except (XylemError, StoreError) as error:
             return self._refuse(target, error, given, headers, began)
         except Exception as error:  # the route meets it again, and answers
             log(logging.ERROR, "failure", error=error)
             return None
-        if isinstance(found, PredictRequest) or (found.is_tuned and served.thresholds.is_stale):
+        if found is None or (found.is_tuned and served.thresholds.is_stale):
             return None  # it goes to a thread, or its answer has a header of its own
         self._metrics.rows[served.name] += found.n_rows
         request_id = new_request_id() if given is None else given[1].decode()
         self._requests.record(request_id, target.outcome, time.perf_counter() - began)
         length = b"%d" % sum(map(len, found.parts))
+        media = _JSON if found.n_json is None else _BINARY % found.n_json
         return b"".join(
-            (_STATUS, headers, _LENGTH, length, _TYPE, request_id.encode(), _HEAD_END, *found.parts)
+            (_STATUS, headers, _LENGTH, length, media, _ID_LINE, request_id.encode(), _HEAD_END, *found.parts)
         )
+
+    def _answer_now(self, message: bytes, start: int, target: _Target) -> Answer | None:
+        """Return the answer to the body message[start:]; None: it is for a thread. Raises BadInput."""
+        known, served = target.known, target.served
+        if not known.is_tensors:
+            found = answer_now(message, start, served, self._limits)
+            return None if isinstance(found, PredictRequest) else found
+        query = parse_infer(message[start:], known.json_bytes, self._limits)
+        answered = infer_now(query, served)
+        if answered is None:
+            return None
+        return Answer((answered.body,), query.n_rows, is_tuned(query), answered.n_json)
 
     def _refuse(
         self,
@@ -193,7 +223,12 @@ class WholeRequests:
         scope: Scope = {"path": known.path, "request_id": request_id}
         problem = error_response(scope, error)
         outcome = self._requests.outcome(
-            "POST", known.route, known.path, problem.status_code, scope["error_code"]
+            "POST",
+            known.route,
+            known.path,
+            problem.status_code,
+            scope["error_code"],
+            _by(known, target.served),
         )
         self._requests.record(request_id, outcome, time.perf_counter() - began)
         status = b"HTTP/1.1 %d %b\r\n" % (
@@ -209,9 +244,15 @@ class WholeRequests:
         served = None if known is None else self._live.resident(known.model, known.ref)
         if known is None or served is None:
             return None
-        outcome = self._requests.outcome("POST", known.route, known.path, 200, None)
+        by = _by(known, served)
+        outcome = self._requests.outcome("POST", known.route, known.path, 200, None, by)
         target = notes[head] = _Target(known.n_bytes, served, outcome, known)
         return target
+
+
+def _by(known: _Head, served: ServedVersion) -> AnsweredBy:
+    """Return which version answers, and the alias that the head names it by."""
+    return AnsweredBy(served.name, served.version, None if is_version(known.ref) else known.ref)
 
 
 def _without(head: bytes, given: re.Match[bytes]) -> bytes:

@@ -22,6 +22,7 @@ class WorkPool:
     def __init__(self, threads: int, queue_max: int, seconds_max: float, calls: str = "predictions") -> None:
         self._calls = calls
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="xylem-work")
+        self._n_threads = threads
         self._pending_max = threads + queue_max
         self._seconds_max = seconds_max
         self._lock = threading.Lock()
@@ -47,6 +48,10 @@ class WorkPool:
             future.cancel()
             raise TimedOut(f"expected an answer within {self._seconds_max:g} seconds")
         return future.result()
+
+    def waiting(self) -> int:
+        """Return how many calls wait for a thread."""
+        return max(0, self.pending - self._n_threads)
 
     def close(self) -> None:
         """Let the threads end once they are idle; drop what waits."""

@@ -19,6 +19,7 @@ from service.serving.problems import PROBLEMS
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLine, FeedbackRequest
 from service.serving.schemas.limits import LIMIT_KEY
 from service.serving.schemas.models import Readiness
+from service.serving.schemas.oip import InferAnswer, InferRequest
 from service.serving.schemas.predict import BatchLine, PredictRequest
 from service.serving.schemas.predictions import BatchAnswerLine
 from service.serving.schemas.problems import ProblemDetails
@@ -34,6 +35,7 @@ from service.settings import Limits
 
 TAGS = {
     "predict": "Labels of instances: a request, or lines streamed both ways",
+    "inference": "The Open Inference Protocol, version 2: instances and labels as tensors",
     "feedback": "True labels, from which thresholds learn",
     "thresholds": "Thresholds in force, and what they rest on",
     "models": "What is in the store",
@@ -46,6 +48,8 @@ TAGS = {
 MODELS: dict[str, Any] = {
     "PredictRequest": PredictRequest,
     "ScoreRequest": ScoreRequest,
+    "InferRequest": InferRequest,
+    "InferAnswer": InferAnswer,
     "BatchLine": BatchLine,
     "BatchAnswerLine": BatchAnswerLine,
     "FeedbackRequest": FeedbackRequest,

@@ -50,9 +50,22 @@ _WAYS = (
 )
 
 
-def paths_of(what: str) -> list[str]:
-    """Return the paths under which a version does `what`."""
-    return [f"/v1/models/{{model}}{way.path}/{what}" for way in _WAYS]
+class Dialect(NamedTuple):
+    """A family of routes: what their paths begin with, and in how many of the ways they name a version."""
+
+    root: str
+    n_ways: int
+
+
+XYLEM = Dialect("/v1", 3)
+OPEN_INFERENCE = Dialect("/v2", 2)
+"""The Open Inference Protocol, which knows no aliases."""
+
+
+def paths_of(what: str, dialect: Dialect = XYLEM) -> list[str]:
+    """Return the paths under which a version does `what`; nothing: under which it is itself."""
+    paths = [f"{dialect.root}/models/{{model}}{way.path}/{what}" for way in _WAYS[: dialect.n_ways]]
+    return [path.removesuffix("/") for path in paths]
 
 
 def of_version(
@@ -61,24 +74,28 @@ def of_version(
     what: str,
     summary: str,
     openapi_extra: dict[str, Any],
+    *,
+    dialect: Dialect = XYLEM,
+    operation: str | None = None,
     **options: Any,
 ) -> Callable[[Endpoint], Endpoint]:
-    """Return what adds an endpoint to a router under `paths_of(what)`.
+    """Return what adds an endpoint to a router under `paths_of(what, dialect)`.
 
     The endpoint asks `find_served` for the version. The path's parts are no parameters of it: FastAPI would
     check each, and any string may stand there.
 
-    summary  ends with a preposition: what follows says which version
-    options  as FastAPI's decorators take them
+    summary    ends with a preposition: what follows says which version
+    operation  what the operations' ids begin with, if it is not `what`
+    options    as FastAPI's decorators take them
     """
 
     def add(endpoint: Endpoint) -> Endpoint:
-        for path, way in zip(paths_of(what), _WAYS, strict=True):
+        for path, way in zip(paths_of(what, dialect), _WAYS, strict=False):
             router.add_api_route(
                 path,
                 endpoint,
                 methods=[method],
-                operation_id=f"{what}{way.suffix and 'With'}{way.suffix}",
+                operation_id=f"{operation or what}{way.suffix and 'With'}{way.suffix}",
                 summary=f"{summary} {way.says}",
                 openapi_extra={
                     **openapi_extra,

@@ -6,6 +6,7 @@ from starlette.requests import Request
 
 from model_store.errors import AliasNotFound, VersionNotFound
 from model_store.identifiers import is_alias, is_version
+from service.api.door.request_log import ANSWERED_BY, AnsweredBy
 from service.serving.served import DEFAULT_ALIAS, LiveServed, ServedVersion
 
 
@@ -20,7 +21,10 @@ async def find_served(request: Request, live: LiveServed) -> ServedVersion:
         raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
     if not is_alias(alias):
         raise AliasNotFound(f"alias: expected the name of an alias, found {alias[:80]!r}")
-    return await live.find(model, version or alias)
+    served = await live.find(model, version or alias)
+    named_by = alias if version is None else None
+    request.scope[ANSWERED_BY] = AnsweredBy(served.name, served.version, named_by)
+    return served
 
 
 def stale_headers(served: ServedVersion) -> dict[str, str]:

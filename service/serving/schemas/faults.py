@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -54,9 +54,24 @@ def path_of(place: Sequence[str | int]) -> str:
 def _unknown(place: Sequence[str | int], path: str, models: Sequence[type[BaseModel]]) -> BadRequest:
     """Return the fault of a field that is not known, and which one may have been meant."""
     tags = [step for step in place if step in TAGS]
-    kinds = [TAGS[tags[-1]]] if tags and len(place) > 2 else models
+    kinds = [TAGS[tags[-1]]] if tags and len(place) > 2 else [_model_at(place[:-1], each) for each in models]
     known = sorted({name for kind in kinds for name in kind.model_fields})
     return BadRequest(unknown(str(place[-1]), known, "field")).at(path)
+
+
+def _model_at(place: Sequence[str | int], model: type[BaseModel]) -> type[BaseModel]:
+    """Return the model of what stands at a place within a value of `model`."""
+    for step in place:
+        field = model.model_fields.get(step) if isinstance(step, str) else None
+        model = model if field is None else _model_in(field.annotation) or model
+    return model
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the first model that an annotation names."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
 
 
 def _no_instance(value: Any, path: str) -> BadRequest:

@@ -35,3 +35,4 @@ class ProblemDetails(TypedDict):
     instance: Annotated[str, Field(description="the path of the request")]
     request_id: str
     errors: NotRequired[list[FieldFault]]
+    error: Annotated[NotRequired[str], Field(description="of paths under /v2/: the detail once more")]

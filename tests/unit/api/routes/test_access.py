@@ -16,7 +16,7 @@ from service.settings import Settings
 from tests.conftest import serving, settings_of
 from tests.schemas import openapi
 
-OPEN = {"/livez", "/readyz", "/openapi.json"}
+OPEN = {"/livez", "/readyz", "/openapi.json", "/v2/health/live", "/v2/health/ready"}
 SCOPES = {
     "predict": AccessScope.PREDICT,
     "batch": AccessScope.PREDICT,

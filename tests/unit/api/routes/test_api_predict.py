@@ -438,10 +438,13 @@ def test_health_and_metrics(in_process: Run) -> None:
     assert ready.json()["status"] == "ready"
     assert {"model": "raw", "alias": "stable", "version": 1} in ready.json()["models"]
     lines = metrics.text.splitlines()
-    route = 'route="/v1/models/{model}/predict"'
-    assert f'xylem_requests_total{{{route},status="200"}} 1.0' in lines
-    assert f'xylem_requests_total{{{route},status="400"}} 1.0' in lines
-    assert 'xylem_requests_total{route="none",status="404"} 1.0' in lines
+    of = 'model="raw",route="/v1/models/{model}/predict"'
+    assert f'xylem_requests_total{{{of},status="200",version="2"}} 1.0' in lines
+    assert f'xylem_requests_total{{{of},status="400",version="2"}} 1.0' in lines
+    assert f'xylem_request_seconds_count{{{of},version="2"}} 2.0' in lines
+    assert 'xylem_requests_total{model="",route="none",status="404",version=""} 1.0' in lines
+    assert 'xylem_queue_depth{queue="predictions"} 0.0' in lines
+    assert any(line.startswith("xylem_build_info{") and line.endswith(" 1.0") for line in lines)
     assert 'xylem_errors_total{code="malformed-json"} 1.0' in lines
     assert 'xylem_rows_total{model="raw"} 3.0' in lines
     assert 'xylem_model_version{alias="latest",model="raw"} 2.0' in lines

@@ -1,0 +1,170 @@
+"""The Open Inference Protocol, version 2, over REST, with its extension for binary data."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from model_store.version import code_version
+from service.api.door.admission import TENSORS, read_body
+from service.api.routes.admins import RawRoute, needs
+from service.api.routes.deadlines import run_until_deadline
+from service.api.routes.operations import OPEN_INFERENCE, content, of_version, problems, takes
+from service.api.routes.services import Wired
+from service.api.routes.versions import find_served, stale_headers
+from service.errors import Unavailable
+from service.features import Featurizer
+from service.serving.oip import HEADER, InferAnswered, answer_infer, infer_now, is_tuned, parse_infer
+from service.serving.schemas.oip import (
+    INPUTS,
+    OUTPUTS,
+    InferAnswer,
+    ModelMetadata,
+    ModelReady,
+    ServerLive,
+    ServerMetadata,
+    ServerReady,
+    TensorMetadata,
+)
+from service.serving.served import ServedVersion
+from service.serving.wire import dump
+
+router = APIRouter(tags=["inference"], dependencies=[needs("predict")], route_class=RawRoute)
+
+about_router = APIRouter(tags=["inference"], dependencies=[needs("predict")])
+
+health_router = APIRouter(tags=["inference"])
+
+_BINARY = "application/octet-stream"
+_TENSOR = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a text editor"]}
+_BODY = content("application/json", "InferRequest", {"inputs": [_TENSOR], "parameters": {"top_r": 3}})
+_BINARY_BODY: dict[str, Any] = {_BINARY: {"schema": {"type": "string", "format": "binary"}}}
+_HEADER: dict[str, Any] = {
+    "name": HEADER,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "integer", "minimum": 0},
+    "description": "bytes of the body that are JSON, where binary data follow",
+}
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The labels of each instance, in their order",
+        "headers": {HEADER: {"schema": {"type": "integer"}, "description": "where binary data follow"}},
+    }
+}
+
+
+@of_version(
+    router,
+    "POST",
+    "infer",
+    "Predict tensors with",
+    {**takes(_BODY, _BINARY_BODY), "parameters": [_HEADER]},
+    dialect=OPEN_INFERENCE,
+    response_model=InferAnswer,
+    responses={**_ANSWERS, **problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)},
+)
+async def infer(request: Request, services: Wired) -> Response:
+    """Instances are a tensor of texts, or the three of compressed sparse rows; labels come as tensors."""
+    body = await read_body(request, services.limits, TENSORS)
+    began = asyncio.get_running_loop().time()
+    served = await find_served(request, services.live)
+    query = parse_infer(body, request.headers.get(HEADER), services.limits)
+    answer = infer_now(query, served)
+    if answer is None:
+        deadline_ms = query.options.deadline_ms
+        answer = await run_until_deadline(services.work, began, deadline_ms, answer_infer, query, served)
+    services.metrics.rows[served.name] += query.n_rows
+    headers = stale_headers(served) if is_tuned(query) else {}
+    return _response(answer, headers)
+
+
+def _response(answer: InferAnswered, headers: dict[str, str]) -> Response:
+    if answer.n_json is None:
+        return Response(answer.body, headers=headers, media_type="application/json")
+    return Response(answer.body, headers={**headers, HEADER: str(answer.n_json)}, media_type=_BINARY)
+
+
+@of_version(
+    about_router,
+    "GET",
+    "",
+    "What is taken and answered by",
+    {},
+    dialect=OPEN_INFERENCE,
+    operation="modelMetadata",
+    response_model=ModelMetadata,
+    responses=problems(401, 403, 404, 503),
+)
+async def model_metadata(request: Request, services: Wired) -> Response:
+    """The tensors of a model: those that it takes, text alone or the three others, and its answer's."""
+    served = await find_served(request, services.live)
+    info = services.live.models.get(served.name)
+    versions = sorted(info.versions) if info is not None else [served.version]
+    found: ModelMetadata = {
+        "name": served.name,
+        "versions": [str(version) for version in versions],
+        "platform": "xylem",
+        "inputs": [_tensor(name, datatype, 1) for name, datatype in INPUTS.items() if _takes(name, served)],
+        "outputs": [
+            _tensor(name, datatype, 1 if name in ("lengths", "exact") else 2)
+            for name, datatype in OUTPUTS.items()
+        ],
+    }
+    return Response(dump(found), media_type="application/json")
+
+
+def _takes(name: str, served: ServedVersion) -> bool:
+    """Return whether a version takes a tensor: rows every one does, texts not every one."""
+    takes_texts = type(served.featurizer).transform_texts is not Featurizer.transform_texts
+    return name != "text" or takes_texts
+
+
+def _tensor(name: str, datatype: str, n_dimensions: int) -> TensorMetadata:
+    return {"name": name, "datatype": datatype, "shape": [-1] * n_dimensions}
+
+
+@of_version(
+    about_router,
+    "GET",
+    "ready",
+    "Whether answers come from",
+    {},
+    dialect=OPEN_INFERENCE,
+    operation="modelReady",
+    response_model=ModelReady,
+    responses=problems(401, 403, 404, 503),
+)
+async def model_ready(request: Request, services: Wired) -> Response:
+    """Open the version, if it is not open, and say that it answers; a problem says why it does not."""
+    served = await find_served(request, services.live)
+    return Response(dump(ModelReady(name=served.name, ready=True)), media_type="application/json")
+
+
+@about_router.get(
+    "/v2", operation_id="serverMetadata", summary="What answers", responses=problems(401, 403, 503)
+)
+async def server_metadata() -> ServerMetadata:
+    """The name, the version and the extensions of the service."""
+    return ServerMetadata(name="xylem", version=code_version(), extensions=["binary_tensor_data"])
+
+
+@health_router.get("/v2/health/live", operation_id="serverLive", summary="Whether the process runs")
+async def server_live() -> ServerLive:
+    """Answer that the process runs, as /livez does."""
+    return ServerLive(live=True)
+
+
+@health_router.get(
+    "/v2/health/ready",
+    operation_id="serverReady",
+    summary="Whether requests should be sent here",
+    responses=problems(503),
+)
+async def server_ready(services: Wired) -> ServerReady:
+    """Ready when /readyz is."""
+    if not services.ready:
+        raise Unavailable("expected a service that is ready, found one that opens its models or stops")
+    return ServerReady(ready=True)

@@ -1,0 +1,399 @@
+"""The Open Inference Protocol over real sockets: predict's answers as tensors, refusals of what is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.oip_requests import HEADER, binary_body, csr, infer, predictions_of, tensor
+from tests.served_models import TEXTS
+from tests.servers import ServerProcess
+
+CLIENT = Path(__file__).resolve().parents[2] / ".venv-clients" / "bin" / "python"
+ROWS = [
+    {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]},
+    {"indices": [], "values": []},
+    {"indices": [7], "values": [3]},
+]
+INFER = "/v2/models/raw/infer"
+
+
+@pytest.fixture(scope="module")
+def server(shared_store: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(
+        shared_store, text_bytes_max=64, features_max=40, instances_max=100, answer_labels_max=1000
+    ) as process:
+        yield process
+
+
+def request_of(**changes: Any) -> dict[str, Any]:
+    return {"inputs": csr(ROWS), **changes}
+
+
+def expected_of(server: ServerProcess, model: str, instances: list[Any], options: Any) -> tuple[Any, ...]:
+    """What predict answers: (name, id, score) of each row's labels, and whether each is exact."""
+    status, answer = server.ask("POST", f"/v1/models/{model}/predict", {"instances": instances, **options})
+    assert status == 200, answer
+    rows = [
+        [(one["label"], one["id"], np.float32(one["score"])) for one in row["labels"]]
+        for row in answer["predictions"]
+    ]
+    return rows, [row["exact"] for row in answer["predictions"]]
+
+
+def options_of(random: np.random.Generator) -> dict[str, Any]:
+    """Options, some of them."""
+    allowed = [f"label::{i}" for i in random.choice(11, 4, replace=False).tolist()]
+    choices: dict[str, list[Any]] = {
+        "top_r": [1, 3, 7, 20],
+        "threshold": [0.02, 0.2, 1.0],
+        "beam_width": [1, 4, 200],
+        "exact": [True, False],
+        "allow_labels": [allowed],
+        "label_weights": [{"label::3": 5.0}],
+        "deadline_ms": [20_000],
+    }
+    taken = [name for name in choices if random.random() < 0.4]
+    return {name: choices[name][int(random.integers(len(choices[name])))] for name in taken}
+
+
+def test_answers_are_those_of_predict(server: ServerProcess, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for turn in range(80):
+        model = ("raw", "raw/versions/1", "text", "hashed", "named")[turn % 5]
+        options = options_of(random)
+        n = int(random.choice([1, 1, 2, 5, 40]))
+        if model in ("text", "hashed") and random.random() < 0.7:
+            texts = [TEXTS[i] for i in random.integers(len(TEXTS), size=n)]
+            inputs, instances = [tensor("text", texts)], [{"text": text} for text in texts]
+        else:
+            width = {"named": 3, "text": 20}.get(model, 34)
+            instances = [
+                {
+                    "indices": random.integers(width, size=(size := int(random.integers(20)))).tolist(),
+                    "values": random.normal(size=size).astype(np.float32).tolist(),
+                }
+                for _ in range(n)
+            ]
+            inputs = csr(instances)
+        expected, exact = expected_of(server, model, instances, options)
+        request = {"inputs": inputs, "parameters": {**options, "binary_data_output": turn % 3 == 0}}
+        found = infer(server, f"/v2/models/{model}/infer", request, binary=turn % 2 == 0)
+        assert predictions_of(found) == expected, request
+        assert found["exact"] == exact
+        name, _, version = model.partition("/versions/")
+        assert found["model_name"] == name
+        assert found["parameters"]["version"] == int(found["model_version"])
+        assert version in ("", found["model_version"])
+        assert {len(row) for row in found["labels"]} == {options.get("top_r", 5)}
+
+
+def test_what_is_asked_for_is_answered_and_nothing_else(server: ServerProcess) -> None:
+    outputs = [{"name": "scores", "parameters": {"binary_data": True}}, {"name": "label_ids"}]
+    found = infer(server, INFER, request_of(id="a-7", outputs=outputs), binary=False)
+    assert found.keys() == {"model_name", "model_version", "id", "parameters", "scores", "label_ids"}
+    assert found["id"] == "a-7"
+    full = infer(server, INFER, request_of(), binary=True)
+    assert found["label_ids"] == full["label_ids"]
+    assert [list(map(np.float32, row)) for row in found["scores"]] == [
+        list(map(np.float32, row)) for row in full["scores"]
+    ]
+
+
+def test_a_head_seen_before_changes_no_answer(server: ServerProcess) -> None:
+    """The first request goes by the route, those after it by their bytes (docs/adr/0007): all are alike."""
+    binary = binary_body(request_of(parameters={"binary_data_output": True, "top_r": 7}))
+    wrong = json.dumps(request_of(parameters={"top_r": 0})).encode()
+    for body, given in (binary, (json.dumps(request_of(id="same")).encode(), {}), (wrong, {})):
+        answers = []
+        for number in range(4):
+            path = "/v2/models/raw/versions/1/infer"
+            headers = {"connection": "keep-alive", "x-request-id": f"same-{number}", **given}
+            status, found, content = server.exchange("POST", path, body, **headers)
+            assert found.pop("x-request-id") == f"same-{number}"
+            found.pop("date")
+            answers.append((status, found, content.replace(b"same-%d" % number, b"")))
+        assert answers[1:] == answers[:1] * 3
+    logged = server.requests([f"same-{number}" for number in range(4)])
+    assert {(each["route"], each["model"], each["version"]) for each in logged} == {
+        ("/v2/models/{model}/versions/{version}/infer", "raw", 1)
+    }
+
+
+def test_texts_may_stand_in_a_column(server: ServerProcess) -> None:
+    path = "/v2/models/text/infer"
+    flat = infer(server, path, {"inputs": [tensor("text", TEXTS[:2])]}, binary=False)
+    column = [tensor("text", [[text] for text in TEXTS[:2]], shape=[2, 1])]
+    assert infer(server, path, {"inputs": column}, binary=False) == flat
+    assert infer(server, path, {"inputs": [tensor("text", TEXTS[:2], shape=[2, 1])]}, binary=True) == flat
+
+
+def changed(i: int, **changes: Any) -> Callable[[], dict[str, Any]]:
+    """A request whose tensor i is another one."""
+
+    def make() -> dict[str, Any]:
+        inputs = csr(ROWS)
+        inputs[i] = {key: value for key, value in {**inputs[i], **changes}.items() if value is not None}
+        return {"inputs": inputs}
+
+    return make
+
+
+BAD: dict[str, tuple[Callable[[], dict[str, Any]], str, str]] = {
+    "no tensors": (lambda: {"inputs": []}, "bad-request", "inputs"),
+    "unknown field": (lambda: request_of(foo=1), "bad-request", "foo"),
+    "unknown parameter": (lambda: request_of(parameters={"timeout": 1}), "bad-request", "parameters.timeout"),
+    "explain": (lambda: request_of(parameters={"explain": True}), "unsupported-option", "parameters.explain"),
+    "top_r": (lambda: request_of(parameters={"top_r": 0}), "bad-request", "parameters.top_r"),
+    "top_r is text": (lambda: request_of(parameters={"top_r": "5"}), "bad-request", "parameters.top_r"),
+    "labels in all": (
+        lambda: request_of(parameters={"top_r": 500}),
+        "limit-exceeded",
+        "parameters.top_r",
+    ),
+    "unknown output": (lambda: request_of(outputs=[{"name": "logits"}]), "bad-request", "outputs[0].name"),
+    "an output twice": (
+        lambda: request_of(outputs=[{"name": "scores"}, {"name": "scores"}]),
+        "bad-request",
+        "outputs[1].name",
+    ),
+    "unknown tensor": (changed(2, name="weights"), "bad-request", "inputs[2].name"),
+    "tensor twice": (changed(2, name="indices", datatype="INT32"), "bad-request", "inputs[2].name"),
+    "a tensor too few": (lambda: {"inputs": csr(ROWS)[:2]}, "bad-request", "inputs"),
+    "texts beside rows": (
+        lambda: {"inputs": [*csr(ROWS), tensor("text", ["a"])]},
+        "bad-request",
+        "inputs",
+    ),
+    "type": (changed(0, datatype="INT32"), "bad-request", "inputs[0].datatype"),
+    "shape": (changed(1, shape=[9]), "bad-request", "inputs[1].data"),
+    "negative shape": (changed(1, shape=[-1]), "bad-request", "inputs[1].shape[0]"),
+    "three dimensions": (changed(1, shape=[1, 1, 4]), "bad-request", "inputs[1].shape"),
+    "a column of ids": (changed(1, shape=[4, 1]), "bad-request", "inputs[1].shape"),
+    "neither data nor a size": (changed(1, data=None), "bad-request", "inputs[1]"),
+    "both": (changed(1, parameters={"binary_data_size": 16}), "bad-request", "inputs[1]"),
+    "a text among ids": (changed(1, data=[1, "5", 33, 7]), "bad-request", "inputs[1].data[1]"),
+    "true among ids": (changed(1, data=[1, True, 33, 7]), "bad-request", "inputs[1].data[1]"),
+    "an id beyond 32 bits": (changed(1, data=[1, 2**31, 33, 7]), "bad-request", "inputs[1].data"),
+    "an offset beyond 64 bits": (changed(0, data=[0, 2**63, 3, 4]), "bad-request", "inputs[0].data"),
+    "an id too high": (changed(1, data=[1, 5, 10**6, 7]), "bad-instance", "inputs"),
+    "an id below 0": (changed(1, data=[1, 5, -1, 7]), "bad-instance", "inputs"),
+    "a value beyond 32 bits": (changed(2, data=[1, 5, 1e39, 7]), "bad-instance", "rows[0]"),
+    "indptr begins later": (changed(0, data=[1, 3, 3, 4]), "bad-request", "inputs[0]"),
+    "indptr ends early": (changed(0, data=[0, 3, 3, 3]), "bad-request", "inputs[0]"),
+    "indptr goes back": (changed(0, data=[0, 4, 3, 4]), "bad-request", "inputs[0]"),
+    "indptr jumps": (changed(0, data=[0, 2**62, -(2**62), 4]), "bad-request", "inputs[0]"),
+    "no rows": (changed(0, data=[0], shape=[1]), "bad-request", "inputs"),
+    "no offsets": (changed(0, data=[], shape=[0]), "bad-request", "inputs"),
+    "fewer values": (changed(2, data=[1.0], shape=[1]), "bad-request", "inputs[2].shape"),
+    "too many rows": (
+        lambda: {"inputs": csr([ROWS[1]] * 101)},
+        "limit-exceeded",
+        "inputs",
+    ),
+    "too many features": (
+        lambda: {"inputs": csr([ROWS[0], {"indices": [1] * 41, "values": [1.0] * 41}])},
+        "limit-exceeded",
+        "rows[1]",
+    ),
+    "a text for a model of rows": (lambda: {"inputs": [tensor("text", ["a"])]}, "bad-instance", "inputs[0]"),
+    "too long a text": (
+        lambda: {"inputs": [tensor("text", ["a", "b" * 65])]},
+        "limit-exceeded",
+        "inputs[0].data[1]",
+    ),
+    "a ragged column": (
+        lambda: {"inputs": [tensor("text", [["a", "b"], []], shape=[2, 1])]},
+        "bad-request",
+        "inputs[0].data[0]",
+    ),
+}
+
+
+def assert_refused(status: int, content: bytes, code: str, path: str) -> None:
+    problem = json.loads(content)
+    assert (status, problem["code"]) == (422, code), problem
+    assert problem["errors"][0]["path"] == path, problem
+    assert problem["error"] == problem["detail"]
+    assert "expected" in problem["error"]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_is_refused_with_its_place(server: ServerProcess, name: str) -> None:
+    make, code, path = BAD[name]
+    status, _, content = server.exchange("POST", INFER, json.dumps(make()).encode())
+    assert_refused(status, content, code, path)
+
+
+def binary_faults() -> dict[str, tuple[bytes, dict[str, str], str]]:
+    """Bodies with binary data that do not add up, by what is wrong."""
+    body, headers = binary_body(request_of())
+    n_json = int(headers[HEADER])
+    head, data = json.loads(body[:n_json]), body[n_json:]
+
+    def sized(i: int, size: int, tail: bytes = data) -> tuple[bytes, dict[str, str]]:
+        inputs = [dict(given) for given in head["inputs"]]
+        inputs[i]["parameters"] = {"binary_data_size": size}
+        text = json.dumps({**head, "inputs": inputs}).encode()
+        return text + tail, {**headers, HEADER: str(len(text))}
+
+    nan = data[:-4] + np.array([np.nan], "<f4").tobytes()
+    texts, of_texts = binary_body({"inputs": [tensor("text", ["ab", "c"])]})
+    bad_utf8, long_text = (
+        texts.replace(b"ab", b"\xff\xfe"),
+        texts.replace(b"\x02\0\0\0ab", b"\xff\xff\xff\xffab"),
+    )
+    return {
+        "cut off": (body[:-1], headers, "inputs[2].parameters.binary_data_size"),
+        "a byte more": (body + b"\0", headers, "inputs"),
+        "a size too large": (*sized(2, 1 << 40), "inputs[2].parameters.binary_data_size"),
+        "a size not of the shape": (*sized(2, 12, data[:-4]), "inputs[2].parameters.binary_data_size"),
+        "a size below 0": (*sized(2, -16), "inputs[2].parameters.binary_data_size"),
+        "not a number": (body[:n_json] + nan, headers, "rows[2]"),
+        "a header that is none": (body, {**headers, HEADER: "x"}, HEADER.lower()),
+        "a header below 0": (body, {**headers, HEADER: "-1"}, HEADER.lower()),
+        "a header beyond the body": (body, {**headers, HEADER: str(len(body) + 1)}, HEADER.lower()),
+        "no UTF-8": (bad_utf8, of_texts, "inputs[0].data[0]"),
+        "a text beyond the data": (long_text, of_texts, "inputs[0].data"),
+    }
+
+
+@pytest.mark.parametrize("name", binary_faults())
+def test_binary_data_that_do_not_add_up_are_refused(server: ServerProcess, name: str) -> None:
+    body, headers, path = binary_faults()[name]
+    status, _, content = server.exchange("POST", INFER, body, **headers)
+    assert_refused(status, content, "bad-instance" if path.startswith("rows") else "bad-request", path)
+
+
+def test_a_header_that_cuts_the_json_is_refused(server: ServerProcess) -> None:
+    body, headers = binary_body(request_of())
+    status, _, content = server.exchange("POST", INFER, body, **{**headers, HEADER: "10"})
+    assert (status, json.loads(content)["code"]) == (400, "malformed-json")
+
+
+def test_a_body_says_that_it_is_json_or_binary_or_nothing(server: ServerProcess) -> None:
+    body = json.dumps(request_of()).encode()
+    for media, status in (("text/plain", 415), ("application/octet-stream", 200), ("", 200)):
+        found, _, content = server.exchange("POST", INFER, body, **{"content-type": media})
+        assert found == status, content
+
+
+def test_mutated_bodies_are_refused_and_never_fail(server: ServerProcess, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    bodies = [binary_body(request_of()), binary_body({"inputs": [tensor("text", TEXTS[:3])]})]
+    for turn in range(300):
+        body, headers = bodies[turn % 2]
+        mutated = bytearray(body)
+        for place in random.integers(len(body), size=int(random.integers(1, 4))).tolist():
+            mutated[place] = int(random.integers(256))
+        path = f"/v2/models/{('raw', 'text')[turn % 2]}/infer"
+        status, _, content = server.exchange("POST", path, bytes(mutated), **headers)
+        assert status in (200, 400, 422), (status, content)
+
+
+def test_health_and_metadata(server: ServerProcess) -> None:
+    assert server.ask("GET", "/v2")[1]["extensions"] == ["binary_tensor_data"]
+    assert server.ask("GET", "/v2/health/live") == (200, {"live": True})
+    assert server.ask("GET", "/v2/health/ready") == (200, {"ready": True})
+    assert server.ask("GET", "/v2/models/raw/versions/1/ready") == (200, {"name": "raw", "ready": True})
+    names = {
+        model: [one["name"] for one in server.ask("GET", f"/v2/models/{model}")[1]["inputs"]]
+        for model in ("raw", "named", "text", "hashed")
+    }
+    rows = ["indptr", "indices", "values"]
+    assert names == {"raw": rows, "named": rows, "text": ["text", *rows], "hashed": ["text", *rows]}
+    for path in ("none", "raw/versions/9", "raw/versions/x", "none/ready", "raw/versions/9/ready"):
+        status, problem = server.ask("GET", f"/v2/models/{path}")
+        assert (status, problem["error"]) == (404, problem["detail"])
+
+
+def test_tuned_thresholds_name_their_epoch(own_store: Any) -> None:
+    with ServerProcess(own_store.root) as server:
+        request = request_of(parameters={"threshold": "tuned"})
+        status, problem = server.ask("POST", INFER, request)
+        assert (status, problem["code"]) == (409, "thresholds-not-tuned")
+        event = {"event_id": "a", "instance": ROWS[0], "labels": ["label::1"]}
+        assert server.ask("POST", "/v1/models/raw/feedback", event)[0] == 200
+        options = {"threshold": "tuned", "top_r": 11}
+        expected, _ = expected_of(server, "raw", ROWS, options)
+        found = infer(server, INFER, request_of(parameters=options), binary=True)
+        assert predictions_of(found) == expected
+        predicted = server.ask("POST", "/v1/models/raw/predict", {"instances": ROWS, **options})[1]
+        assert found["parameters"] == {"version": 2, "threshold_epoch": predicted["threshold_epoch"]}
+        assert found["parameters"]["threshold_epoch"] >= 1
+
+
+_FOREIGN = """
+import json, sys
+import numpy as np
+import tritonclient.http as triton
+port, texts = sys.argv[1], sys.argv[2:]
+client = triton.InferenceServerClient(f"127.0.0.1:{port}")
+assert client.is_server_live() and client.is_server_ready()
+assert client.is_model_ready("text") and client.is_model_ready("raw", "1")
+assert not client.is_model_ready("none")
+assert client.get_server_metadata()["name"] == "xylem"
+types = {one["name"]: one["datatype"] for one in client.get_model_metadata("text")["inputs"]}
+arrays = {
+    "text": np.array(texts, object),
+    "indptr": np.array([0, 2, 3]), "indices": np.array([1, 5, 7], np.int32),
+    "values": np.array([1, 0.5, 3], np.float32),
+}
+answers = []
+for model, names in (("text", ["text"]), ("raw", ["indptr", "indices", "values"])):
+    for is_binary in (True, False):
+        inputs = []
+        for name in names:
+            inputs.append(triton.InferInput(name, arrays[name].shape, types[name]))
+            inputs[-1].set_data_from_numpy(arrays[name], binary_data=is_binary)
+        outputs = None
+        if not is_binary:
+            outputs = [triton.InferRequestedOutput(n, binary_data=False) for n in ("label_ids", "scores")]
+        found = client.infer(model, inputs, outputs=outputs, request_id="7", parameters={"top_r": 4})
+        assert found.get_response()["id"] == "7"
+        assert found.as_numpy("scores").dtype == np.float32
+        if is_binary:
+            assert found.as_numpy("labels").shape == (2, 4)
+        answers.append([found.as_numpy("label_ids").tolist(), found.as_numpy("scores").tolist()])
+try:
+    client.infer("raw", inputs, parameters={"top_r": 0})
+except triton.InferenceServerException as error:
+    refused = [error.status(), error.message()]
+else:
+    refused = None
+print(json.dumps({"answers": answers, "refused": refused}))
+"""
+
+
+def test_the_client_of_another_server_predicts_and_is_refused(server: ServerProcess) -> None:
+    has_client = (
+        CLIENT.exists()
+        and not subprocess.run(
+            [CLIENT, "-c", "import tritonclient.http"], capture_output=True, check=False
+        ).returncode
+    )
+    if not has_client:
+        pytest.skip("tritonclient is not installed (make test does)")
+    command = [CLIENT, "-c", _FOREIGN, str(server.port), *TEXTS[:2]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    rows = [{"indices": [1, 5], "values": [1, 0.5]}, {"indices": [7], "values": [3]}]
+    texts = [{"text": text} for text in TEXTS[:2]]
+    for model, instances, answers in (
+        ("text", texts, found["answers"][:2]),
+        ("raw", rows, found["answers"][2:]),
+    ):
+        labels, _ = expected_of(server, model, instances, {"top_r": 4})
+        for ids, scores in answers:
+            assert ids == [[label for _, label, _ in row] for row in labels]
+            assert [list(map(np.float32, row)) for row in scores] == [[s for *_, s in row] for row in labels]
+    status, message = found["refused"]
+    assert "422" in status
+    assert message == "parameters.top_r: expected at least 1, found 0"

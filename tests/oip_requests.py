@@ -1,0 +1,105 @@
+"""Requests and answers of the Open Inference Protocol, made and read here by hand, without our code."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.servers import ServerProcess
+
+TYPES = {"text": "BYTES", "indptr": "INT64", "indices": "INT32", "values": "FP32"}
+DTYPES = {"INT64": "<i8", "INT32": "<i4", "FP32": "<f4", "BOOL": "?"}
+HEADER = "Inference-Header-Content-Length"
+
+
+def tensor(name: str, data: Sequence[Any], **changes: Any) -> dict[str, Any]:
+    """A tensor whose data are in the JSON."""
+    return {"name": name, "shape": [len(data)], "datatype": TYPES[name], "data": list(data), **changes}
+
+
+def csr(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The three tensors of sparse rows."""
+    indptr = np.cumsum([0, *(len(row["indices"]) for row in rows)]).tolist()
+    indices = [i for row in rows for i in row["indices"]]
+    values = [value for row in rows for value in row["values"]]
+    return [tensor("indptr", indptr), tensor("indices", indices), tensor("values", values)]
+
+
+def packed(given: dict[str, Any]) -> bytes:
+    """The data of a tensor as binary data."""
+    if given["datatype"] == "BYTES":
+        texts = [text.encode() for text in given["data"]]
+        return b"".join(struct.pack("<I", len(text)) + text for text in texts)
+    return np.array(given["data"], DTYPES[given["datatype"]]).tobytes()
+
+
+def binary_body(request: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
+    """A request with all its tensors as binary data, and the headers that say so."""
+    data = [packed(given) for given in request["inputs"]]
+    inputs = [
+        {**{key: given[key] for key in given if key != "data"}, "parameters": {"binary_data_size": len(part)}}
+        for given, part in zip(request["inputs"], data, strict=True)
+    ]
+    head = json.dumps({**request, "inputs": inputs}).encode()
+    return b"".join([head, *data]), {"content-type": "application/octet-stream", HEADER: str(len(head))}
+
+
+def unpacked(content: bytes | dict[str, Any], n_json: int | None) -> dict[str, Any]:
+    """The outputs of an answer by name, in the shapes that it says, and its other members."""
+    rest = b""
+    if isinstance(content, bytes):
+        assert n_json is not None
+        content, rest = json.loads(content[:n_json]), content[n_json:]
+    found = {key: value for key, value in content.items() if key != "outputs"}
+    for output in content["outputs"]:
+        size = output.get("parameters", {}).get("binary_data_size")
+        if size is None:
+            data = output["data"]
+        else:
+            part, rest = rest[:size], rest[size:]
+            assert len(part) == size
+            data = _elements(part, output["datatype"])
+        n_rows, *more = output["shape"]
+        assert len(data) == n_rows * (more[0] if more else 1)
+        found[output["name"]] = (
+            [data[i * more[0] : (i + 1) * more[0]] for i in range(n_rows)] if more else data
+        )
+    assert not rest
+    return found
+
+
+def _elements(part: bytes, datatype: str) -> list[Any]:
+    if datatype != "BYTES":
+        return list(np.frombuffer(part, DTYPES[datatype]).tolist())
+    texts = []
+    while part:
+        (n,) = struct.unpack_from("<I", part)
+        texts.append(part[4 : 4 + n].decode())
+        part = part[4 + n :]
+    return texts
+
+
+def predictions_of(found: dict[str, Any]) -> list[list[tuple[str, int, np.float32]]]:
+    """The labels of each row as (name, id, score); what fills up a row has been checked."""
+    rows = []
+    for names, ids, scores, n in zip(
+        found["labels"], found["label_ids"], found["scores"], found["lengths"], strict=True
+    ):
+        assert set(names[n:]) <= {""}
+        assert set(ids[n:]) <= {-1}
+        assert set(scores[n:]) <= {0.0}
+        rows.append([(a, b, np.float32(c)) for a, b, c in zip(names[:n], ids[:n], scores[:n], strict=True)])
+    return rows
+
+
+def infer(server: ServerProcess, path: str, request: dict[str, Any], *, binary: bool) -> dict[str, Any]:
+    """What a model answers, which must be 200."""
+    body, headers = binary_body(request) if binary else (json.dumps(request).encode(), {})
+    status, given, content = server.exchange("POST", path, body, **headers)
+    assert status == 200, content
+    n_json = given.get(HEADER.lower())
+    return unpacked(content if n_json else json.loads(content), int(n_json) if n_json else None)
