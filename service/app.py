@@ -35,6 +35,7 @@ from service.api.door.work import WorkPool
 from service.api.routes import (
     archives,
     batch,
+    console,
     data,
     docs,
     feedback,
@@ -76,7 +77,7 @@ ARCHIVE_THREADS = 2
 """Archives that are written or read at a time."""
 
 ROUTERS = (
-    *(part.router for part in (predict, score, batch, feedback, thresholds, models, health, docs)),
+    *(part.router for part in (predict, score, batch, feedback, thresholds, models, health, docs, console)),
     *(part.router for part in (jobs, data, registry, archives, keys)),
     thresholds.admin_router,
 )

@@ -1,0 +1,67 @@
+// Which page is shown (by the address's #/name), which model is chosen, and the key.
+
+import { byId } from "./dom.js";
+import { models } from "./models.js";
+import { openKeyDialog, showKeyState, showProblem } from "./notice.js";
+import * as predict from "./predict.js";
+
+const PAGES = ["predict", "versions", "labels", "train", "keys", "health"];
+const WITHOUT_MODEL = new Set(["train", "keys", "health"]);
+
+let opened = null;
+
+/** Return the name of the page of the address, and what follows it: #/train/JOB. */
+function place() {
+  const [, page, rest = ""] = /^#\/(\w+)(?:\/(.*))?$/.exec(location.hash) ?? [];
+  return PAGES.includes(page) ? [page, rest] : ["predict", ""];
+}
+
+/** Show the page of the address; its code comes when it is first opened. */
+async function openPage() {
+  const [page, rest] = place();
+  for (const name of PAGES) byId(`page-${name}`).hidden = name !== page;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#/${page}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.querySelector(".picker").hidden = WITHOUT_MODEL.has(page);
+  byId("version-field").hidden = page === "versions";
+  byId("notice").replaceChildren();
+  const code = page === "predict" ? predict : await import(`./${page}.js`);
+  if (place()[0] !== page) return; // another was opened meanwhile
+  if (opened !== code) opened?.close?.();
+  opened = code;
+  document.title = `${code.heading} - Xylem`;
+  try {
+    await code.open(byId(`page-${page}`), rest);
+  } catch (problem) {
+    showProblem(byId("notice"), problem, openPage);
+  }
+}
+
+/** Read the models, then show the page; again when the key has changed. */
+async function begin() {
+  try {
+    await models.load(models.name || (sessionStorage.getItem("xylem-model") ?? ""));
+    showProblem(byId("notice"), null);
+  } catch (problem) {
+    showProblem(byId("notice"), problem, begin);
+    if (!WITHOUT_MODEL.has(place()[0])) return;
+  }
+  await openPage();
+}
+
+addEventListener("hashchange", openPage);
+byId("key-button").addEventListener("click", () => openKeyDialog(begin));
+byId("model").addEventListener("change", async () => {
+  sessionStorage.setItem("xylem-model", models.name);
+  try {
+    await models.describe();
+  } catch (problem) {
+    showProblem(byId("notice"), problem, begin);
+  }
+});
+byId("version").addEventListener("change", () => models.tell());
+showKeyState();
+predict.start();
+begin();
