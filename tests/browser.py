@@ -1,4 +1,4 @@
-"""A real browser, driven over its DevTools protocol through two pipes: nothing has to be installed but chromium."""
+"""A real browser, driven over its DevTools protocol through two pipes: it needs chromium alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ _AS_3_AND_4 = (
 
 
 class Browser:
-    """A page of a headless chromium. `console` has what the page logged, `requests` the addresses it asked for."""
+    """A page of a headless chromium.
+
+    console   what the page logged, its exceptions and what its policy refused
+    requests  the addresses it asked for
+    """
 
     def __init__(self, profile: Path) -> None:
         assert CHROMIUM is not None
@@ -171,9 +175,8 @@ class Browser:
 
     def look(self, width: int = 1200, height: int = 800, *, dark: bool = False) -> None:
         """Be a screen of this size, light or dark."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
-        )
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **screen)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 

@@ -1,11 +1,12 @@
 // Which page is shown (by the address's #/name), which model is chosen, and the key.
 
-import { byId } from "./dom.js";
+import { byId, el } from "./dom.js";
 import { models } from "./models.js";
 import { openKeyDialog, showKeyState, showProblem } from "./notice.js";
 import * as predict from "./predict.js";
 
 const PAGES = ["predict", "versions", "labels", "train", "keys", "health"];
+const RETRY_MS = 2000;
 const WITHOUT_MODEL = new Set(["train", "keys", "health"]);
 
 let opened = null;
@@ -35,6 +36,8 @@ async function openPage() {
   try {
     await code.open(byId(`page-${page}`), rest);
   } catch (problem) {
+    const section = byId(`page-${page}`);
+    if (!section.hasChildNodes()) section.append(el("h1", {}, code.heading));
     showProblem(byId("notice"), problem, openPage);
   }
 }
@@ -45,8 +48,9 @@ async function begin() {
     await models.load(models.name || (sessionStorage.getItem("xylem-model") ?? ""));
     showProblem(byId("notice"), null);
   } catch (problem) {
+    if (problem.status === 0 || problem.status === 503) setTimeout(begin, RETRY_MS); // it starts, or is away
     showProblem(byId("notice"), problem, begin);
-    if (!WITHOUT_MODEL.has(place()[0])) return;
+    return;
   }
   await openPage();
 }

@@ -14,8 +14,9 @@ export function notice(problem, again) {
 
 function keyNotice(problem, again) {
   const had = key.get() !== "";
-  const says = had ? "The key was refused." : "This needs a key.";
-  return el("div", { class: "notice", role: "alert" }, el("p", {}, says, " ", el("span", { class: "dim" }, problem.message)),
+  const where = "The server's first start shows an admin key; xylem keys create makes others.";
+  return el("div", { class: "notice", role: "alert" },
+    el("p", {}, had ? "The key was refused. " : "This needs a key. ", el("span", { class: "dim" }, had ? problem.message : where)),
     keyForm(again));
 }
 

@@ -242,7 +242,7 @@ export function start() {
   models.addEventListener("change", () => {
     byId("kind").value = kindOf(models.chosen);
     byId("text-hint").textContent = hintOf(byId("kind").value);
-    predictSoon();
+    if (!byId("page-predict").hidden) predictSoon();
   });
   if (models.chosen) models.tell();
 }
