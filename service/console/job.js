@@ -7,6 +7,9 @@ import { models } from "./models.js";
 import { notice } from "./notice.js";
 import { facts, openPromote } from "./versions.js";
 
+/** Percent points by which no figure can rise: a rule with it keeps the version, and moves nothing. */
+export const NEVER = 101;
+
 export const stateBadge = (job) => el("span", { class: `badge ${job.state}` }, job.cancel_asked && !hasEnded(job) ? "being cancelled" : job.state);
 
 /** Return how far a job is, in words. */
@@ -85,10 +88,11 @@ const plain = (result) => Object.fromEntries(Object.entries(result ?? {}).filter
 
 function verdict(job) {
   const { promotion } = job;
-  const kept = promotion && (!promotion.promoted || promotion.alias !== "latest");
+  const kept = promotion && !promotion.promoted;
   const where = promotion?.alias ?? "latest";
-  const says = !promotion || promotion.promoted ? `Version ${job.version} is promoted: ${where} names it now.`
-    : `Version ${job.version} is kept, and not promoted: ${where} stays as it was.`;
+  const says = kept ? `Version ${job.version} is kept, and not promoted: ${where} stays as it was.`
+    : `Version ${job.version} is promoted: ${where} names it now.`;
+  const asAsked = kept && (job.request.promotion?.if ?? []).some((one) => one.least_change === NEVER);
   const tryIt = async () => {
     await models.load(job.model);
     document.getElementById("version").value = kept ? `version:${job.version}` : "alias:latest";
@@ -96,7 +100,7 @@ function verdict(job) {
     location.hash = "#/predict";
   };
   return el("div", { class: "notice", id: "verdict" }, el("p", {}, el("b", {}, says)),
-    promotion ? el("ul", {}, promotion.reasons.map((reason) => el("li", {}, reason))) : null,
+    promotion && !asAsked ? el("ul", {}, promotion.reasons.map((reason) => el("li", {}, reason))) : null,
     el("div", { class: "row" }, el("button", { type: "button", class: kept ? null : "primary", onclick: tryIt }, "Try it"),
       kept ? el("button", { type: "button", class: "primary", onclick: () => openPromote(job.model, job.version, () => models.load()) }, "Promote…") : null));
 }

@@ -30,7 +30,10 @@ async function openPage() {
   byId("notice").replaceChildren();
   const code = page === "predict" ? predict : await import(`./${page}.js`);
   if (place()[0] !== page) return; // another was opened meanwhile
-  if (opened !== code) opened?.close?.();
+  if (opened !== code) {
+    opened?.close?.();
+    if (code !== predict) byId(`page-${page}`).replaceChildren(); // what stood there is old
+  }
   opened = code;
   document.title = `${code.heading} - Xylem`;
   try {

@@ -24,9 +24,10 @@ export const models = new (class extends EventTarget {
     return this.details?.version_details.find((one) => one.version === number && !one.error) ?? null;
   }
 
-  /** Ask what there is, keep the choice if it is still there, and read the model's versions. */
-  async load(wanted = this.name) {
+  /** Ask what there is, choose the model `name`, or keep the choice if it is still there, and read its versions. */
+  async load(name) {
     this.list = (await getJson("v1/models")).models.filter((model) => model.versions.length);
+    const wanted = name ?? this.name; // of now: another call may have chosen one meanwhile
     const select = byId("model");
     const names = this.list.map((model) => model.name);
     select.replaceChildren(...(names.length ? names : [""]).map((name) => el("option", { value: name }, name || "none yet")));

@@ -2,7 +2,7 @@
 
 import { getJson, sendJson, upload } from "./api.js";
 import { bytes, el, field, moment, table } from "./dom.js";
-import { progressText, showJob, stateBadge } from "./job.js";
+import { NEVER, progressText, showJob, stateBadge } from "./job.js";
 import { models } from "./models.js";
 import { notice } from "./notice.js";
 import { schemaForm } from "./schema_form.js";
@@ -214,10 +214,10 @@ function ruleFields() {
     choice("rule", "Let it answer (latest) if it is about as good or better", true),
     el("div", { class: "row" }, metric, el("span", { class: "dim" }, "changes by at least"), change),
     choice("always", "Let it answer in any case", false),
-    choice("keep", "Keep it under the alias candidate: I look first", false));
+    choice("keep", "Only keep it: I look first", false));
   const values = (isMeasured) => {
-    const chosen = node.querySelector(":checked").value;
-    if (chosen === "keep") return { promotion: { alias: "candidate", if: [] } };
+    const chosen = node.querySelector("input:checked").value;
+    if (chosen === "keep") return { promotion: { alias: "latest", if: [{ metric: metric.value, least_change: NEVER }] } };
     if (chosen === "always" || !isMeasured) return {};
     return { promotion: { alias: "latest", if: [{ metric: metric.value, least_change: change.valueAsNumber || 0 }] } };
   };
