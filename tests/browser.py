@@ -23,10 +23,11 @@ FLAGS = (
     "--disable-sync",
     "--no-first-run",
     "--hide-scrollbars",
+    "--disable-lcd-text",
     "--remote-debugging-pipe",
     "about:blank",
 )
-SECONDS_MAX = 25.0
+SECONDS_MAX = 120.0
 
 _AS_3_AND_4 = (
     "import fcntl, os, sys; r, w = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]);"

@@ -2,6 +2,7 @@
 
 import { modelPath, sendJson } from "./api.js";
 import { byId, count, decimal, el, name, table } from "./dom.js";
+import { forgetThresholds, thresholdsOf } from "./thresholds.js";
 
 const SUGGESTED_MAX = 50;
 const THRESHOLDS_TOLD_MAX = 6;
@@ -15,12 +16,11 @@ function newId() {
 /**
  * Join the form to what it does.
  *
- * labelNames    names of labels for the search, of what is shown
- * thresholdsOf  as in thresholds.js
- * again         predicts again
- * fail          shows a problem
+ * labelNames  names of labels for the search, of what is shown
+ * again       predicts again
+ * fail        shows a problem
  */
-export function correction({ labelNames, thresholdsOf, again, fail }) {
+export function correction({ labelNames, again, fail }) {
   let shown = null;
   let textOf = "";
   let ticks = new Map();
@@ -91,7 +91,7 @@ export function correction({ labelNames, thresholdsOf, again, fail }) {
     button.disabled = true;
     try {
       const before = new Map(mine.thresholds);
-      const answer = await sendJson("POST", `${modelPath(mine.model)}/feedback`, body);
+      const answer = await sendJson("POST", `${modelPath(mine.model, `version:${mine.answer.version}`)}/feedback`, body);
       const [result] = answer.results;
       if (result.result === "applied") {
         await showMoves(mine, answer, before, labels);
@@ -107,6 +107,7 @@ export function correction({ labelNames, thresholdsOf, again, fail }) {
 
   async function showMoves(mine, answer, before, labels) {
     const ids = mine.answer.predictions[0].labels.map((label) => label.id);
+    forgetThresholds();
     const after = await thresholdsOf(mine.model, answer.version, answer.threshold_epoch, ids);
     const moveOf = (id) => (after.get(id)?.threshold ?? 0) - (before.get(id)?.threshold ?? 0);
     const moved = ids.filter((id) => after.has(id) && moveOf(id) !== 0);

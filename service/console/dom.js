@@ -41,7 +41,7 @@ export function table(caption, head, rows, numeric = []) {
     el(tag, { ...more, class: numeric.includes(i) ? "number" : null }, value ?? "");
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     el("table", {}, el("caption", { class: "visually-hidden" }, caption),
-      el("thead", {}, el("tr", {}, head.map(cell("th", { scope: "col" })))),
+      el("thead", {}, el("tr", {}, head.map((text) => text || el("span", { class: "visually-hidden" }, "Actions")).map(cell("th", { scope: "col" })))),
       el("tbody", {}, rows.map((row) => el("tr", {}, row.map(cell("td", {})))))));
 }
 

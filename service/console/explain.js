@@ -77,5 +77,5 @@ function marked(text, contributions, version) {
   }
   parts.push(shown.slice(at));
   if (shown.length < text.length) parts.push(" …");
-  return el("p", { class: "marked", dir: "auto" }, parts);
+  return el("p", { class: "marked", dir: "auto", tabindex: "0", role: "region", "aria-label": "The text" }, parts);
 }

@@ -48,8 +48,8 @@ const showNew = (made) => showText("The new key", made.key, el("p", {}, "It is s
 function keyTable(keys, again) {
   const rows = keys.map((key) => [key.name, el("code", {}, key.id), key.scopes.join(", "),
     el("span", { class: `badge ${key.state === "active" ? "good-badge" : ""}` }, key.state), moment(key.created), key.expires ? moment(key.expires) : "never", moment(key.last_used),
-    key.state === "active" ? el("button", { type: "button", class: "danger", "aria-label": `Revoke ${key.name} ${key.id}`, onclick: () => openRevoke(key, again) }, "Revoke…") : ""]);
-  return keys.length ? table("Keys", ["Name", "Id", "Opens", "State", "Made", "Ends", "Last used", ""], rows)
+    key.state === "active" ? el("button", { type: "button", class: "danger", "aria-label": `Revoke… ${key.name} ${key.id}`, onclick: () => openRevoke(key, again) }, "Revoke…") : ""]);
+  return keys.length ? table("All keys", ["Name", "Id", "Opens", "State", "Made", "Ends", "Last used", ""], rows)
     : el("p", { class: "dim" }, "No keys in the database.");
 }
 

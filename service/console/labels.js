@@ -89,5 +89,5 @@ const tiles = (found) => el("div", { class: "tiles" }, [
 function labelTable(labels) {
   const rows = labels.map((label) => [name(label.label), decimal(label.threshold, 3), count(label.hits), count(label.marks),
     label.marks ? `${decimal((200 * label.hits) / label.marks, 1)} %` : ""]);
-  return table("Labels", ["Label", "Threshold", "Hits", "Marks", "F so far"], rows, [1, 2, 3, 4]);
+  return table("Labels and their thresholds", ["Label", "Threshold", "Hits", "Marks", "F so far"], rows, [1, 2, 3, 4]);
 }

@@ -9,7 +9,8 @@ const PAGES = ["predict", "versions", "labels", "train", "keys", "health"];
 const RETRY_MS = 2000;
 const WITHOUT_MODEL = new Set(["train", "keys", "health"]);
 
-let opened = null;
+let opened = null; // the code of the page that is shown
+let last = "";
 
 /** Return the name of the page of the address, and what follows it: #/train/JOB. */
 function place() {
@@ -17,10 +18,19 @@ function place() {
   return PAGES.includes(page) ? [page, rest] : ["predict", ""];
 }
 
+/** Leave the page that is shown; all but the first are made anew, so that nothing old is shown or sent. */
+function leave() {
+  opened?.close?.();
+  opened = null;
+  for (const name of PAGES.slice(1)) byId(`page-${name}`).replaceChildren();
+}
+
 /** Show the page of the address; its code comes when it is first opened. */
 async function openPage() {
   const [page, rest] = place();
   for (const name of PAGES) byId(`page-${name}`).hidden = name !== page;
+  if (page !== last) leave();
+  last = page;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#/${page}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -30,10 +40,6 @@ async function openPage() {
   byId("notice").replaceChildren();
   const code = page === "predict" ? predict : await import(`./${page}.js`);
   if (place()[0] !== page) return; // another was opened meanwhile
-  if (opened !== code) {
-    opened?.close?.();
-    if (code !== predict) byId(`page-${page}`).replaceChildren(); // what stood there is old
-  }
   opened = code;
   document.title = `${code.heading} - Xylem`;
   try {

@@ -229,7 +229,7 @@ async function copyAs(way) {
   showText(`The request as ${way === "python" ? "Python" : way}`, snippet(way, models.name, models.ref, body));
 }
 
-const correct = correction({ labelNames, thresholdsOf, again: predict, fail });
+const correct = correction({ labelNames, again: predict, fail });
 
 /** Join the page's fields to what they do. */
 export function start() {

@@ -34,6 +34,11 @@ export async function thresholdsOf(model, version, epoch, ids) {
   return found;
 }
 
+/** Forget all: they have moved. */
+export function forgetThresholds() {
+  keptFor = "";
+}
+
 async function read(model, version, page) {
   const path = `${modelPath(model, `version:${version}`)}/thresholds?offset=${page * PAGE_LABELS}&limit=${PAGE_LABELS}`;
   return (await getJson(path)).labels;

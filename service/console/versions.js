@@ -50,11 +50,11 @@ function versionsTable(details) {
     return el("span", { class: isBest ? "better" : null }, decimal(value));
   };
   const rows = details.version_details.map((version) => (version.error
-    ? [String(version.version), "", el("span", { class: "fault" }, version.error.detail)]
-    : [el("b", {}, version.version), badges(details, version.version), version.trainer.name, ...metrics.map((metric) => figure(version, metric)),
-        count(version.n_labels), bytes(version.model_bytes), moment(version.created_at), actions(details, version.version)]));
-  const head = ["Version", "Aliases", "Trainer", ...metrics, "Labels", "Size", "Made", ""];
-  const numeric = [...metrics.keys()].map((i) => i + 3).concat(metrics.length + 3, metrics.length + 4);
+    ? [String(version.version), "", "", el("span", { class: "fault" }, version.error.detail)]
+    : [el("b", {}, version.version), badges(details, version.version), actions(details, version.version), version.trainer.name,
+        ...metrics.map((metric) => figure(version, metric)), count(version.n_labels), bytes(version.model_bytes), moment(version.created_at)]));
+  const head = ["Version", "Aliases", "", "Trainer", ...metrics, "Labels", "Size", "Made"];
+  const numeric = [...metrics.keys()].map((i) => i + 4).concat(metrics.length + 4, metrics.length + 5);
   const made = [table(`Versions of ${details.name}`, head, rows, numeric)];
   if (!metrics.length) made.push(el("p", { class: "dim" }, "No figures: these versions were trained without a validation file."));
   else if (good.length > 1) made.push(el("p", { class: "dim" }, "Percent, each on the validation rows of its own training; the best of a column is green and bold."));
@@ -67,8 +67,8 @@ const badges = (details, version) => el("span", { class: "row" }, Object.entries
 function actions(details, version) {
   return el("span", { class: "actions" },
     details.aliases.latest === version ? null
-      : el("button", { type: "button", "aria-label": `Promote version ${version}`, onclick: () => openPromote(details.name, version, reload) }, "Promote…"),
-    el("button", { type: "button", class: "quiet", "aria-label": `Where version ${version} comes from`, onclick: () => showProvenance(details.name, version) }, "Origin"));
+      : el("button", { type: "button", "aria-label": `Promote… version ${version}`, onclick: () => openPromote(details.name, version, reload) }, "Promote…"),
+    el("button", { type: "button", class: "quiet", "aria-label": `Origin of version ${version}`, onclick: () => showProvenance(details.name, version) }, "Origin"));
 }
 
 async function showHistory(model, into) {

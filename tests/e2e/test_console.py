@@ -146,8 +146,7 @@ def test_a_version_is_trained_from_an_uploaded_file_and_promoted(
 
 def test_a_text_is_predicted_and_explained(browser: Browser) -> None:
     browser.press("Try it")
-    assert browser.wait("document.querySelector('#model').value === 'colours'") is None
-    browser.fill("#version", "alias:latest")
+    browser.wait("document.querySelector('#version').value === 'version:2' && location.hash === '#/predict'")
     assert ask_text(browser, "a GREEN thing\nof no other colour")[0] == "green"
     assert browser.run("document.querySelector('#predictions').children.length") == len(WORDS)
     browser.wait("document.querySelector('#why .marked .adds-4')?.textContent === 'GREEN'")
@@ -185,7 +184,7 @@ def test_a_request_is_copied_without_the_key(browser: Browser, server: ServerPro
 
 
 def test_a_correction_moves_thresholds(browser: Browser, server: ServerProcess) -> None:
-    path = "/v1/models/colours/thresholds"
+    path = "/v1/models/colours/versions/2/thresholds"
     before = server.ask("GET", path)[1]
     browser.click("#predictions li:first-child input")
     browser.fill("#add-label", "wh")
@@ -254,6 +253,37 @@ def test_health_draws_the_latencies(browser: Browser) -> None:
     assert "colours" in browser.text("#ready")
 
 
+def test_fields_become_instances_and_figures_are_read(browser: Browser) -> None:
+    script = """Promise.all(
+        ["instance", "metrics", "snippets", "explain"].map(n => import(`/console/${n}.js`))
+    ).then(([{instanceOf}, {samples, histogram, quantile}, {python}, {wordsOf}]) => {
+            const fault = (kind, text) => {
+                try { return instanceOf(kind, text) } catch (e) { return e.message }
+            };
+            const text = ["0.1", "1.0", "+Inf"].flatMap((le, i) => ["a", "b"].map(
+                m => `t_bucket{le="${le}",model="${m}",route="/x/predict"} ${[3, 5, 6][i]}.0`)).join("\\n");
+            const buckets = histogram(samples(text), "t", l => l.route.endsWith("/predict"));
+            return [fault("indices", "3:0.5 17:-1e2"), fault("indices", "3"), fault("features", "a: b: 2"),
+                fault("features", '{"red": 1}'), fault("features", "red"), fault("text", " "),
+                buckets.map(b => b.n), quantile(buckets, 0.5), quantile([], 0.9),
+                python({a: [true, null, 1.5, "x\\"y"]}),
+                wordsOf("Not a BIG cat", new Map([["big cat", 2], ["not", -1]])).map(w => w.added)];
+        })"""
+    assert browser.run(script) == [
+        {"indices": [3, 17], "values": [0.5, -100]},
+        'Expected id:value, found "3".',
+        {"features": {"a: b": 2}},
+        {"features": {"red": 1}},
+        'Expected name: number, found "red".',
+        None,
+        [6, 4, 2],
+        0.1,
+        None,
+        '{"a": [True, None, 1.5, "x\\"y"]}',
+        [-1, 1, 1],
+    ]
+
+
 def test_hostile_texts_and_labels_are_shown_as_they_are(
     browser: Browser, server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -288,7 +318,7 @@ def test_pages_are_accessible(browser: Browser, page: str, dark: bool) -> None:
         browser.run(AXE.read_text() + "; 0")
     found = browser.run("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))")
     browser.look()
-    assert found == []
+    assert found == [], json.dumps(found, indent=1)
 
 
 def test_a_model_that_goes_while_it_is_shown_is_told(browser: Browser, server: ServerProcess) -> None:
