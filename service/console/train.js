@@ -38,7 +38,9 @@ export async function open(place, job) {
   unfollow = new AbortController();
   const { detail, list } = page;
   detail.replaceChildren();
-  if (job) showJob(job, detail, unfollow.signal, () => listJobs(list).catch(() => {}));
+  if (!job) return;
+  showJob(job, detail, unfollow.signal, () => listJobs(list).catch(() => {}));
+  detail.scrollIntoView({ block: "nearest" });
 }
 
 /** A service without a directory for data says so when a file is asked for. */

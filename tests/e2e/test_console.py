@@ -103,11 +103,11 @@ def wrong(browser: Browser) -> list[str]:
     return [line for line in browser.console if not any(known in line for known in REFUSALS)]
 
 
-def test_an_empty_service_says_what_to_do(browser: Browser) -> None:
+def an_empty_service_says_what_to_do(browser: Browser) -> None:
     browser.wait("document.querySelector('#predict-status').textContent.includes('train one')")
 
 
-def test_a_key_is_asked_for_and_a_wrong_one_is_told(browser: Browser) -> None:
+def a_key_is_asked_for_and_a_wrong_one_is_told(browser: Browser) -> None:
     browser.press("Train")
     browser.fill("#notice input", "not the key")
     browser.click("#notice button")
@@ -123,7 +123,7 @@ def test_a_key_is_asked_for_and_a_wrong_one_is_told(browser: Browser) -> None:
     assert KEY not in browser.run("location.href + document.cookie + JSON.stringify(localStorage)")
 
 
-def test_a_version_is_trained_from_an_uploaded_file_and_promoted(
+def a_version_is_trained_from_an_uploaded_file_and_promoted(
     browser: Browser, server: ServerProcess, tmp_path: Path
 ) -> None:
     file = tmp_path / "my colours.jsonl"
@@ -144,7 +144,7 @@ def test_a_version_is_trained_from_an_uploaded_file_and_promoted(
     assert jobs["jobs"][0]["request"]["data"] == "my_colours.jsonl"
 
 
-def test_a_text_is_predicted_and_explained(browser: Browser) -> None:
+def a_text_is_predicted_and_explained(browser: Browser) -> None:
     browser.press("Try it")
     browser.wait("document.querySelector('#version').value === 'version:2' && location.hash === '#/predict'")
     assert ask_text(browser, "a GREEN thing\nof no other colour")[0] == "green"
@@ -162,7 +162,7 @@ def test_a_text_is_predicted_and_explained(browser: Browser) -> None:
     browser.wait("document.querySelector('#predictions').children.length === 6")
 
 
-def test_each_key_stroke_changes_what_is_shown(browser: Browser) -> None:
+def each_key_stroke_changes_what_is_shown(browser: Browser) -> None:
     browser.fill("#text", "")
     browser.run("document.querySelector('#text').focus()")
     for letter in "a blue thing":
@@ -170,7 +170,7 @@ def test_each_key_stroke_changes_what_is_shown(browser: Browser) -> None:
     browser.wait("document.querySelector('#predictions .name').textContent === 'blue'")
 
 
-def test_a_request_is_copied_without_the_key(browser: Browser, server: ServerProcess) -> None:
+def a_request_is_copied_without_the_key(browser: Browser, server: ServerProcess) -> None:
     for way in ("curl", "Python", "JSON"):
         browser.press(way)
         text = browser.text("dialog pre")
@@ -183,7 +183,7 @@ def test_a_request_is_copied_without_the_key(browser: Browser, server: ServerPro
     assert status == 200
 
 
-def test_a_correction_moves_thresholds(browser: Browser, server: ServerProcess) -> None:
+def a_correction_moves_thresholds(browser: Browser, server: ServerProcess) -> None:
     path = "/v1/models/colours/versions/2/thresholds"
     before = server.ask("GET", path)[1]
     browser.click("#predictions li:first-child input")
@@ -203,7 +203,7 @@ def test_a_correction_moves_thresholds(browser: Browser, server: ServerProcess) 
     browser.wait("document.querySelector('#moved').textContent.includes('Not counted')")
 
 
-def test_a_version_is_promoted_and_rolled_back_with_a_reason(browser: Browser, server: ServerProcess) -> None:
+def a_version_is_promoted_and_rolled_back_with_a_reason(browser: Browser, server: ServerProcess) -> None:
     go(browser, "versions")
     browser.press("Promote…")
     browser.fill("dialog input[maxlength]", "better <b>colours</b>")
@@ -221,7 +221,7 @@ def test_a_version_is_promoted_and_rolled_back_with_a_reason(browser: Browser, s
     assert server.ask("GET", "/v1/models/colours")[1]["aliases"] == {"latest": 1}
 
 
-def test_labels_are_searched(browser: Browser) -> None:
+def labels_are_searched(browser: Browser) -> None:
     go(browser, "labels")
     browser.wait("document.querySelectorAll('#page-labels tbody tr').length === 6")
     browser.fill("#page-labels input", "BL")
@@ -230,7 +230,7 @@ def test_labels_are_searched(browser: Browser) -> None:
     assert browser.text("#page-labels tbody td") == "black"
 
 
-def test_a_key_is_made_and_revoked(browser: Browser, server: ServerProcess) -> None:
+def a_key_is_made_and_revoked(browser: Browser, server: ServerProcess) -> None:
     go(browser, "keys")
     browser.fill("#page-keys form input", "shop")
     browser.press("Make")
@@ -246,14 +246,14 @@ def test_a_key_is_made_and_revoked(browser: Browser, server: ServerProcess) -> N
     assert made not in browser.run("document.documentElement.outerHTML")
 
 
-def test_health_draws_the_latencies(browser: Browser) -> None:
+def health_draws_the_latencies(browser: Browser) -> None:
     go(browser, "health")
     browser.wait("document.querySelectorAll('#figures svg rect').length")
     assert "ready" in browser.text("#ready")
     assert "colours" in browser.text("#ready")
 
 
-def test_fields_become_instances_and_figures_are_read(browser: Browser) -> None:
+def fields_become_instances_and_figures_are_read(browser: Browser) -> None:
     script = """Promise.all(
         ["instance", "metrics", "snippets", "explain"].map(n => import(`/console/${n}.js`))
     ).then(([{instanceOf}, {samples, histogram, quantile}, {python}, {wordsOf}]) => {
@@ -284,7 +284,7 @@ def test_fields_become_instances_and_figures_are_read(browser: Browser) -> None:
     ]
 
 
-def test_hostile_texts_and_labels_are_shown_as_they_are(
+def hostile_texts_and_labels_are_shown_as_they_are(
     browser: Browser, server: ServerProcess, tmp_path: Path
 ) -> None:
     file = tmp_path / "hostile.jsonl"
@@ -306,11 +306,7 @@ def test_hostile_texts_and_labels_are_shown_as_they_are(
     assert browser.run("document.querySelectorAll('main script, main img').length") == 0
 
 
-@pytest.mark.parametrize("page", FILLED)
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_pages_are_accessible(browser: Browser, page: str, dark: bool) -> None:
-    if not AXE.exists():
-        pytest.skip("axe-core is not installed (make test does, where there is npm)")
+def pages_are_accessible(browser: Browser, page: str, dark: bool) -> None:
     browser.look(dark=dark)
     go(browser, page)
     browser.wait(FILLED[page])
@@ -321,7 +317,7 @@ def test_pages_are_accessible(browser: Browser, page: str, dark: bool) -> None:
     assert found == [], json.dumps(found, indent=1)
 
 
-def test_a_model_that_goes_while_it_is_shown_is_told(browser: Browser, server: ServerProcess) -> None:
+def a_model_that_goes_while_it_is_shown_is_told(browser: Browser, server: ServerProcess) -> None:
     go(browser, "predict")
     browser.wait("document.querySelector('#predictions').children.length")
     key = {"authorization": f"Bearer {KEY}"}
@@ -332,7 +328,7 @@ def test_a_model_that_goes_while_it_is_shown_is_told(browser: Browser, server: S
     assert browser.run("document.querySelector('#model').value") == "colours"
 
 
-def test_it_asks_nobody_else_and_no_rule_was_broken(browser: Browser, server: ServerProcess) -> None:
+def it_asks_nobody_else_and_no_rule_was_broken(browser: Browser, server: ServerProcess) -> None:
     origin = f"http://127.0.0.1:{server.port}/"
     others = {url for url in browser.requests if not url.startswith((origin, "about:"))}
     assert others == set()
@@ -340,10 +336,36 @@ def test_it_asks_nobody_else_and_no_rule_was_broken(browser: Browser, server: Se
     assert wrong(browser) == []
 
 
-def test_a_server_that_is_gone_is_told(browser: Browser, server: ServerProcess) -> None:
+def a_server_that_is_gone_is_told(browser: Browser, server: ServerProcess) -> None:
     server.terminate()
     browser.fill("#text", "a black thing")
     browser.wait("document.querySelector('#notice').textContent.includes('does not answer')")
     assert browser.run("document.querySelector('#text').value") == "a black thing"
     found: Any = browser.run("document.querySelector('#predictions').children.length")
     assert found == 0
+
+
+def test_a_visit(browser: Browser, server: ServerProcess, tmp_path: Path) -> None:
+    """Each step goes on where the one before it has ended: so they are one test, on one processor."""
+    an_empty_service_says_what_to_do(browser)
+    a_key_is_asked_for_and_a_wrong_one_is_told(browser)
+    a_version_is_trained_from_an_uploaded_file_and_promoted(browser, server, tmp_path)
+    a_text_is_predicted_and_explained(browser)
+    each_key_stroke_changes_what_is_shown(browser)
+    a_request_is_copied_without_the_key(browser, server)
+    a_correction_moves_thresholds(browser, server)
+    a_version_is_promoted_and_rolled_back_with_a_reason(browser, server)
+    labels_are_searched(browser)
+    a_key_is_made_and_revoked(browser, server)
+    health_draws_the_latencies(browser)
+    fields_become_instances_and_figures_are_read(browser)
+    hostile_texts_and_labels_are_shown_as_they_are(browser, server, tmp_path)
+    if AXE.exists():
+        for dark in (False, True):
+            for page in FILLED:
+                pages_are_accessible(browser, page, dark)
+    a_model_that_goes_while_it_is_shown_is_told(browser, server)
+    it_asks_nobody_else_and_no_rule_was_broken(browser, server)
+    a_server_that_is_gone_is_told(browser, server)
+    if not AXE.exists():
+        pytest.skip("all but accessibility was tested: axe-core is not installed (make test does, with npm)")
