@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOWEST_TESTS := tests/unit/api tests/unit/test_settings.py tests/contract/test_patched.py \
 	tests/e2e/test_connections.py tests/e2e/test_plain_requests.py
 
-.PHONY: help venv demo test lint soak lowest peers bench lock clean
+.PHONY: help venv demo console test lint soak lowest peers bench lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -41,6 +41,9 @@ venv: $(VENV)/.dev  ## set up .venv with everything for development
 
 demo: $(VENV)/.run  ## train, publish, serve and ask, on the data set in examples/
 	$(BIN)/python examples/demo.py
+
+console: $(VENV)/.run  ## serve the demo's model, with the page to try, correct, train and promote it
+	$(BIN)/python examples/console.py
 
 lint: $(VENV)/.dev  ## ruff and mypy, strict
 	$(BIN)/ruff check .

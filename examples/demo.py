@@ -147,6 +147,7 @@ def main() -> None:
             ask_batch(url)
             heading("6. Stop it")
     console.print(f"\nDone in {time.perf_counter() - start:.0f} s. The README says how to go on.")
+    console.print("`make console` serves this model with a page to try it: http://127.0.0.1:8080/")
 
 
 if __name__ == "__main__":

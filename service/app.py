@@ -35,6 +35,7 @@ from service.api.door.work import WorkPool
 from service.api.routes import (
     archives,
     batch,
+    console,
     data,
     docs,
     feedback,
@@ -79,6 +80,7 @@ ARCHIVE_THREADS = 2
 
 ROUTERS = (
     *(part.router for part in (predict, score, batch, oip, feedback, thresholds, models, health, docs)),
+    console.router,
     *(part.router for part in (jobs, data, registry, archives, keys)),
     oip.about_router,
     oip.health_router,

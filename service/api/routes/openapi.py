@@ -110,6 +110,7 @@ def openapi_document(app: FastAPI, limits: Limits) -> dict[str, Any]:
         _tell_defaults(schema)
     _fill_limits(document, limits)
     document["x-problems"] = {code: problem._asdict() for code, problem in PROBLEMS.items()}
+    document["x-parameters"] = _training_parameters()
     return document
 
 
@@ -118,6 +119,13 @@ def _job_models() -> dict[str, Any]:
     from service.jobs.requests import BatchJob, TrainingJob, TuningJob
 
     return {"TrainingJob": TrainingJob, "TuningJob": TuningJob, "BatchJob": BatchJob}
+
+
+def _training_parameters() -> dict[str, Any]:
+    """Return the JSON Schemas of what trainers and features take; trainers come with them too."""
+    from service.jobs.parameter_schemas import parameter_schemas
+
+    return parameter_schemas()
 
 
 def _drop_frameworks(responses: dict[str, Any]) -> None:

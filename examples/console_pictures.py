@@ -1,0 +1,76 @@
+"""Make the pictures of docs/console.md from the running page: `python -m examples.console_pictures URL KEY`.
+
+The server is that of `make console`, freshly made; a version is trained on it. It needs chromium,
+and Pillow, which comes with matplotlib.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+from tests.browser import Browser
+
+PICTURES = Path(__file__).resolve().parents[1] / "docs" / "console"
+BYTES_MAX = 100_000
+COLOURS = 128
+TEXT = (
+    "A fast text editor for the terminal, with syntax highlighting for many programming languages, multiple "
+    "cursors and a built-in file manager."
+)
+
+
+def keep(browser: Browser, name: str) -> None:
+    """Write a picture. Raises where it is too large."""
+    file = PICTURES / f"{name}.png"
+    browser.picture(file)
+    with Image.open(file) as picture:
+        picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
+    assert file.stat().st_size <= BYTES_MAX, f"{file}: {file.stat().st_size} bytes"
+
+
+def predict(browser: Browser) -> None:
+    browser.fill("#text", TEXT)
+    browser.wait("!document.querySelector('#why').hidden && document.querySelector('.threshold').textContent")
+    second = "document.querySelector('#predictions li:nth-child(2) .name').textContent"
+    browser.click("#predictions li:nth-child(2) .label-name")
+    browser.wait(f"document.querySelector('#why-heading').textContent === 'Why ' + {second}")
+    browser.run("document.activeElement.blur()")
+    keep(browser, "predict")
+
+
+def train(browser: Browser, key: str) -> None:
+    browser.press("Train")
+    browser.fill("#notice input", key)
+    browser.click("#notice button")
+    browser.fill("#train-data", "file:train.jsonl.gz")
+    browser.fill("#train-valid", "file:test.jsonl.gz")
+    browser.click("#train-submit")
+    browser.wait("document.querySelector('#verdict')")
+    browser.run("document.activeElement.blur()")
+    keep(browser, "train")
+
+
+def main() -> None:
+    url, key = sys.argv[1:3]
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as profile, Browser(Path(profile)) as browser:
+        browser.look(1000, 700)
+        browser.open(url)
+        predict(browser)
+        train(browser, key)
+        browser.press("Versions")
+        browser.wait("document.querySelectorAll('#page-versions table').length === 2")
+        browser.look(1000, 480)
+        keep(browser, "versions")
+        browser.press("Health")
+        browser.wait("document.querySelector('#figures svg')")
+        browser.look(1000, 560)
+        keep(browser, "health")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+// Which words of a text added to a label, and which took away.
+
+import { decimal, el, table } from "./dom.js";
+
+export const TEXT_SHOWN_MAX = 20_000;
+const STRENGTHS = 4;
+const WORDS_LISTED = 8;
+const WORD = /[\p{L}\p{N}_]{2,}/gu; // as the service finds words
+
+/**
+ * Return what each feature added to a label's margins, by name, a mean over the trees. The service tells the
+ * features of each node that counted most. Of decision trees it is how much a feature decided, not which way.
+ */
+export function contributionsOf(explanation) {
+  const sums = new Map();
+  const paths = explanation.trees ?? explanation.leaves ?? [];
+  for (const { path } of paths) {
+    for (const node of path) {
+      for (const { feature, contribution } of node.features) {
+        const added = explanation.trees ? contribution : Math.abs(contribution);
+        sums.set(feature, (sums.get(feature) ?? 0) + added / paths.length);
+      }
+    }
+  }
+  return sums;
+}
+
+/** Return the words of a text with their places, and what each added; an n-gram counts for each of its words. */
+export function wordsOf(text, contributions, lowercase = true) {
+  const words = [...text.matchAll(WORD)].map((found) => ({ start: found.index, text: found[0], added: 0 }));
+  const longest = Math.max(1, ...[...contributions.keys()].map((feature) => feature.split(" ").length));
+  const normal = words.map((word) => (lowercase ? word.text.toLowerCase() : word.text));
+  for (let n = 1; n <= longest; n++) {
+    for (let i = 0; i + n <= words.length; i++) {
+      const added = contributions.get(normal.slice(i, i + n).join(" "));
+      if (added) for (let j = i; j < i + n; j++) words[j].added += added / n;
+    }
+  }
+  return words;
+}
+
+/** Return elements that show why a label has its score; `text` is null for features. */
+export function explained(explanation, text, version) {
+  const contributions = contributionsOf(explanation);
+  const listed = [...contributions].sort((one, other) => Math.abs(other[1]) - Math.abs(one[1])).slice(0, WORDS_LISTED);
+  if (!listed.length) return [el("p", { class: "dim" }, "Nothing in it counted for this label.")];
+  const says = explanation.trees ? ["Word or feature", "Added"] : ["Word or feature", "Weight in the decision"];
+  const list = table("What counted most", says, listed.map(([feature, added]) => [
+    el("bdi", {}, feature),
+    el("span", { class: added < 0 ? "takes-text" : "adds-text" }, `${added < 0 ? "−" : "+"}${decimal(Math.abs(added))}`),
+  ]), [1]);
+  if (text === null || version?.features.kind === "hashing") {
+    const why = text === null ? null : el("p", { class: "dim" }, "This model hashes words: their names are not known.");
+    return [why, list].filter(Boolean);
+  }
+  return [legend(), marked(text, contributions, version), list];
+}
+
+function legend() {
+  return el("p", { class: "dim legend" }, el("mark", { class: "adds adds-3" }, "added"), " ", el("mark", { class: "takes takes-3" }, "took away"),
+    " to the label's score");
+}
+
+function marked(text, contributions, version) {
+  const shown = text.slice(0, TEXT_SHOWN_MAX);
+  const words = wordsOf(shown, contributions, version?.features.lowercase ?? true);
+  const most = Math.max(...words.map((word) => Math.abs(word.added)), 1e-9);
+  const parts = [];
+  let at = 0;
+  for (const word of words) {
+    const strength = Math.round((STRENGTHS * Math.abs(word.added)) / most);
+    if (!strength) continue;
+    const kind = word.added < 0 ? "takes" : "adds";
+    parts.push(shown.slice(at, word.start));
+    parts.push(el("mark", { class: `${kind} ${kind}-${strength}`, title: decimal(word.added) }, word.text));
+    at = word.start + word.text.length;
+  }
+  parts.push(shown.slice(at));
+  if (shown.length < text.length) parts.push(" …");
+  return el("p", { class: "marked", dir: "auto", tabindex: "0", role: "region", "aria-label": "The text" }, parts);
+}

@@ -1,0 +1,106 @@
+// One job: how far it is, its log, what came of it.
+
+import { ask, getJson, sendJson } from "./api.js";
+import { announce, count, decimal, el, moment } from "./dom.js";
+import { follow, hasEnded } from "./events.js";
+import { models } from "./models.js";
+import { notice } from "./notice.js";
+import { facts, openPromote } from "./versions.js";
+
+/** Percent points by which no figure can rise: a rule with it keeps the version, and moves nothing. */
+export const NEVER = 101;
+
+export const stateBadge = (job) => el("span", { class: `badge ${job.state}` }, job.cancel_asked && !hasEnded(job) ? "being cancelled" : job.state);
+
+/** Return how far a job is, in words. */
+export function progressText(progress) {
+  if (!progress) return "";
+  const { phase, done, total, seconds_left: left } = progress;
+  const share = total ? ` ${Math.floor((100 * done) / total)} %` : done ? ` ${count(done)}` : "";
+  return `${phase}${share}${left ? `, ${Math.ceil(left)} s left` : ""}`;
+}
+
+/** Show a job in an element, live until it ends or `signal` says so; `changed` is called at each new state. */
+export async function showJob(id, place, signal, changed) {
+  const path = `v1/admin/jobs/${encodeURIComponent(id)}`;
+  const head = el("div", { class: "row between" });
+  const bar = el("progress", { max: 1, "aria-label": "Progress" });
+  const says = el("p", { class: "dim status" });
+  const rest = el("div", {});
+  const log = el("pre", { tabindex: "0", "aria-label": "Log" });
+  const logs = el("details", { ontoggle: () => readLog() }, el("summary", {}, "Log"), log);
+  const fault = el("div", {});
+  place.replaceChildren(el("section", { class: "card", id: "job", "aria-label": "Job" }, head, bar, says, rest, fault, logs));
+  let state = "";
+
+  const readLog = async () => {
+    if (!logs.open) return;
+    log.textContent = await (await ask(`${path}/log`)).text().catch(() => "");
+    log.scrollTop = log.scrollHeight;
+  };
+  const act = (method, what) => async () => {
+    try {
+      await sendJson(method, what);
+      if (method === "POST") showJob(id, place, signal, changed);
+    } catch (problem) {
+      fault.replaceChildren(notice(problem));
+    }
+  };
+  const show = (job) => {
+    head.replaceChildren(el("h2", {}, `${job.kind} of ${job.model}`), stateBadge(job));
+    bar.hidden = hasEnded(job);
+    if (job.progress?.total) bar.value = job.progress.done / job.progress.total;
+    else bar.removeAttribute("value");
+    says.textContent = hasEnded(job) ? "" : progressText(job.progress) || (job.state === "running" ? "starts" : "waits for a worker");
+    rest.replaceChildren(...outcome(job), buttons(job));
+    if (job.state !== state) {
+      state = job.state;
+      announce(`The job ${stateText(job)}`);
+      changed(job);
+      if (state === "succeeded") models.load().catch(() => {});
+    }
+    readLog().catch(() => {});
+  };
+  const buttons = (job) => el("div", { class: "row" },
+    hasEnded(job) ? null : el("button", { type: "button", class: "danger", onclick: act("DELETE", path) }, "Cancel"),
+    job.state === "failed" || job.state === "cancelled" ? el("button", { type: "button", onclick: act("POST", `${path}/retry`) }, "Retry") : null);
+
+  try {
+    show(await getJson(path));
+    await follow(id, show, signal, () => (says.textContent = "The server does not answer; it is asked again."));
+  } catch (problem) {
+    fault.replaceChildren(notice(problem, () => showJob(id, place, signal, changed)));
+  }
+}
+
+const stateText = (job) => ({ queued: "waits", running: "runs", succeeded: "is done", failed: "failed", cancelled: "was cancelled" })[job.state];
+
+/** Return what came of a job: why it failed, its figures, the verdict of its rule, and where to go from here. */
+function outcome(job) {
+  if (job.state === "failed") return [el("div", { class: "notice bad" }, el("p", {}, job.error ?? "It failed."))];
+  if (job.state !== "succeeded") return [];
+  if (job.kind !== "training") return [facts({ Model: `${job.model}, version ${job.version}`, Ended: moment(job.ended), ...plain(job.result) })];
+  return [verdict(job), facts({ Model: `${job.model}, version ${job.version}`, Rows: count(job.result?.rows ?? 0), Labels: count(job.result?.labels ?? 0),
+    ...Object.fromEntries(Object.entries(job.result?.metrics ?? {}).map(([name, value]) => [name, decimal(value)])), Ended: moment(job.ended) })];
+}
+
+const plain = (result) => Object.fromEntries(Object.entries(result ?? {}).filter(([, value]) => typeof value !== "object").map(([name, value]) => [name, String(value)]));
+
+function verdict(job) {
+  const { promotion } = job;
+  const kept = promotion && !promotion.promoted;
+  const where = promotion?.alias ?? "latest";
+  const says = kept ? `Version ${job.version} is kept, and not promoted: ${where} stays as it was.`
+    : `Version ${job.version} is promoted: ${where} names it now.`;
+  const asAsked = kept && (job.request.promotion?.if ?? []).some((one) => one.least_change === NEVER);
+  const tryIt = async () => {
+    await models.load(job.model);
+    document.getElementById("version").value = kept ? `version:${job.version}` : "alias:latest";
+    models.tell();
+    location.hash = "#/predict";
+  };
+  return el("div", { class: "notice", id: "verdict" }, el("p", {}, el("b", {}, says)),
+    promotion && !asAsked ? el("ul", {}, promotion.reasons.map((reason) => el("li", {}, reason))) : null,
+    el("div", { class: "row" }, el("button", { type: "button", class: kept ? null : "primary", onclick: tryIt }, "Try it"),
+      kept ? el("button", { type: "button", class: "primary", onclick: () => openPromote(job.model, job.version, () => models.load()) }, "Promote…") : null));
+}

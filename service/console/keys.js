@@ -1,0 +1,86 @@
+// Keys and the audit log, for admins.
+
+import { getJson, sendJson } from "./api.js";
+import { el, field, moment, table } from "./dom.js";
+import { dialog, notice } from "./notice.js";
+import { showText } from "./snippets.js";
+
+const SCOPES = ["predict", "feedback", "metrics", "admin"];
+const ENTRIES = 50;
+const DAY_SECONDS = 86_400;
+
+export const heading = "Keys";
+
+/** Show the page. */
+export async function open(section) {
+  const { keys } = await getJson("v1/admin/keys");
+  const again = () => open(section);
+  const audit = el("div", {});
+  section.replaceChildren(el("h1", {}, "Keys"), createForm(again), keyTable(keys, again), el("h2", {}, "What admins did"), audit);
+  await showAudit(audit);
+}
+
+function createForm(again) {
+  const named = el("input", { required: true, maxlength: 100, placeholder: "who has it" });
+  const days = el("input", { type: "number", min: 1, max: 36_500, placeholder: "for ever" });
+  const scopes = SCOPES.map((scope) => el("input", { type: "checkbox", value: scope, checked: scope === "predict" }));
+  const said = el("div", { role: "status" });
+  const submit = async (event) => {
+    event.preventDefault();
+    const body = { name: named.value.trim(), scopes: scopes.filter((box) => box.checked).map((box) => box.value) };
+    if (days.value) body.lifetime_seconds = days.valueAsNumber * DAY_SECONDS;
+    try {
+      const made = await sendJson("POST", "v1/admin/keys", body);
+      await again();
+      showNew(made);
+    } catch (problem) {
+      said.replaceChildren(notice(problem));
+    }
+  };
+  return el("form", { class: "card", onsubmit: submit }, el("h2", {}, "Make a key"),
+    el("div", { class: "fields" }, field("Name", named), field("Days", days)),
+    el("fieldset", {}, el("legend", {}, "It opens"), el("div", { class: "row" }, scopes.map((box) => field(box.value, box).toReversed()))),
+    el("button", { class: "primary" }, "Make"), said);
+}
+
+const showNew = (made) => showText("The new key", made.key, el("p", {}, "It is shown this once. Keep it now: nothing shows it again."));
+
+function keyTable(keys, again) {
+  const rows = keys.map((key) => [key.name, el("code", {}, key.id), key.scopes.join(", "),
+    el("span", { class: `badge ${key.state === "active" ? "good-badge" : ""}` }, key.state), moment(key.created), key.expires ? moment(key.expires) : "never", moment(key.last_used),
+    key.state === "active" ? el("button", { type: "button", class: "danger", "aria-label": `Revoke… ${key.name} ${key.id}`, onclick: () => openRevoke(key, again) }, "Revoke…") : ""]);
+  return keys.length ? table("All keys", ["Name", "Id", "Opens", "State", "Made", "Ends", "Last used", ""], rows)
+    : el("p", { class: "dim" }, "No keys in the database.");
+}
+
+function openRevoke(key, again) {
+  const said = el("div", { role: "status" });
+  const revoke = async () => {
+    try {
+      await sendJson("DELETE", `v1/admin/keys/${encodeURIComponent(key.id)}`);
+      box.close();
+      await again();
+    } catch (problem) {
+      said.replaceChildren(notice(problem));
+    }
+  };
+  const box = dialog(`Revoke the key ${key.name}?`, el("p", {}, "Whoever uses it is refused from now on. This cannot be undone."),
+    el("button", { type: "button", class: "danger", onclick: revoke }, "Revoke"), said);
+}
+
+async function showAudit(place) {
+  const rows = [];
+  const shown = el("div", {});
+  const older = el("button", { type: "button" }, "Older");
+  const more = async () => {
+    const before = rows.length ? `&before=${rows.at(-1).id}` : "";
+    const { entries } = await getJson(`v1/admin/audit?limit=${ENTRIES}${before}`);
+    rows.push(...entries);
+    older.hidden = entries.length < ENTRIES;
+    shown.replaceChildren(rows.length ? table("Audit log", ["When", "Who", "What", "On", "Outcome"],
+      rows.map((entry) => [moment(entry.at), entry.who, entry.action, entry.target, entry.outcome])) : el("p", { class: "dim" }, "Nothing yet."));
+  };
+  older.addEventListener("click", () => more().catch((problem) => shown.replaceChildren(notice(problem, more))));
+  place.replaceChildren(shown, older);
+  await more();
+}

@@ -1,0 +1,59 @@
+// The models there are, and which one is chosen, for all pages.
+
+import { getJson, modelPath } from "./api.js";
+import { byId, count, el } from "./dom.js";
+
+/** `change` is dispatched when another model or version is chosen, or what is known of it has changed. */
+export const models = new (class extends EventTarget {
+  list = [];
+  details = null;
+
+  get name() {
+    return byId("model").value;
+  }
+
+  /** Return what is chosen of the model: `alias:latest` or `version:3`. */
+  get ref() {
+    return byId("version").value;
+  }
+
+  /** Return what the manifest says of the version that is chosen, or null. */
+  get chosen() {
+    const [kind, value] = this.ref.split(":");
+    const number = kind === "alias" ? this.details?.aliases[value] : Number(value);
+    return this.details?.version_details.find((one) => one.version === number && !one.error) ?? null;
+  }
+
+  /** Ask what there is, choose the model `name`, or keep the choice if it is still there, and read its versions. */
+  async load(name) {
+    this.list = (await getJson("v1/models")).models.filter((model) => model.versions.length);
+    const wanted = name ?? this.name; // of now: another call may have chosen one meanwhile
+    const select = byId("model");
+    const names = this.list.map((model) => model.name);
+    select.replaceChildren(...(names.length ? names : [""]).map((name) => el("option", { value: name }, name || "none yet")));
+    select.value = names.includes(wanted) ? wanted : names[0] ?? "";
+    await this.describe();
+  }
+
+  /** Read the versions of the model that is chosen. */
+  async describe() {
+    const model = this.name;
+    const details = model ? await getJson(modelPath(model)) : null;
+    if (model !== this.name) return; // another was chosen meanwhile
+    this.details = details;
+    const before = this.ref;
+    const aliases = Object.entries(details?.aliases ?? {}).map(([alias, version]) => [`alias:${alias}`, `${alias} (version ${version})`]);
+    aliases.sort(([one]) => (one === "alias:latest" ? -1 : 1));
+    const versions = (details?.versions ?? []).toReversed().map((version) => [`version:${version}`, `version ${version}`]);
+    const options = [...aliases, ...versions];
+    byId("version").replaceChildren(...options.map(([value, text]) => el("option", { value }, text)));
+    byId("version").value = options.some(([value]) => value === before) ? before : options[0]?.[0] ?? "";
+    this.tell();
+  }
+
+  tell() {
+    const version = this.chosen;
+    byId("model-facts").textContent = version ? `${version.trainer.name}, ${count(version.n_labels)} labels` : "";
+    this.dispatchEvent(new Event("change"));
+  }
+})();

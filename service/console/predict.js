@@ -1,0 +1,251 @@
+// The page that predicts while one types, says why, and takes corrections.
+
+import { getJson, modelPath, sendJson, Problem } from "./api.js";
+import { correction } from "./correct.js";
+import { announce, byId, decimal, el, name, svg } from "./dom.js";
+import { explained } from "./explain.js";
+import { hintOf, instanceOf, kindOf, NoInstance } from "./instance.js";
+import { models } from "./models.js";
+import { showProblem } from "./notice.js";
+import { showText, snippet } from "./snippets.js";
+import { thresholdsOf } from "./thresholds.js";
+
+const DEBOUNCE_MS = 15; // an answer stands there 50 ms after the last key
+const RETRY_MS = 2000;
+const ANNOUNCE_MS = 800;
+
+let timer = 0;
+let announcing = 0;
+let running = false;
+let waits = false;
+let shown = null; // {body, answer, thresholds} of what the page shows
+let chosenLabel = null;
+
+/** Return the request that the page stands for, null without an instance. Throws NoInstance. */
+function requestOf() {
+  const instance = instanceOf(byId("kind").value, byId("text").value);
+  if (instance === null) return null;
+  const body = { instances: [instance], top_r: within("top") };
+  const threshold = byId("threshold").value;
+  if (threshold) body.threshold = threshold === "tuned" ? threshold : within("threshold-number");
+  const beam = within("beam");
+  if (beam !== 10) body.beam_width = beam;
+  if (byId("exact").checked) body.exact = true;
+  const deny = byId("deny").value.split("\n").map((line) => line.trim()).filter(Boolean);
+  if (deny.length) body.deny_labels = deny;
+  return body;
+}
+
+/** Return the number of a field, within its bounds. */
+function within(id) {
+  const input = byId(id);
+  const value = input.value === "" ? Number(input.defaultValue) : input.valueAsNumber;
+  const bounded = Math.min(Math.max(value, Number(input.min)), Number(input.max));
+  return input.step === "0.05" ? bounded : Math.round(bounded);
+}
+
+/** Predict soon; of several calls within a moment the last counts. */
+export function predictSoon() {
+  clearTimeout(timer);
+  timer = setTimeout(predict, DEBOUNCE_MS);
+}
+
+/** Predict what stands there. One request is on its way at a time; the newest waits for it. */
+async function predict() {
+  if (running) {
+    waits = true;
+    return;
+  }
+  running = true;
+  clearTimeout(timer);
+  try {
+    await predictNow();
+  } catch (error) {
+    fail(error);
+  } finally {
+    running = false;
+  }
+  if (waits) {
+    waits = false;
+    await predict();
+  }
+}
+
+async function predictNow() {
+  const model = models.name;
+  let body;
+  try {
+    body = model ? requestOf() : null;
+  } catch (error) {
+    if (!(error instanceof NoInstance)) throw error;
+    show(null, error.message);
+    return;
+  }
+  if (body === null) {
+    show(null, model ? "" : "There is no model yet: train one on the page Train.");
+    return;
+  }
+  const began = performance.now();
+  const answer = await sendJson("POST", `${modelPath(model, models.ref)}/predict`, body);
+  const took = performance.now() - began;
+  showProblem(byId("notice"), null);
+  const sameVersion = shown?.answer.version === answer.version && shown.answer.threshold_epoch === answer.threshold_epoch;
+  show({ model, body, answer, took, thresholds: sameVersion && shown.model === model ? shown.thresholds : new Map() });
+  await addThresholds(shown);
+  await explainChosen(shown);
+}
+
+async function addThresholds(mine) {
+  const { model, answer, thresholds } = mine;
+  const ids = answer.predictions[0].labels.map((label) => label.id).filter((id) => !thresholds.has(id));
+  if (!ids.length) return;
+  const found = await thresholdsOf(model, answer.version, answer.threshold_epoch, ids);
+  if (mine !== shown || !found.size) return;
+  for (const [id, threshold] of found) thresholds.set(id, threshold);
+  show(mine);
+}
+
+function fail(error) {
+  if (!(error instanceof Problem)) {
+    if (error.name !== "AbortError") throw error;
+    return;
+  }
+  show(null);
+  showProblem(byId("notice"), error, predict);
+  if (error.isServerGone) timer = setTimeout(predict, RETRY_MS);
+  if (error.code === "model-not-found" || error.code === "version-not-found" || error.code === "alias-not-found") modelGone();
+}
+
+/** The model was deleted while it was shown: look at what there is, and go on with that. */
+async function modelGone() {
+  const gone = models.name;
+  const ref = models.ref;
+  await models.load();
+  const now = models.name;
+  const says = now === gone ? `${gone}, ${ref.replace(":", " ")}, is gone.` : `The model ${gone} is gone.`;
+  byId("notice").replaceChildren(el("div", { class: "notice", role: "alert" }, el("p", {}, says, " ", now ? `This is ${now} now.` : "")));
+}
+
+/** Show an answer, or nothing and why. */
+function show(found, says = "") {
+  shown = found;
+  const prediction = found?.answer.predictions[0];
+  const labels = prediction?.labels ?? [];
+  byId("took").textContent = found ? `version ${found.answer.version}, ${decimal(found.took, 1)} ms` : "";
+  byId("predict-status").textContent = found ? statusOf(found, prediction) : says;
+  rows(labels, found);
+  correct.show(found);
+  if (!found) byId("why").hidden = true;
+  clearTimeout(announcing);
+  if (found) announcing = setTimeout(() => announce(spoken(labels)), ANNOUNCE_MS);
+}
+
+const spoken = (labels) => (labels.length ? `${labels.length} labels, the best: ${labels[0].label}, ${decimal(labels[0].score)}` : "No labels");
+
+function statusOf({ answer, thresholds }, prediction) {
+  if (prediction.no_known_features) return "The model knows nothing of it: these are its labels for an empty text.";
+  if (!prediction.labels.length) return "No label reaches what was asked for.";
+  if (answer.threshold_epoch === null) return "No thresholds yet: the first correction begins them.";
+  return thresholds.size ? "The line on a bar is the label's threshold." : "";
+}
+
+/** Fill the list, row by row: what has the focus keeps it. */
+function rows(labels, found) {
+  const list = byId("predictions");
+  while (list.children.length > labels.length) list.lastChild.remove();
+  while (list.children.length < labels.length) list.append(emptyRow());
+  labels.forEach((label, i) => fillRow(list.children[i], label, found.thresholds.get(label.id)));
+}
+
+function emptyRow() {
+  const tick = el("input", { type: "checkbox" });
+  const why = el("button", { type: "button", class: "label-name", "aria-controls": "why" });
+  const bar = svg("svg", { class: "bar", viewBox: "0 0 100 14", preserveAspectRatio: "none", "aria-hidden": "true" },
+    svg("rect", { class: "bar-all", y: 3, width: 100, height: 8 }), svg("rect", { class: "bar-score", y: 3, height: 8 }),
+    svg("rect", { class: "bar-threshold", width: 1.6, height: 14 }));
+  const row = el("li", {}, tick, why, el("span", { class: "score" }), bar, el("span", { class: "threshold dim" }));
+  why.addEventListener("click", () => {
+    chosenLabel = row.dataset.label;
+    explainChosen(shown).catch(fail);
+  });
+  tick.addEventListener("change", () => correct.tick(row.dataset.label, tick.checked));
+  return row;
+}
+
+function fillRow(row, label, threshold) {
+  const [tick, why, score, bar, below] = row.children;
+  const holds = label.score >= (threshold?.threshold ?? 0.5);
+  row.dataset.label = label.label;
+  row.classList.toggle("holds", holds);
+  tick.checked = correct.isTicked(label.label, holds);
+  tick.setAttribute("aria-label", `${label.label} holds`);
+  why.replaceChildren(name(label.label));
+  why.title = "Why this label?";
+  score.textContent = decimal(label.score);
+  bar.children[1].setAttribute("width", Math.min(Math.max(100 * label.score, 0), 100));
+  bar.children[2].setAttribute("x", threshold ? Math.min(100 * threshold.threshold, 99) : -9);
+  below.textContent = threshold ? `≥ ${decimal(threshold.threshold)}` : "";
+  below.title = threshold ? "The label's own threshold" : "";
+}
+
+/** Ask why the chosen label, or else the best one, has its score, and show it. */
+async function explainChosen(mine) {
+  if (mine === null || mine !== shown) return;
+  const labels = mine.answer.predictions[0].labels;
+  if (!labels.length) {
+    byId("why").hidden = true;
+    return;
+  }
+  const label = labels.find((one) => one.label === chosenLabel)?.label ?? labels[0].label;
+  for (const row of byId("predictions").children) row.children[1].setAttribute("aria-pressed", row.dataset.label === label);
+  const body = { instances: mine.body.instances, allow_labels: [label], top_r: 1, explain: true };
+  const answer = await sendJson("POST", `${modelPath(mine.model, `version:${mine.answer.version}`)}/predict`, body);
+  if (mine !== shown) return;
+  const explanation = answer.predictions[0].labels[0]?.explanation;
+  const text = mine.body.instances[0].text ?? null;
+  byId("why-heading").replaceChildren("Why ", name(label));
+  byId("why-text").replaceChildren(...(explanation ? explained(explanation, text, models.chosen) : []));
+  byId("why").hidden = !explanation;
+}
+
+/** Return names of labels for a search, those that fit the text best first; at most some thousands. */
+async function labelNames({ model, body, answer }) {
+  const path = modelPath(model, `version:${answer.version}`);
+  const asked = { instances: body.instances, top_r: 1000, beam_width: 100 };
+  const [ranked, paged] = await Promise.allSettled([sendJson("POST", `${path}/predict`, asked), getJson(`${path}/thresholds?limit=10000`)]);
+  const names = new Set((ranked.value?.predictions[0].labels ?? []).map((label) => label.label));
+  for (const { label } of paged.value?.labels ?? []) names.add(label);
+  return [...names];
+}
+
+async function copyAs(way) {
+  let body = null;
+  try {
+    body = requestOf();
+  } catch {
+    // what stands there is no instance yet
+  }
+  body ??= { instances: [{ text: "a text editor" }], top_r: within("top") };
+  showText(`The request as ${way === "python" ? "Python" : way}`, snippet(way, models.name, models.ref, body));
+}
+
+const correct = correction({ labelNames, again: predict, fail });
+
+/** Join the page's fields to what they do. */
+export function start() {
+  for (const id of ["text", "top", "threshold", "threshold-number", "beam", "exact", "deny", "kind"]) {
+    byId(id).addEventListener("input", predictSoon);
+  }
+  byId("threshold").addEventListener("input", () => (byId("threshold-number").disabled = byId("threshold").value !== "number"));
+  byId("kind").addEventListener("input", () => (byId("text-hint").textContent = hintOf(byId("kind").value)));
+  for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copyAs(button.dataset.copy));
+  models.addEventListener("change", () => {
+    byId("kind").value = kindOf(models.chosen);
+    byId("text-hint").textContent = hintOf(byId("kind").value);
+    if (!byId("page-predict").hidden) predictSoon();
+  });
+  if (models.chosen) models.tell();
+}
+
+export const heading = "Predict";
+export const open = () => predictSoon();

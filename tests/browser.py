@@ -1,0 +1,187 @@
+"""A real browser, driven over its DevTools protocol through two pipes: it needs chromium alone."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--hide-scrollbars",
+    "--disable-lcd-text",
+    "--remote-debugging-pipe",
+    "about:blank",
+)
+SECONDS_MAX = 120.0
+
+_AS_3_AND_4 = (
+    "import fcntl, os, sys; r, w = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) for n in sys.argv[1:3]);"
+    "os.dup2(r, 3); os.dup2(w, 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
+"""Where chromium reads commands, and where it writes answers and events."""
+
+
+class Browser:
+    """A page of a headless chromium.
+
+    console   what the page logged, its exceptions and what its policy refused
+    requests  the addresses it asked for
+    """
+
+    def __init__(self, profile: Path) -> None:
+        assert CHROMIUM is not None
+        (commands, self._out), (self._in, answers) = os.pipe(), os.pipe()
+        started = [sys.executable, "-c", _AS_3_AND_4, str(commands), str(answers), CHROMIUM]
+        self._process = subprocess.Popen(
+            [*started, *FLAGS, f"--user-data-dir={profile}"],
+            pass_fds=(commands, answers),
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(commands)
+        os.close(answers)
+        self._buffer = b""
+        self._number = 0
+        self._session: str | None = None
+        self.console: list[str] = []
+        self.requests: list[str] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._in)
+        os.close(self._out)
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        """The result of a command."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": parameters}
+        if self._session is not None:
+            message["sessionId"] = self._session
+        data = memoryview(json.dumps(message).encode() + b"\0")
+        while data:
+            data = data[os.write(self._out, data) :]
+        deadline = time.monotonic() + SECONDS_MAX
+        while True:
+            answer = self._read(deadline)
+            if answer.get("id") == self._number:
+                assert "error" not in answer, (method, answer["error"])
+                return answer["result"]
+            self._note(answer)
+
+    def _read(self, deadline: float) -> Any:
+        """The next message."""
+        while b"\0" not in self._buffer:
+            readable, _, _ = select.select([self._in], [], [], max(0.0, deadline - time.monotonic()))
+            assert readable, "chromium does not answer"
+            part = os.read(self._in, 1 << 16)
+            assert part, "chromium has ended"
+            self._buffer += part
+        message, _, self._buffer = self._buffer.partition(b"\0")
+        return json.loads(message)
+
+    def _note(self, event: Any) -> None:
+        method, said = event.get("method"), event.get("params", {})
+        if method == "Runtime.exceptionThrown":
+            details = said["exceptionDetails"]
+            self.console.append(str(details.get("exception", {}).get("description", details["text"])))
+        elif method == "Log.entryAdded":
+            self.console.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
+        elif method == "Runtime.consoleAPICalled":
+            self.console.append(" ".join(str(one.get("value", "")) for one in said["args"]))
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(said["request"]["url"])
+
+    def open(self, url: str) -> None:
+        """Open a page from anew, also one that differs in its fragment only."""
+        self.call("Page.navigate", url="about:blank")
+        self.call("Page.navigate", url=url)
+
+    def run(self, script: str) -> Any:
+        """The value of an expression in the page, of a promise what it brings."""
+        done = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in done, done["exceptionDetails"]
+        return done["result"].get("value")
+
+    def wait(self, condition: str) -> None:
+        """Wait until an expression is true; while it fails it is not."""
+        deadline = time.monotonic() + SECONDS_MAX
+        while not self.run(f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"):
+            if time.monotonic() > deadline:
+                page = self.run("document.body.innerText")
+                raise AssertionError(f"expected {condition}, found:\n{page}\n{self.console}")
+            time.sleep(0.02)
+
+    def text(self, selector: str) -> str:
+        """The text that an element shows, once it is there."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.wait(found)
+        return str(self.run(f"{found}.innerText"))
+
+    def click(self, selector: str) -> None:
+        """Click an element, once it is there."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.wait(f"{found} && !{found}.disabled")
+        self.run(f"{found}.click()")
+
+    def press(self, button: str) -> None:
+        """Click the first visible button or link of a text, once it is there."""
+        found = (
+            "[...document.querySelectorAll('button, a, summary')]"
+            f".find(e => e.innerText.trim() === {json.dumps(button)} && e.checkVisibility() && !e.disabled)"
+        )
+        self.wait(found)
+        self.run(f"{found}.click()")
+
+    def fill(self, selector: str, value: str) -> None:
+        """Put a value into a field, as its user would: it is told of the input, and of the change."""
+        said = json.dumps(value)
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.wait(found)
+        self.run(
+            f"(() => {{ const e = {found}; e.focus(); e.value = {said};"
+            "for (const kind of ['input', 'change']) e.dispatchEvent(new Event(kind, {bubbles: true})); })()"
+        )
+
+    def choose_files(self, selector: str, *files: Path) -> None:
+        """Choose files for a field."""
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file) for file in files])
+
+    def look(self, width: int = 1200, height: int = 800, *, dark: bool = False) -> None:
+        """Be a screen of this size, light or dark."""
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **screen)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+
+    def picture(self, file: Path, *, whole: bool = False) -> None:
+        """Write what is seen, or the whole page, as PNG."""
+        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        file.write_bytes(base64.b64decode(found["data"]))
