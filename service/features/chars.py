@@ -62,6 +62,7 @@ class CharsFeaturizer(Featurizer):
         self.words = words
         self.chars = chars
         self._classes = classes(parameters.unicode)
+        self._scales = _scales_of(parameters)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
@@ -80,11 +81,29 @@ class CharsFeaturizer(Featurizer):
         chosen = self.parameters
         utf8, text_ptr = encoded(texts, chosen.lowercase, chosen.unicode)
         ngrams = (chosen.ngram_min, chosen.ngram_max) if isinstance(chosen, WordsCharsParameters) else (0, 0)
-        lengths, norm = (chosen.char_min, chosen.char_max), NORM_CODES[chosen.norm]
-        options = chosen.sublinear_tf, norm
-        tables = self.words.table, self.chars.table
-        rows = text_rows(*tables, utf8, text_ptr, self._classes, ngrams, lengths, *options)
+        rows = text_rows(
+            self.words.table,
+            self.chars.table,
+            utf8,
+            text_ptr,
+            self._classes,
+            ngrams,
+            (chosen.char_min, chosen.char_max),
+            chosen.sublinear_tf,
+            NORM_CODES[chosen.norm],
+            self._scales,
+        )
         return SparseRows(*rows, self.n_features)
+
+
+def _scales_of(parameters: CharsParameters | WordsCharsParameters) -> tuple[float, float]:
+    """Return what each part, scaled alone, is multiplied by: the words and the characters."""
+    if not isinstance(parameters, WordsCharsParameters) or parameters.norm == "none":
+        return 1.0, 1.0
+    share = parameters.char_share
+    if parameters.norm == "l1":
+        return 1.0 - share, share
+    return float(np.sqrt(1.0 - share)), float(np.sqrt(share))
 
 
 @kernel
@@ -98,12 +117,14 @@ def text_rows(
     lengths: tuple[int, int],
     sublinear_tf: bool,
     norm: int,
+    scales: tuple[float, float],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
     """Return texts as weighted rows: (indptr, indices, values), the words' features before the characters'.
 
     words    as `word_rows` takes it, and `ngrams` too; ngrams (0, 0): there are no words
     chars    the same of n-grams of characters, of lengths[0] to lengths[1] characters
-    norm     one of NORM_CODES: each part is scaled alone, then the row
+    norm     one of NORM_CODES: each part is scaled alone, then multiplied by its one of `scales`, the words'
+             and the characters', then the row
 
     Linear in the bytes of the texts.
     """
@@ -114,17 +135,17 @@ def text_rows(
     if ngrams[0] == 0:
         return char_ptr, char_ids, values
     word_ptr, word_ids, word_values = word_rows(words, utf8, text_ptr, of_classes, ngrams, sublinear_tf, norm)
-    n_words = len(words[0]) - 1
+    n_words, of_words, of_chars = len(words[0]) - 1, np.float32(scales[0]), np.float32(scales[1])
     indptr = word_ptr + char_ptr
     indices = np.empty(len(word_ids) + len(char_ids), np.int32)
     both = np.empty(len(indices), np.float32)
     at = 0
     for row in range(len(indptr) - 1):
         for i in range(word_ptr[row], word_ptr[row + 1]):
-            indices[at], both[at] = word_ids[i], word_values[i]
+            indices[at], both[at] = word_ids[i], word_values[i] * of_words
             at += 1
         for i in range(char_ptr[row], char_ptr[row + 1]):
-            indices[at], both[at] = n_words + char_ids[i], values[i]
+            indices[at], both[at] = n_words + char_ids[i], values[i] * of_chars
             at += 1
     normalise_rows(indptr, both, norm)
     return indptr, indices, both

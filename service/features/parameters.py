@@ -157,6 +157,27 @@ class WordsCharsParameters(_CharParameters, TfidfParameters):
 
     kind: ClassVar[str] = "words+chars"
 
+    char_share: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="what n-grams of characters have of a row's squares (norm l2) or sum (l1); the rest "
+            "is the words'",
+        ),
+    ] = 0.75
+
+
+class AutoParameters(_TextParameters):
+    """One of words, words with pairs, characters, and words with characters: what predicts best."""
+
+    kind: ClassVar[str] = "auto"
+
+    rows: Annotated[
+        int, Field(ge=50, le=1_000_000, description="training rows on which they are tried, at most")
+    ] = 10_000
+    norm: Scaling = "l2"
+
 
 class HashingParameters(_NgramParameters):
     """Words and word n-grams of a text, counted under the hash of their bytes: no vocabulary, no limit to it.
@@ -216,6 +237,7 @@ FeatureParameters: TypeAlias = (
     TfidfParameters
     | CharsParameters
     | WordsCharsParameters
+    | AutoParameters
     | HashingParameters
     | NamedParameters
     | RawParameters
@@ -228,6 +250,7 @@ PARAMETERS: dict[str, type[FeatureParameters]] = {
         TfidfParameters,
         CharsParameters,
         WordsCharsParameters,
+        AutoParameters,
         HashingParameters,
         NamedParameters,
         RawParameters,

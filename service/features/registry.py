@@ -16,6 +16,7 @@ from service.features.featurizer import Featurizer
 from service.features.hashing import HashingFeaturizer
 from service.features.named import fit_named, load_named
 from service.features.parameters import (
+    AutoParameters,
     CharsParameters,
     ContextParameters,
     FeatureParameters,
@@ -121,6 +122,8 @@ def load_featurizer(
     missing = type(parameters).model_fields.keys() - config.keys()
     if missing:
         raise Corrupt("manifest", f"features.{min(missing)}", "none")
+    if isinstance(parameters, AutoParameters):
+        raise Corrupt("manifest", "the features that were chosen", "features.kind auto")
     if isinstance(parameters, CharsParameters | WordsCharsParameters):
         return load_chars(parameters, arrays, n_features)
     if isinstance(parameters, TfidfParameters):

@@ -109,7 +109,7 @@ def test_words_beside_characters_are_both_each_scaled_alone() -> None:
     for i in range(len(TEXTS)):
         parts = [_row(word_rows, i), _row(char_rows, i)]
         indices = np.concatenate([parts[0][0], parts[1][0] + words.n_features])
-        values = np.concatenate([parts[0][1], parts[1][1]])
+        values = np.concatenate([0.5 * parts[0][1], np.sqrt(0.75) * parts[1][1]])
         found = _row(rows, i)
         assert np.array_equal(found[0], indices)
         np.testing.assert_allclose(found[1], values / max(np.linalg.norm(values), 1e-9), rtol=1e-6)
@@ -117,6 +117,26 @@ def test_words_beside_characters_are_both_each_scaled_alone() -> None:
     assert names is not None and not names.is_chars(words.n_features - 1) and names.is_chars(words.n_features)
     assert names.name(0) == name_of(words.names, 0)
     assert names.name(words.n_features) == name_of(featurizer.chars.names, 0)
+
+
+@pytest.mark.parametrize(
+    ("norm", "share", "sums"),
+    [
+        ("l1", 0.25, [0.75, 0.25]),
+        ("l2", 0.25, [0.75, 0.25]),
+        ("l2", 1.0, [0.0, 1.0]),
+        ("l1", 0.0, [1.0, 0.0]),
+    ],
+)
+def test_the_share_of_characters(norm: Any, share: float, sums: list[float]) -> None:
+    featurizer, rows = fit_chars(TEXTS, WordsCharsParameters(norm=norm, char_share=share))
+    indices, values = _row(rows, 3)
+    weights = values**2 if norm == "l2" else values
+    is_chars = indices >= featurizer.words.names.n_names
+    found = [weights[~is_chars].sum(), weights[is_chars].sum()]
+    assert found == pytest.approx(sums, abs=1e-6)
+    featurizer, rows = fit_chars(TEXTS, WordsCharsParameters(norm="none", use_idf=False, sublinear_tf=False))
+    assert np.array_equal(rows.values, np.round(rows.values)) and rows.values.min() == 1
 
 
 def _row(rows: SparseRows, i: int) -> tuple[Any, Any]:
