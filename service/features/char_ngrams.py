@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.hashing import slot_start
 from model_store.names import hash_byte, hash_end, hash_start, probe_hash
 from service.features.characters import SPACE, code_at, size_at
 
 _BLANK = 32
+_32 = np.uint64(32)
 _DIGIT_BITS = 11
 _DIGITS = 1 << _DIGIT_BITS
 
@@ -118,13 +120,23 @@ def char_counts(
     for text in range(n_texts):
         most = max(most, ptr[text + 1] - ptr[text])
     found = np.empty(_room(most, shortest, longest), np.int32)
-    spare = np.empty(len(found), np.int32)
+    spare, fetched = np.empty(len(found), np.int32), np.empty(len(found), np.int64)
+    hashes, spans = np.empty(len(found), np.uint64), np.empty((len(found), 2), np.int64)
     indptr = np.zeros(n_texts + 1, np.int64)
     ids = np.empty(_room(len(padded), shortest, longest), np.int32)
     counts = np.empty(len(ids), np.float32)
     out = 0
     for text in range(n_texts):
-        n = _look_up(offsets, names, slots, padded, ptr[text], ptr[text + 1], shortest, longest, found)
+        n_hashes = 0
+        if len(names):
+            n_hashes = _hash_all(padded, ptr[text], ptr[text + 1], shortest, longest, hashes, spans)
+            _fetch(offsets, names, slots, hashes, n_hashes, fetched)
+        n = 0
+        for k in range(n_hashes):
+            name = slots[probe_hash(offsets, names, slots, padded, spans[k, 0], spans[k, 1], hashes[k])]
+            if name >= 0:
+                found[n] = name
+                n += 1
         _sort(found, spare, n, len(offsets) - 1)
         for i in range(n):
             if i and found[i] == found[i - 1]:
@@ -137,18 +149,16 @@ def char_counts(
 
 
 @inlined
-def _look_up(
-    offsets: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    slots: NDArray[np.int32],
+def _hash_all(
     padded: NDArray[np.uint8],
     start: int,
     stop: int,
     shortest: int,
     longest: int,
-    found_out: NDArray[np.int32],
+    hashes_out: NDArray[np.uint64],
+    spans_out: NDArray[np.int64],
 ) -> int:
-    """Write the ids of the n-grams of padded[start:stop] that are names; return how many."""
+    """Write the hash, start and end of each n-gram of padded[start:stop]; return how many."""
     n = 0
     while start + 1 < stop:
         end = _padded_end(padded, start)
@@ -161,13 +171,35 @@ def _look_up(
                     j += 1
                 length += 1
                 if length >= shortest or (i == start and j == end):
-                    name = slots[probe_hash(offsets, names, slots, padded, i, j, hash_end(h))]
-                    if name >= 0:
-                        found_out[n] = name
-                        n += 1
+                    hashes_out[n] = hash_end(h)
+                    spans_out[n, 0], spans_out[n, 1] = i, j
+                    n += 1
             i += size_at(padded, i)
         start = end - 1
     return n
+
+
+@inlined
+def _fetch(
+    offsets: NDArray[np.int64],
+    names: NDArray[np.uint8],
+    slots: NDArray[np.int32],
+    hashes: NDArray[np.uint64],
+    n: int,
+    spare: NDArray[np.int64],
+) -> None:
+    """Read what the look-ups of hashes[:n] will read, in loops whose reads do not wait for each other.
+
+    The table of a vocabulary is larger than a processor's near caches: look-ups one after the other wait for
+    memory each time.
+    """
+    n_slots = len(slots)
+    for k in range(n):
+        spare[k] = max(np.int64(slots[slot_start(hashes[k] >> _32, n_slots)]), np.int64(0))
+    for k in range(n):
+        spare[k] = offsets[spare[k]]
+    for k in range(n):
+        spare[k] = names[spare[k]]
 
 
 @inlined
