@@ -16,6 +16,7 @@ from benchmarks import (
     quality,
     requests,
     server,
+    text,
     threads,
     threshold_cost,
     thresholds,
@@ -38,6 +39,7 @@ TABLES = {
     "beside-jobs": beside_jobs.run,
     "http": http.run,
     "requests": requests.run,
+    "text": text.run,
     "growth": growth.run,
     "lomtree": lomtree.run,
     "thresholds": thresholds.run,
@@ -47,7 +49,7 @@ TABLES = {
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency", "cold", "threads"}
-WITHOUT_DATA = {"requests", "growth", "lomtree", "threshold-cost"}
+WITHOUT_DATA = {"requests", "text", "growth", "lomtree", "threshold-cost"}
 
 
 def split_numbers(text: str) -> range:

@@ -16,7 +16,7 @@ from model_store.ensemble import LINKS, Kind, Link, Weights
 from model_store.errors import Corrupt, UnsupportedSchema
 from model_store.identifiers import VERSION_MAX
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """The newest schema; a version is of the least that has what it needs: see `schema_of`."""
 
 MANIFEST = "manifest.json"
@@ -33,10 +33,16 @@ IDS_MAX = (1 << 31) - 2
 
 TREES_MAX = 1 << 16
 FEATURE_KINDS = ("raw", "named", "tfidf", "hashing")
-"""Of both schemas; schema 2 has CONTEXT too."""
+"""Of every schema; schema 2 has CONTEXT too, schema 3 CONTEXT and NEWER_FEATURE_KINDS."""
 
 CONTEXT = "context"
 """Features that are windows of words."""
+
+NEWER_FEATURE_KINDS = ("chars", "words+chars")
+"""Features of schema 3: n-grams of characters."""
+
+UNICODE = "unicode"
+"""The parameter of features that schema 3 has: how characters beyond ASCII are read."""
 
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
 """The types of weights, of both schemas."""
@@ -96,9 +102,23 @@ class Manifest:
         return sum(info.bytes for info in self.arrays.values())
 
 
-def schema_of(link: Link) -> int:
-    """Return the schema of versions with this link: 2 for softmax, whose rows an embedding makes."""
+def schema_of(link: Link, features: Mapping[str, Parameter]) -> int:
+    """Return the least schema that a version needs.
+
+    3 for features that are n-grams of characters, or with the parameter UNICODE; 2 for link softmax, whose
+    rows an embedding makes; else 1.
+    """
+    if features.get("kind") in NEWER_FEATURE_KINDS or UNICODE in features:
+        return 3
     return 2 if link == "softmax" else 1
+
+
+def _links(kind: Kind, schema_version: int) -> tuple[Link, ...]:
+    """Return the links of a schema: softmax of 2, all others of 1, every one of 3."""
+    links: tuple[Link, ...] = LINKS[kind]
+    if schema_version > 2:
+        return links
+    return tuple(link for link in links if (link == "softmax") == (schema_version == 2))
 
 
 def render_manifest(manifest: Manifest) -> bytes:
@@ -143,7 +163,7 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         version=fields.integer("version", 1, VERSION_MAX),
         created_at=_time(fields, "created_at"),
         kind=kind,
-        link=fields.choice("link", tuple(link for link in LINKS[kind] if schema_of(link) == schema_version)),
+        link=fields.choice("link", _links(kind, schema_version)),
         weights=fields.choice("weights", WEIGHTS),
         n_trees=fields.integer("n_trees", 1, TREES_MAX),
         n_nodes=fields.integer("n_nodes", 1, IDS_MAX),
@@ -159,6 +179,9 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         arrays=_arrays(fields),
     )
     fields.done()
+    least = schema_of(manifest.link, manifest.features)
+    if least != schema_version:
+        raise fields.refusal("schema_version", f"{least} for such features", schema_version)
     return manifest
 
 
@@ -206,7 +229,9 @@ def _metrics(fields: Fields) -> dict[str, float]:
 
 def _features(fields: Fields, schema_version: int) -> dict[str, Parameter]:
     found = _parameters(fields, "features")
-    kinds = FEATURE_KINDS if schema_version == 1 else (*FEATURE_KINDS, CONTEXT)
+    kinds: tuple[str, ...] = FEATURE_KINDS if schema_version == 1 else (*FEATURE_KINDS, CONTEXT)
+    if schema_version > 2:
+        kinds += NEWER_FEATURE_KINDS
     if found.get("kind") not in kinds:
         raise fields.refusal("features.kind", " or ".join(kinds), found.get("kind"))
     return found

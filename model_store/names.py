@@ -61,17 +61,35 @@ class NameTable(NamedTuple):
 
 
 @inlined
+def hash_start() -> np.uint64:
+    """Return the state of `hash_bytes` before the first byte."""
+    return _FNV_OFFSET
+
+
+@inlined
+def hash_byte(h: np.uint64, byte: np.uint8) -> np.uint64:
+    """Return the state after one more byte: FNV-1a."""
+    return (h ^ np.uint64(byte)) * _FNV_PRIME
+
+
+@inlined
+def hash_end(h: np.uint64) -> np.uint64:
+    """Return the hash of the bytes so far, which may go on: the finaliser of MurmurHash3."""
+    h = (h ^ (h >> _33)) * _MIX_1
+    h = (h ^ (h >> _33)) * _MIX_2
+    return h ^ (h >> _33)
+
+
+@inlined
 def hash_bytes(utf8: NDArray[np.uint8], start: int, end: int) -> np.uint64:
     """Return the 64-bit hash of utf8[start:end]: FNV-1a, then the finaliser of MurmurHash3.
 
     The same on every machine and in every version: stored tables and hashed features rely on it.
     """
-    h = _FNV_OFFSET
+    h = hash_start()
     for i in range(start, end):
-        h = (h ^ np.uint64(utf8[i])) * _FNV_PRIME
-    h = (h ^ (h >> _33)) * _MIX_1
-    h = (h ^ (h >> _33)) * _MIX_2
-    return h ^ (h >> _33)
+        h = hash_byte(h, utf8[i])
+    return hash_end(h)
 
 
 @inlined
@@ -92,8 +110,22 @@ def probe(
     end: int,
 ) -> np.int64:
     """Return the slot that holds the name query[start:end], or the empty slot where it would stand."""
+    return probe_hash(offsets, utf8, slots, query, start, end, hash_bytes(query, start, end))
+
+
+@inlined
+def probe_hash(
+    offsets: NDArray[np.int64],
+    utf8: NDArray[np.uint8],
+    slots: NDArray[np.int32],
+    query: NDArray[np.uint8],
+    start: int,
+    end: int,
+    h: np.uint64,
+) -> np.int64:
+    """Do as `probe`, with the hash of the name at hand."""
     n_slots = len(slots)
-    slot = slot_start(hash_bytes(query, start, end) >> _32, n_slots)
+    slot = slot_start(h >> _32, n_slots)
     while True:
         i = slots[slot]
         if i < 0:

@@ -102,7 +102,7 @@ def manifest_of(draft: Draft) -> Manifest:
     Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
     """
     manifest = Manifest(
-        schema_version=schema_of(draft.link),
+        schema_version=schema_of(draft.link, draft.features),
         model="draft",
         version=1,
         created_at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

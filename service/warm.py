@@ -53,7 +53,8 @@ def _instances() -> dict[str, list[dict[str, object]]]:
     """Return the rows as instances of each kind that has names."""
     names = [[f"word{feature}" for feature in row] for row in _rows()]
     texts: list[dict[str, object]] = [{"text": " ".join(row)} for row in names]
-    return {"tfidf": texts, "hashing": texts, "named": [{"features": dict.fromkeys(row, 1)} for row in names]}
+    of_texts = dict.fromkeys(("tfidf", "chars", "words+chars", "hashing"), texts)
+    return {**of_texts, "named": [{"features": dict.fromkeys(row, 1)} for row in names]}
 
 
 def _files(directory: Path) -> Iterator[tuple[str, Path]]:

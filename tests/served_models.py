@@ -27,7 +27,7 @@ NAMED = [{"red": 1.0, "green": 0.5}, {"blue": 2.0}, {"green": 1.0, "blue": 0.25,
 def publish_model(
     store: Store, name: str, kind: str, seed: int = 0, n_labels: int = 11, n_trees: int = 2
 ) -> Manifest:
-    """Publish random label trees over features of a kind: raw, named, tfidf or hashing."""
+    """Publish random label trees over features of a kind: raw, named, or one of texts."""
     if kind == "raw":
         features: dict[str, Any] = {"kind": "raw", "norm": "l2"}
         return store.publish(name, small_draft(seed, n_labels=n_labels, n_trees=n_trees, features=features))

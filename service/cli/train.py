@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -78,6 +78,16 @@ def print_start(n_bytes: int) -> None:
     )
 
 
+def _features_tried(choice: dict[str, Any]) -> dict[str, str]:
+    """Return what `features.kind=auto` chose and tried, as facts."""
+    tried = {
+        f"tried {one['features']}": f"precision {one['precision']:.2f}, {one['us_per_row']:.0f} us a row"
+        for one in choice["tried"]
+    }
+    taken = f"{choice['chosen']}, by {choice['held_out']} rows held out of {choice['rows']}"
+    return {"features": taken, **tried}
+
+
 # More parameters than ten: typer makes options of a function's parameters, and has no documented way to take
 # several of them together. What a command offers is read here at one glance.
 @takes_columns
@@ -124,6 +134,8 @@ def train(
         say = partial(print_plan, json=json)
         report = train_and_publish(Store(store), model, request, show, say, print_start)
     note_publication(store, model, report.version, f"xylem train {trainer}")
+    for warning in report.warnings or ():
+        typer.echo(f"xylem: warning: {warning}", err=True)
     if json:
         print_json({name: value for name, value in report._asdict().items() if value is not None})
         return
@@ -133,6 +145,8 @@ def train(
         "peak memory": mebibytes(report.peak_memory_bytes),
         "model": mebibytes(report.model_bytes),
     }
+    if report.features:
+        facts.update(_features_tried(report.features))
     if report.metrics:
         facts.update(report.metrics)
     else:

@@ -57,7 +57,7 @@ class HashingFeaturizer(Featurizer):
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         chosen = self.parameters
-        words = split_words(texts, chosen.lowercase)
+        words = split_words(texts, chosen.lowercase, chosen.unicode)
         spans = find_ngrams(words, chosen.ngram_min, chosen.ngram_max)
         indices, values = np.empty(len(spans.start), np.int32), np.empty(len(spans.start), np.float32)
         _hash(words.utf8, spans.start, spans.end, self.n_features - 1, chosen.signed, indices, values)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
+from model_store.manifest import NEWER_FEATURE_KINDS as NEWER_KINDS
 from service.errors import BadParameter, ParameterFault
 from service.faults import fault
 from service.parameters import Expected, Parameters, Scalar
@@ -19,6 +20,8 @@ PREFIX = "features."
 """What the name of a parameter of the features begins with; all others are the trainer's."""
 
 NGRAM_MAX = 8
+CHAR_MAX = 8
+UNICODE = "unicode"
 N_FEATURES_MAX = 1 << 28
 WINDOW_MAX = 16
 HASHED_FEATURES_MIN = 1 << 8
@@ -38,12 +41,22 @@ def _check_power_of_two(value: int) -> int:
 
 
 Lowercase: TypeAlias = Annotated[bool, Field(description="lower-case the text first")]
+Unicode: TypeAlias = Annotated[
+    bool,
+    Field(
+        description="normalise to NFC, keep combining marks in their words, and cut scripts that are written "
+        "without blanks into characters and pairs of them"
+    ),
+]
 NgramMin: TypeAlias = Annotated[int, Field(ge=1, le=NGRAM_MAX, description="shortest n-grams, in words")]
 NgramMax: TypeAlias = Annotated[int, Field(ge=1, le=NGRAM_MAX, description="longest n-grams, in words")]
 Scaling: TypeAlias = Annotated[
     Norm,
     Field(description="how a row is scaled: to length 1, to a sum of absolute values of 1, or not"),
 ]
+Sublinear: TypeAlias = Annotated[bool, Field(description="1 + ln(count) in place of the count")]
+UseIdf: TypeAlias = Annotated[bool, Field(description="weight by the inverse document frequency")]
+SmoothIdf: TypeAlias = Annotated[bool, Field(description="as if one more text had every n-gram")]
 RowsOrShare: TypeAlias = Annotated[
     int | float,
     AfterValidator(_check_share),
@@ -62,10 +75,16 @@ class _FeatureParameters(Parameters):
     kind: ClassVar[str]
 
 
-class _NgramParameters(_FeatureParameters):
-    """Parameters of kinds that count words and word n-grams of a text."""
+class _TextParameters(_FeatureParameters):
+    """Parameters of kinds that read a text. Versions made before there was `unicode` are without it."""
 
     lowercase: Lowercase = True
+    unicode: Unicode = True
+
+
+class _NgramParameters(_TextParameters):
+    """Parameters of kinds that count words and word n-grams of a text."""
+
     ngram_min: NgramMin = 1
     ngram_max: NgramMax = 1
 
@@ -88,9 +107,75 @@ class TfidfParameters(_NgramParameters):
         Annotated[int, Field(ge=1, le=N_FEATURES_MAX)] | None,
         Field(description="keep only so many n-grams, the most frequent ones"),
     ] = None
-    sublinear_tf: Annotated[bool, Field(description="1 + ln(count) in place of the count")] = True
-    use_idf: Annotated[bool, Field(description="weight by the inverse document frequency")] = True
-    smooth_idf: Annotated[bool, Field(description="as if one more text had every n-gram")] = True
+    sublinear_tf: Sublinear = True
+    use_idf: UseIdf = True
+    smooth_idf: SmoothIdf = True
+    norm: Scaling = "l2"
+
+
+class _CharParameters(_FeatureParameters):
+    """Parameters of kinds that count character n-grams within words, a blank at both ends of a word."""
+
+    char_min: Annotated[
+        int, Field(ge=1, le=CHAR_MAX, description="shortest n-grams within words, in characters")
+    ] = 3
+    char_max: Annotated[
+        int, Field(ge=1, le=CHAR_MAX, description="longest n-grams within words, in characters")
+    ] = 5
+    char_min_df: Annotated[
+        RowsOrShare, Field(description="leave out n-grams of characters that occur in fewer texts")
+    ] = 2
+    char_max_features: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=N_FEATURES_MAX,
+            description="keep only so many n-grams of characters, the most frequent ones",
+        ),
+    ] = 1 << 18
+
+    @model_validator(mode="after")
+    def _chars_fit_together(self) -> Self:
+        if self.char_min > self.char_max:
+            raise fault(f"expected at least char_min, {self.char_min}, found {self.char_max}", "char_max")
+        return self
+
+
+class CharsParameters(_CharParameters, _TextParameters):
+    """Character n-grams within words, weighted as scikit-learn's TfidfVectorizer(analyzer="char_wb") does."""
+
+    kind: ClassVar[str] = "chars"
+
+    sublinear_tf: Sublinear = True
+    use_idf: UseIdf = True
+    smooth_idf: SmoothIdf = True
+    norm: Scaling = "l2"
+
+
+class WordsCharsParameters(_CharParameters, TfidfParameters):
+    """Words and word n-grams, and beside them character n-grams within words; each part is scaled alone."""
+
+    kind: ClassVar[str] = "words+chars"
+
+    char_share: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=1,
+            description="what n-grams of characters have of a row's squares (norm l2) or sum (l1); the rest "
+            "is the words'",
+        ),
+    ] = 0.75
+
+
+class AutoParameters(_TextParameters):
+    """One of words, words with pairs, characters, and words with characters: what predicts best."""
+
+    kind: ClassVar[str] = "auto"
+
+    rows: Annotated[
+        int, Field(ge=50, le=1_000_000, description="training rows on which they are tried, at most")
+    ] = 10_000
     norm: Scaling = "l2"
 
 
@@ -149,12 +234,28 @@ class ContextParameters(_FeatureParameters):
 
 
 FeatureParameters: TypeAlias = (
-    TfidfParameters | HashingParameters | NamedParameters | RawParameters | ContextParameters
+    TfidfParameters
+    | CharsParameters
+    | WordsCharsParameters
+    | AutoParameters
+    | HashingParameters
+    | NamedParameters
+    | RawParameters
+    | ContextParameters
 )
 
 PARAMETERS: dict[str, type[FeatureParameters]] = {
     cls.kind: cls
-    for cls in (TfidfParameters, HashingParameters, NamedParameters, RawParameters, ContextParameters)
+    for cls in (
+        TfidfParameters,
+        CharsParameters,
+        WordsCharsParameters,
+        AutoParameters,
+        HashingParameters,
+        NamedParameters,
+        RawParameters,
+        ContextParameters,
+    )
 }
 """The parameter class of each kind of features."""
 
@@ -187,8 +288,21 @@ def check_features(given: Mapping[str, Any]) -> None:
 
 
 def as_config(parameters: FeatureParameters) -> dict[str, Scalar]:
-    """Return the parameters as a manifest keeps them: the kind and every field."""
-    return {"kind": parameters.kind, **parameters.model_dump()}
+    """Return the parameters as a manifest keeps them: the kind and every field, but `unicode` if it is off.
+
+    Versions that were made before there was `unicode` do not say it, and older releases do not know it.
+    """
+    config = {"kind": parameters.kind, **parameters.model_dump()}
+    if config.get(UNICODE) is False and parameters.kind not in NEWER_KINDS:
+        del config[UNICODE]
+    return config
+
+
+def completed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest's configuration with what it leaves out: `unicode` is off if it does not say it."""
+    cls = _class_of(config.get("kind"))
+    has_unicode = UNICODE in cls.model_fields and cls.kind not in NEWER_KINDS
+    return {UNICODE: False, **config} if has_unicode else dict(config)
 
 
 def _class_of(kind: object) -> type[FeatureParameters]:

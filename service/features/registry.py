@@ -8,24 +8,28 @@ from typing import Any
 from numpy.typing import NDArray
 
 from model_store.errors import Corrupt
-from model_store.names import NameTable
 from service.datasets import Dataset
 from service.errors import BadData, BadParameter
+from service.features.chars import fit_chars, load_chars
 from service.features.context import load_context
 from service.features.featurizer import Featurizer
 from service.features.hashing import HashingFeaturizer
 from service.features.named import fit_named, load_named
 from service.features.parameters import (
+    AutoParameters,
+    CharsParameters,
     ContextParameters,
     FeatureParameters,
     HashingParameters,
     NamedParameters,
     RawParameters,
     TfidfParameters,
+    WordsCharsParameters,
     as_config,
+    completed,
     parameters_of,
 )
-from service.features.tables import take_names
+from service.features.tables import CHARS, FeatureNames, take_names
 from service.features.tfidf import fit_tfidf, load_tfidf
 from service.parameters import Scalar
 from service.rows import SparseRows
@@ -54,6 +58,8 @@ def fit_featurizer(dataset: Dataset, parameters: FeatureParameters) -> tuple[Fea
     Raises BadParameter when the data set has no instances of the kind that the parameters are for, BadData
     when its instances have no feature. Deterministic.
     """
+    if dataset.texts is not None and isinstance(parameters, CharsParameters | WordsCharsParameters):
+        return fit_chars(dataset.texts, parameters)
     if dataset.texts is not None and isinstance(parameters, TfidfParameters):
         return fit_tfidf(dataset.texts, parameters)
     if dataset.texts is not None and isinstance(parameters, HashingParameters):
@@ -109,12 +115,17 @@ def load_featurizer(
     Raises Corrupt when a parameter or array is missing, unknown, out of range or damaged.
     """
     try:
+        config = completed(config)
         parameters = parameters_of(config)
     except BadParameter as error:
         raise Corrupt("manifest", "features that this release knows", str(error)) from error
-    missing = as_config(parameters).keys() - config.keys()
+    missing = type(parameters).model_fields.keys() - config.keys()
     if missing:
         raise Corrupt("manifest", f"features.{min(missing)}", "none")
+    if isinstance(parameters, AutoParameters):
+        raise Corrupt("manifest", "the features that were chosen", "features.kind auto")
+    if isinstance(parameters, CharsParameters | WordsCharsParameters):
+        return load_chars(parameters, arrays, n_features)
     if isinstance(parameters, TfidfParameters):
         return load_tfidf(parameters, arrays, n_features)
     if isinstance(parameters, NamedParameters):
@@ -128,11 +139,16 @@ def load_featurizer(
     return HashingFeaturizer(parameters)
 
 
-def feature_names(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NameTable | None:
+def feature_names(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> FeatureNames | None:
     """Return the names of a model version's features; None when its kind has none. Raises Corrupt.
 
     Of windows of words: the words; feature f is word f modulo their number.
     """
-    if config.get("kind") not in (TfidfParameters.kind, NamedParameters.kind, ContextParameters.kind):
-        return None
-    return take_names(arrays)
+    kind = config.get("kind")
+    if kind in (TfidfParameters.kind, NamedParameters.kind, ContextParameters.kind):
+        return FeatureNames(take_names(arrays), None)
+    if kind == CharsParameters.kind:
+        return FeatureNames(None, take_names(arrays, CHARS))
+    if kind == WordsCharsParameters.kind:
+        return FeatureNames(take_names(arrays), take_names(arrays, CHARS))
+    return None

@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from model_store.errors import BadNames, Corrupt
-from model_store.names import NameTable, check_names
+from model_store.names import NameTable, check_names, name_of
 
 NAMES = "features/names"
-"""The group that holds the table of feature names."""
+"""The group that holds the table of feature names: of the words, if n-grams of characters are beside them."""
+
+CHARS = "features/chars"
+"""The group that holds the table of n-grams of characters."""
 
 
-def table_arrays(table: NameTable) -> dict[str, NDArray[Any]]:
+class FeatureNames(NamedTuple):
+    """The names of a version's features, those of n-grams of characters after the others."""
+
+    names: NameTable | None
+    chars: NameTable | None
+
+    def name(self, feature: int) -> str:
+        """Return the name of a feature: a word, a name, or the n-gram itself, blanks and all."""
+        if self.names is None:
+            assert self.chars is not None
+            return name_of(self.chars, feature)
+        if self.is_chars(feature):
+            assert self.chars is not None
+            return name_of(self.chars, feature - self.names.n_names)
+        return name_of(self.names, feature % self.names.n_names)
+
+    def is_chars(self, feature: int) -> bool:
+        """Return whether a feature is an n-gram of characters."""
+        return self.chars is not None and (self.names is None or feature >= self.names.n_names)
+
+
+def table_arrays(table: NameTable, group: str = NAMES) -> dict[str, NDArray[Any]]:
     """Return the arrays of the names under their stored names."""
-    return {f"{NAMES}/{key}": array for key, array in table._asdict().items()}
+    return {f"{group}/{key}": array for key, array in table._asdict().items()}
 
 
 def take_array(arrays: Mapping[str, NDArray[Any]], name: str, dtype: str, length: int) -> NDArray[Any]:
@@ -29,16 +54,26 @@ def take_array(arrays: Mapping[str, NDArray[Any]], name: str, dtype: str, length
     return found
 
 
-def take_names(arrays: Mapping[str, NDArray[Any]]) -> NameTable:
+def take_names(arrays: Mapping[str, NDArray[Any]], group: str = NAMES) -> NameTable:
     """Return the table of the names; raise Corrupt when it is missing or damaged."""
-    parts = [arrays.get(f"{NAMES}/{key}") for key in NameTable._fields]
+    parts = [arrays.get(f"{group}/{key}") for key in NameTable._fields]
     offsets, utf8, slots = parts
     if offsets is None or utf8 is None or slots is None:
-        raise Corrupt(NAMES, f"the arrays {', '.join(NameTable._fields)}", "one missing")
+        raise Corrupt(group, f"the arrays {', '.join(NameTable._fields)}", "one missing")
     try:
         return check_names(offsets, utf8, slots)
     except BadNames as error:
-        raise Corrupt(NAMES, "a table of names", str(error)) from error
+        raise Corrupt(group, "a table of names", str(error)) from error
+
+
+def take_idf(arrays: Mapping[str, NDArray[Any]], name: str, n_features: int, is_used: bool) -> NDArray[Any]:
+    """Return the weights of features, float32[n_features], or none if they are not used; raise Corrupt."""
+    if not is_used:
+        return np.empty(0, np.float32)
+    idf = take_array(arrays, name, "float32", n_features)
+    if not (np.isfinite(idf) & (idf > 0)).all():
+        raise Corrupt(name, "finite weights above 0", "another")
+    return idf
 
 
 def take_feature_names(arrays: Mapping[str, NDArray[Any]], n_features: int) -> NameTable:

@@ -9,22 +9,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
-from model_store.errors import Corrupt
 from model_store.names import NameTable, build_names, probe
 from service.datasets.growing import Growing
 from service.errors import BadData, BadParameter
 from service.features.blocks import in_blocks, joined
+from service.features.characters import classes, encoded
 from service.features.featurizer import Featurizer
 from service.features.parameters import TfidfParameters
 from service.features.raw import tidied
-from service.features.tables import table_arrays, take_array, take_feature_names
-from service.features.vocabulary import Vocabulary
-from service.features.weights import NORM_CODES, normalise_rows, weigh_counts
-from service.features.words import find_ngrams, ngram_spans, split_words
+from service.features.tables import table_arrays, take_feature_names, take_idf
+from service.features.vocabulary import Vocabulary, choose, rows_meant
+from service.features.weights import NORM_CODES, idf_of, normalise_rows, weigh_counts
+from service.features.words import find_ngrams, ngram_spans, split, split_words
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 from service.rows import SparseRows
 
-_IDF = "features/idf"
+IDF = "features/idf"
+"""The array of the words' weights."""
 
 
 class TfidfFeaturizer(Featurizer):
@@ -37,10 +38,11 @@ class TfidfFeaturizer(Featurizer):
         super().__init__(parameters, names.n_names)
         self.names = names
         self.idf = idf
+        self._classes = classes(parameters.unicode)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
-        weights = {_IDF: self.idf} if self.parameters.use_idf else {}
+        weights = {IDF: self.idf} if self.parameters.use_idf else {}
         return table_arrays(self.names) | weights
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
@@ -54,27 +56,34 @@ class TfidfFeaturizer(Featurizer):
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         chosen = self.parameters
-        words = split_words(texts, chosen.lowercase)
+        utf8, text_ptr = encoded(texts, chosen.lowercase, chosen.unicode)
         ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
-        rows = _transform(*self.names, self.idf, *words, ngrams, chosen.sublinear_tf, norm)
+        table = (*self.names, self.idf)
+        rows = word_rows(table, utf8, text_ptr, self._classes, ngrams, chosen.sublinear_tf, norm)
         return SparseRows(*rows, self.n_features)
 
 
 @kernel
-def _transform(
-    offsets: NDArray[np.int64],
-    names: NDArray[np.uint8],
-    slots: NDArray[np.int32],
-    idf: NDArray[np.float32],
+def word_rows(
+    table: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]],
     utf8: NDArray[np.uint8],
     text_ptr: NDArray[np.int64],
+    of_classes: NDArray[np.uint8],
     ngrams: tuple[int, int],
     sublinear_tf: bool,
     norm: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """Return the words of texts as weighted rows; `ngrams` are the least and the most words of one."""
-    spans = ngram_spans(utf8, text_ptr, ngrams[0], ngrams[1])
-    indptr, indices = _look_up(offsets, names, slots, utf8, spans[0], spans[1], spans[2])
+    """Return the words of texts as weighted rows: (indptr, indices, values).
+
+    table    offsets, utf8 and slots of the vocabulary (NameTable), and its weights, or none
+    utf8, text_ptr, of_classes  what `encoded` returned, and the classes of characters
+    ngrams   the least and the most words of a feature
+    norm     one of NORM_CODES
+    """
+    offsets, names, slots, idf = table
+    words, word_ptr, start, end = split(utf8, text_ptr, of_classes)
+    spans = ngram_spans(word_ptr, start, end, ngrams[0], ngrams[1])
+    indptr, indices = _look_up(offsets, names, slots, words, spans[0], spans[1], spans[2])
     values = np.ones(len(indices), np.float32)
     n, _ = sort_and_sum_rows(indptr, indices, values)
     weigh_counts(indices[:n], values[:n], idf, sublinear_tf)
@@ -123,8 +132,7 @@ def fit_tfidf(texts: Sequence[str], parameters: TfidfParameters) -> tuple[TfidfF
     if parameters.use_idf:
         kept = np.empty(len(names), np.int64)
         kept[new_ids[new_ids >= 0]] = frequency[new_ids >= 0]
-        extra = int(parameters.smooth_idf)
-        idf = (np.log((len(texts) + extra) / (kept + extra)) + 1.0).astype(np.float32)
+        idf = idf_of(kept, len(texts), parameters.smooth_idf)
     featurizer = TfidfFeaturizer(parameters, build_names(names), idf)
     return featurizer, featurizer.weighted(_renumbered(counts, new_ids, len(names)))
 
@@ -134,7 +142,7 @@ def _count(texts: Sequence[str], parameters: TfidfParameters) -> tuple[SparseRow
     vocabulary = Vocabulary()
     sizes, indices, values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
     for block in in_blocks(texts):
-        words = split_words(block, parameters.lowercase)
+        words = split_words(block, parameters.lowercase, parameters.unicode)
         spans = find_ngrams(words, parameters.ngram_min, parameters.ngram_max)
         found = vocabulary.add(words.utf8, spans)
         kept = found >= 0
@@ -151,27 +159,16 @@ def _choose(
     vocabulary: Vocabulary, counts: SparseRows, frequency: NDArray[np.int64], parameters: TfidfParameters
 ) -> tuple[list[str], NDArray[np.int32]]:
     """Return the names that stay, sorted, and the new id of every old one, -1 for those that go."""
-    low = _rows_meant(parameters.min_df, counts.n_rows)
-    high = _rows_meant(parameters.max_df, counts.n_rows)
-    old = np.flatnonzero((frequency >= low) & (frequency <= high))
-    if not len(old):
+    low = rows_meant(parameters.min_df, counts.n_rows)
+    high = rows_meant(parameters.max_df, counts.n_rows)
+    kept = (frequency >= low) & (frequency <= high)
+    if not kept.any():
         raise BadParameter(
             f"features.min_df, features.max_df: expected bounds with an n-gram in {low:g} to {high:g} of the "
             f"{counts.n_rows} texts, found none"
         )
-    names = vocabulary.names(old)
-    order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
-    if parameters.max_features is not None and len(order) > parameters.max_features:
-        totals = np.bincount(counts.indices, counts.values, vocabulary.n)[old[order]]
-        order = order[np.sort(np.argsort(-totals, kind="stable")[: parameters.max_features])]
-    new_ids = np.full(vocabulary.n, -1, np.int32)
-    new_ids[old[order]] = np.arange(len(order), dtype=np.int32)
-    return [names[i] for i in order.tolist()], new_ids
-
-
-def _rows_meant(bound: int | float, n_rows: int) -> float:
-    """Return the number of rows that a bound means: an integer itself, a share of n_rows."""
-    return bound if isinstance(bound, int) else bound * n_rows
+    totals = np.bincount(counts.indices, counts.values, vocabulary.n)
+    return choose(vocabulary, kept, totals, parameters.max_features)
 
 
 def _renumbered(counts: SparseRows, new_ids: NDArray[np.int32], n_features: int) -> SparseRows:
@@ -187,9 +184,4 @@ def load_tfidf(
 ) -> TfidfFeaturizer:
     """Return the featurizer whose arrays these are. Raises Corrupt."""
     names = take_feature_names(arrays, n_features)
-    idf = np.empty(0, np.float32)
-    if parameters.use_idf:
-        idf = take_array(arrays, _IDF, "float32", n_features)
-        if not (np.isfinite(idf) & (idf > 0)).all():
-            raise Corrupt(_IDF, "finite weights above 0", "another")
-    return TfidfFeaturizer(parameters, names, idf)
+    return TfidfFeaturizer(parameters, names, take_idf(arrays, IDF, n_features, parameters.use_idf))

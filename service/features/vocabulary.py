@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,6 +53,30 @@ class Vocabulary:
         if 3 * n > 2 * len(self._slots):
             self._slots = np.full(3 * n, -1, np.int32)
             _place(self._offsets, self._utf8, self._slots, self.n)
+
+
+def choose(
+    vocabulary: Vocabulary, kept: NDArray[np.bool_], totals: NDArray[Any], features_max: int | None
+) -> tuple[list[str], NDArray[np.int32]]:
+    """Return the names that stay, sorted by bytes, and the new id of every old one, -1 for those that go.
+
+    kept          bool[n], those that may stay
+    totals        numbers[n], how often each occurs: only the features_max most frequent stay, of two that are
+                  equally frequent the one that is smaller by bytes
+    """
+    old = np.flatnonzero(kept)
+    names = vocabulary.names(old)
+    order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+    if features_max is not None and len(order) > features_max:
+        order = order[np.sort(np.argsort(-totals[old[order]], kind="stable")[:features_max])]
+    new_ids = np.full(vocabulary.n, -1, np.int32)
+    new_ids[old[order]] = np.arange(len(order), dtype=np.int32)
+    return [names[i] for i in order.tolist()], new_ids
+
+
+def rows_meant(bound: int | float, n_rows: int) -> float:
+    """Return the number of rows that a bound means: an integer itself, a share of n_rows."""
+    return bound if isinstance(bound, int) else bound * n_rows
 
 
 @kernel

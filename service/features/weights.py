@@ -16,6 +16,15 @@ NORM_CODES = {norm: code for code, norm in enumerate(get_args(Norm))}
 _L2, _L1, _NONE = range(3)
 
 
+def idf_of(frequency: NDArray[np.int64], n_texts: int, smooth: bool) -> NDArray[np.float32]:
+    """Return the inverse document frequencies of features that so many of n_texts texts have.
+
+    smooth  as if one more text had every feature. Source: scikit-learn, TfidfTransformer.
+    """
+    extra = int(smooth)
+    return (np.log((n_texts + extra) / (frequency + extra)) + 1.0).astype(np.float32)
+
+
 @kernel
 def weigh_counts(
     indices: NDArray[np.int32], values: NDArray[np.float32], idf: NDArray[np.float32], sublinear_tf: bool
@@ -26,7 +35,7 @@ def weigh_counts(
     """
     for i in range(len(indices)):
         weight = np.float64(values[i])
-        if sublinear_tf:
+        if sublinear_tf and weight != 1.0:
             weight = 1.0 + np.log(weight)
         if len(idf):
             weight *= idf[indices[i]]

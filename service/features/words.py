@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from service.features.characters import MARK, UNSPACED, WORD, classes, code_at, encoded, size_at
 
-# scikit-learn's (?u)\b\w\w+\b: a search that goes from left to right stands on a boundary at every first
-# word character, and a greedy run ends on one, so the two \b say nothing more
-_find_words = re.compile(r"\w\w+").findall
-
-_SPACE, _CASE, _UNDERSCORE = 32, 32, 95
-_A, _Z, _UPPER_A, _UPPER_Z, _ZERO, _NINE = 97, 122, 65, 90, 48, 57
+_SPACE = 32
 _SHORTEST = 2
-"""Characters of a word, at least."""
+"""Characters of a word, at least; one of a script without blanks is a word by itself."""
 
 
 class Words(NamedTuple):
-    """The words of texts: utf8[text_ptr[i]:text_ptr[i + 1]] holds those of text i, a space between two.
+    """The words of texts: word j is utf8[start[j]:end[j]], of text i from word_ptr[i] to word_ptr[i + 1].
+
+    A space stands between two words; nothing between two that touch, in a script without blanks.
 
     utf8      uint8[..]
-    text_ptr  int64[n + 1]
+    word_ptr  int64[n + 1]
+    start     int64[m]
+    end       int64[m]
     """
 
     utf8: NDArray[np.uint8]
-    text_ptr: NDArray[np.int64]
+    word_ptr: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
 
 
 class NgramSpans(NamedTuple):
@@ -46,106 +46,99 @@ class NgramSpans(NamedTuple):
     end: NDArray[np.int64]
 
 
-def split_words(texts: Sequence[str], lowercase: bool) -> Words:
-    """Return the words of texts as scikit-learn's default analyzer finds them: two word characters or more.
+def split_words(texts: Sequence[str], lowercase: bool, unicode: bool) -> Words:
+    r"""Return the words of texts as scikit-learn's default analyzer finds them: `\w\w+`.
 
-    A text may hold anything, lone surrogates too: they are no word characters. Texts of ASCII alone take a
-    kernel some nanoseconds a character, others a regular expression about 10 microseconds for 65 words.
+    With `unicode` texts are in normalisation form C, a combining mark belongs to the word that it stands in,
+    and each character of a script without blanks (with its marks) is a word. A text may hold anything.
     """
-    whole = "".join(texts)
-    if whole.isascii():
-        ends = np.array([0, *accumulate(map(len, texts))], np.int64)
-        return Words(*_split_ascii(np.frombuffer(whole.encode(), np.uint8), ends, lowercase))
-    if lowercase:
-        found = [" ".join(_find_words(text.lower())).encode() for text in texts]
-    else:
-        found = [" ".join(_find_words(text)).encode() for text in texts]
-    text_ptr = np.zeros(len(found) + 1, np.int64)
-    np.cumsum([len(words) for words in found], out=text_ptr[1:])
-    return Words(np.frombuffer(b"".join(found), np.uint8), text_ptr)
+    return Words(*split(*encoded(texts, lowercase, unicode), classes(unicode)))
 
 
 def find_ngrams(words: Words, ngram_min: int, ngram_max: int) -> NgramSpans:
-    """Return the spans of the n-grams of ngram_min to ngram_max words: by first word, then by length."""
-    return NgramSpans(*ngram_spans(words.utf8, words.text_ptr, ngram_min, ngram_max))
+    """Return the spans of the n-grams of ngram_min to ngram_max words: by first word, then by length.
+
+    Of two words that touch there is always the pair, unless ngram_min is more.
+    """
+    return NgramSpans(*ngram_spans(words.word_ptr, words.start, words.end, ngram_min, ngram_max))
 
 
 @inlined
-def _is_word(byte: int) -> bool:
-    r"""Return whether an ASCII character is one of `\w`: a letter, a digit or an underscore."""
-    letter = byte | _CASE
-    return (_A <= letter <= _Z) or (_ZERO <= byte <= _NINE) or byte == _UNDERSCORE
+def _word_end(
+    utf8: NDArray[np.uint8], i: int, stop: int, of_classes: NDArray[np.uint8]
+) -> tuple[int, bool, bool]:
+    """Return (end, whether it is a word, whether of a script without blanks) of what begins at i."""
+    size = size_at(utf8, i)
+    kind = of_classes[code_at(utf8, i, size)]
+    unspaced = kind & UNSPACED != 0
+    more = MARK if unspaced else (WORD | MARK if kind & WORD else 0)
+    n, i = 1, i + size
+    while more and i < stop:
+        size = size_at(utf8, i)
+        kind = of_classes[code_at(utf8, i, size)]
+        if kind & more == 0 or kind & UNSPACED:
+            break
+        n, i = n + 1, i + size
+    return i, unspaced or (more != 0 and n >= _SHORTEST), unspaced
 
 
 @kernel
-def _split_ascii(
-    text: NDArray[np.uint8], ends: NDArray[np.int64], lowercase: bool
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return (utf8, text_ptr) of Words: the runs of two word characters or more of each text."""
-    utf8, text_ptr = np.empty(len(text) + len(ends), np.uint8), np.zeros(len(ends), np.int64)
-    n = 0
-    for row in range(len(ends) - 1):
-        first, i = n, ends[row]
-        while i < ends[row + 1]:
-            start = i
-            while i < ends[row + 1] and _is_word(text[i]):
-                i += 1
-            if i - start >= _SHORTEST:
-                if n > first:
-                    utf8[n] = _SPACE
-                    n += 1
-                for k in range(start, i):
-                    is_upper = lowercase and _UPPER_A <= text[k] <= _UPPER_Z
-                    utf8[n] = text[k] | _CASE if is_upper else text[k]
-                    n += 1
-            i += 1
-        text_ptr[row + 1] = n
-    return utf8[:n], text_ptr
-
-
-@kernel
-def _find_words_spans(
-    utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return (word_ptr int64[n + 1], start, end) of every single word."""
-    n_texts, n = len(text_ptr) - 1, 0
-    for text in range(n_texts):
-        n += text_ptr[text + 1] > text_ptr[text]
-    for i in range(len(utf8)):
-        n += utf8[i] == _SPACE
-    word_ptr, start, end = np.zeros(n_texts + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-    n = 0
-    for text in range(n_texts):
-        if text_ptr[text + 1] > text_ptr[text]:
-            start[n] = text_ptr[text]
-            for i in range(text_ptr[text], text_ptr[text + 1]):
-                if utf8[i] == _SPACE:
-                    end[n] = i
-                    n += 1
-                    start[n] = i + 1
-            end[n] = text_ptr[text + 1]
-            n += 1
+def split(
+    utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], of_classes: NDArray[np.uint8]
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the fields of Words, of what `encoded` returned and the classes of characters."""
+    room = len(utf8) // 2 + 1  # a word has two bytes or more
+    out, word_ptr = np.empty(len(utf8) + room, np.uint8), np.zeros(len(text_ptr), np.int64)
+    starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
+    n, at = 0, 0
+    for text in range(len(text_ptr) - 1):
+        i, stop, touches = text_ptr[text], text_ptr[text + 1], False
+        while i < stop:
+            end, is_word, unspaced = _word_end(utf8, i, stop, of_classes)
+            if is_word:
+                if n > word_ptr[text] and not (touches and unspaced):
+                    out[at] = _SPACE
+                    at += 1
+                starts[n] = at
+                for k in range(i, end):
+                    out[at] = utf8[k]
+                    at += 1
+                ends[n] = at
+                n += 1
+            i, touches = end, unspaced
         word_ptr[text + 1] = n
-    return word_ptr, start, end
+    return out[:at], word_ptr, starts[:n], ends[:n]
+
+
+@inlined
+def _longest(start: NDArray[np.int64], end: NDArray[np.int64], first: int, last: int, ngram_max: int) -> int:
+    """Return how many words an n-gram from `first` has at most; the text's words end at `last`."""
+    if ngram_max < 2 and first + 1 < last and start[first + 1] == end[first]:
+        return 2
+    return min(ngram_max, last - first)
 
 
 @kernel
 def ngram_spans(
-    utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], ngram_min: int, ngram_max: int
+    word_ptr: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    ngram_min: int,
+    ngram_max: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Do as `find_ngrams`, in a kernel: return the fields of NgramSpans."""
-    word_ptr, word_start, word_end = _find_words_spans(utf8, text_ptr)
-    n = 0
-    for text in range(len(word_ptr) - 1):
-        for length in range(ngram_min, ngram_max + 1):
-            n += max(0, word_ptr[text + 1] - word_ptr[text] - length + 1)
-    row_ptr, start, end = np.zeros(len(word_ptr), np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-    n = 0
-    for text in range(len(word_ptr) - 1):
+    n, n_texts = 0, len(word_ptr) - 1
+    for text in range(n_texts):
         for first in range(word_ptr[text], word_ptr[text + 1]):
-            for last in range(first + ngram_min - 1, min(first + ngram_max, word_ptr[text + 1])):
-                start[n] = word_start[first]
-                end[n] = word_end[last]
+            n += max(0, _longest(start, end, first, word_ptr[text + 1], ngram_max) - ngram_min + 1)
+    row_ptr, starts, ends = np.zeros(n_texts + 1, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    n = 0
+    for text in range(n_texts):
+        for first in range(word_ptr[text], word_ptr[text + 1]):
+            longest = _longest(start, end, first, word_ptr[text + 1], ngram_max)
+            for length in range(ngram_min, longest + 1):
+                starts[n] = start[first]
+                ends[n] = end[first + length - 1]
                 n += 1
         row_ptr[text + 1] = n
-    return row_ptr, start, end
+    return row_ptr, starts, ends

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model_store.names import NameTable, name_of
+from service.features.tables import FeatureNames
 from service.inference.answering import Predictions
 from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, RoutedExplanation
 from service.inference.prediction_json import Spans, predictions_json, spans_of
@@ -104,7 +104,7 @@ def explain_labels(found: Predictions, rows: SparseRows, served: ServedVersion) 
     return explanations
 
 
-def _leaf(leaf: ReachedLeaf, names: NameTable | None) -> ExplainedLeaf:
+def _leaf(leaf: ReachedLeaf, names: FeatureNames | None) -> ExplainedLeaf:
     path: list[RoutedNode] = [
         {"node": node.node, "margin": node.margin, "features": _features(node.features, names)}
         for node in leaf.path
@@ -118,7 +118,7 @@ def _leaf(leaf: ReachedLeaf, names: NameTable | None) -> ExplainedLeaf:
     }
 
 
-def _tree(path: list[PathNode], names: NameTable | None) -> ExplainedTree:
+def _tree(path: list[PathNode], names: FeatureNames | None) -> ExplainedTree:
     return {
         "path": [
             {
@@ -132,10 +132,14 @@ def _tree(path: list[PathNode], names: NameTable | None) -> ExplainedTree:
     }
 
 
-def _features(shares: list[FeatureShare], names: NameTable | None) -> list[FeatureContribution]:
+def _features(shares: list[FeatureShare], names: FeatureNames | None) -> list[FeatureContribution]:
     if names is None:
         return [{"feature": str(feature), "contribution": added} for feature, added in shares]
-    n_names = names.n_names
-    return [
-        {"feature": name_of(names, feature % n_names), "contribution": added} for feature, added in shares
-    ]
+    return [_contribution(share, names) for share in shares]
+
+
+def _contribution(share: FeatureShare, names: FeatureNames) -> FeatureContribution:
+    feature, added = share
+    if names.is_chars(feature):
+        return {"feature": names.name(feature), "contribution": added, "part": "chars"}
+    return {"feature": names.name(feature), "contribution": added}

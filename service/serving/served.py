@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from model_store.names import NameTable
 from service.features import Featurizer
+from service.features.tables import FeatureNames
 from service.inference.searcher import Searcher
 from service.inference.sparse_request import SparseAnswers
 from service.serving.label_weights import LabelWeights
@@ -28,7 +29,7 @@ class ServedVersion(NamedTuple):
     predictor: Searcher
     featurizer: Featurizer
     labels: NameTable
-    features: NameTable | None
+    features: FeatureNames | None
     weights: LabelWeights
     thresholds: ServedThresholds
     ids: PredictionIds

@@ -19,6 +19,8 @@ OnProgress = Callable[[str, int, int], None]
 class FileSource:
     """A RowSource over a file; its first pass is made when the census is first asked for.
 
+    After it `n_empty` says how many rows have no feature.
+
     Raises BadData and BadParameter as it reads. Memory: a block of the file and its rows.
     """
 
@@ -28,6 +30,7 @@ class FileSource:
         self._on_progress = on_progress
         self._census: Census | None = None
         self._featurizer: Featurizer | None = None
+        self.n_empty = 0
 
     @property
     def featurizer(self) -> Featurizer:
@@ -63,6 +66,7 @@ class FileSource:
             of_label = np.bincount(part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr)))
             label_nonzeros = _added(label_nonzeros, of_label.astype(np.int64))
             n_rows += part.n_rows
+            self.n_empty += int((counts == 0).sum())
             n_nonzeros += int(counts.sum())
         assert featurizer is not None  # a file has a row at least
         self._featurizer = featurizer

@@ -23,28 +23,22 @@ from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.columns import DEFAULT_COLUMNS, TableColumns
-from service.datasets import Dataset, check_readable, read_dataset
+from service.datasets import Dataset, check_readable
 from service.datasets.parts import DataStream
-from service.datasets.texts import read_texts
 from service.errors import BadParameter
 from service.features import (
     Featurizer,
-    default_kind,
     featurizer_arrays,
     featurizer_config,
-    fit_featurizer,
-    parameters_of,
 )
-from service.features.context import fit_context
-from service.features.parameters import ContextParameters
-from service.rows import SparseRows
 from service.trainers import Trained, estimate, train, train_stream
-from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.source import OnPlan, no_plan
+from service.workflows.choose_features import FeatureChoice
 from service.workflows.evaluate import metrics_of, note_on
 from service.workflows.file_source import FileSource
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
 from service.workflows.parameters import Chosen, from_json, parse
+from service.workflows.prepared import Prepared, prepare, prepare_dataset, warnings_of
 from service.workflows.report import Sample, version_report
 from service.workflows.rounding import round_weights
 from service.workflows.standard_input import OnStart, learn_standard_input, no_start
@@ -88,7 +82,9 @@ class TrainRequest:
 class TrainReport(NamedTuple):
     """A published version and what it took. Metrics are of the validation file, none without one.
 
-    note   what to know about the metrics, if there is something
+    note      what to know about the metrics, if there is something
+    warnings  what may be wrong with the data, if something is
+    features  what `features.kind=auto` chose, and of what
     """
 
     model: str
@@ -99,6 +95,8 @@ class TrainReport(NamedTuple):
     model_bytes: int
     metrics: Mapping[str, float]
     note: str | None = None
+    warnings: list[str] | None = None
+    features: dict[str, Any] | None = None
 
 
 class _Outcome(NamedTuple):
@@ -106,6 +104,8 @@ class _Outcome(NamedTuple):
 
     sample  the training rows, if they were held in memory
     valid   the validation rows, if there are any and they were read before the training
+    n_empty  training rows without a feature, as far as they were counted
+    choice  what features were tried, where they were to be chosen
     """
 
     trained: Trained
@@ -116,15 +116,8 @@ class _Outcome(NamedTuple):
     train_seconds: float
     sample: Sample | None = None
     valid: Labelled | None = None
-
-
-class _Prepared(NamedTuple):
-    """A training file as the trainer takes it."""
-
-    dataset: Dataset
-    names: NameTable
-    featurizer: Featurizer
-    rows: SparseRows
+    n_empty: int = 0
+    choice: FeatureChoice | None = None
 
 
 def chosen_of(request: TrainRequest) -> Chosen:
@@ -175,6 +168,8 @@ def train_and_publish(
         model_bytes=manifest.model_bytes,
         metrics=manifest.metrics,
         note=note,
+        warnings=warnings_of(outcome.n_empty, outcome.data.rows, outcome.featurizer.kind) or None,
+        features=outcome.choice and outcome.choice.as_json(),
     )
 
 
@@ -190,7 +185,7 @@ def train_dataset(
     """
     request = replace(request, valid=None)
     chosen = chosen_of(request)
-    prepared = _prepared(dataset, chosen, on_progress)
+    prepared = prepare_dataset(dataset, request.seed, request.threads, chosen, on_progress)
     outcome = _train_on_rows(prepared, request, chosen, on_progress, on_plan)
     draft, _ = _finished(outcome, request, dict(request.origin), on_progress)
     return draft
@@ -256,11 +251,11 @@ def _train_on_all(
     request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_plan: OnPlan
 ) -> _Outcome:
     """Train on a data file read into memory."""
-    return _train_on_rows(_prepare(request, chosen, on_progress), request, chosen, on_progress, on_plan)
+    return _train_on_rows(prepare(request, chosen, on_progress), request, chosen, on_progress, on_plan)
 
 
 def _train_on_rows(
-    prepared: _Prepared, request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_plan: OnPlan
+    prepared: Prepared, request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_plan: OnPlan
 ) -> _Outcome:
     """Train on rows in memory; the validation file, if there is one, is read before."""
     dataset, labels = prepared.dataset, prepared.dataset.labels
@@ -288,6 +283,8 @@ def _train_on_rows(
         time.perf_counter() - start,
         Sample(prepared.rows, labels),
         valid,
+        int((np.diff(prepared.rows.indptr) == 0).sum()),
+        prepared.choice,
     )
 
 
@@ -323,13 +320,14 @@ def _train_on_stream(
         source.featurizer,
         census.label_rows,
         time.perf_counter() - start,
+        n_empty=source.n_empty,
     )
 
 
 def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) -> dict[str, Any]:
     """Return the keys of `xylem estimate --json` for a training file. Raises BadInput."""
     chosen = chosen_of(request)
-    prepared = _prepare(request, chosen, on_progress)
+    prepared = prepare(request, chosen, on_progress)
     return estimate(
         request.trainer,
         chosen.trainer,
@@ -341,46 +339,6 @@ def estimate_size(request: TrainRequest, on_progress: OnProgress = no_progress) 
     )
 
 
-def _prepare_texts(data: Path, parameters: SoftmaxParameters, on_progress: OnProgress) -> _Prepared:
-    """Read the texts of a file; a row is a window of words, its label the next word."""
-    texts, source, sha256 = read_texts(data, lambda done, total: on_progress("read", done, total))
-    on_progress("features", 0, 1)
-    featurizer = fit_context(
-        texts, ContextParameters(window=parameters.window, min_count=parameters.min_count)
-    )
-    rows, labels = featurizer.windows_of(texts)
-    on_progress("features", 1, 1)
-    unknown = np.zeros(rows.n_rows, np.int32)
-    dataset = Dataset(source, sha256, rows.n_rows, rows, None, None, labels, unknown, None)
-    return _Prepared(dataset, featurizer.words, featurizer, rows)
-
-
 def peak_memory_bytes() -> int:
     """Return the most memory that this process has had resident."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _prepare(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> _Prepared:
-    """Read the training file and make rows of it."""
-    if isinstance(chosen.trainer, SoftmaxParameters) and chosen.trainer.task == "text":
-        if chosen.features:
-            name = f"features.{min(chosen.features)}"
-            raise BadParameter(f"{name}: expected no features with task=text, found some")
-        return _prepare_texts(request.data, chosen.trainer, on_progress)
-    dataset = read_dataset(
-        request.data,
-        label_names_file=request.label_names,
-        columns=request.columns,
-        on_progress=lambda done, total: on_progress("read", done, total),
-    )
-    return _prepared(dataset, chosen, on_progress)
-
-
-def _prepared(dataset: Dataset, chosen: Chosen, on_progress: OnProgress) -> _Prepared:
-    """Make rows of a data set."""
-    names = dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)]
-    on_progress("features", 0, 1)
-    parameters = parameters_of({"kind": default_kind(dataset), **chosen.features})
-    featurizer, rows = fit_featurizer(dataset, parameters)
-    on_progress("features", 1, 1)
-    return _Prepared(dataset, build_names(names), featurizer, rows)

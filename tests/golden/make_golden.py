@@ -9,6 +9,7 @@ import io
 import json
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,10 @@ import numpy as np
 from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model
+from service.features import featurizer_arrays, featurizer_config, load_featurizer
+from service.features.chars import fit_chars
+from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
+from service.features.tfidf import fit_tfidf
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.rows import SparseRows
@@ -44,9 +49,28 @@ SCHEMA_2: dict[str, dict[str, Any]] = {
     "softmax-int8-window": {"n_labels": 7, "weights": "int8", "n_places": 3, "n_turned": 1},
     "softmax-matrices": {"n_labels": 5, "dim": 6, "n_places": 2, "n_turned": 6},
 }
+SCHEMA_3: dict[str, Any] = {
+    "text-unicode": TfidfParameters(ngram_max=2),
+    "text-chars": CharsParameters(char_min_df=1),
+    "text-words-chars": WordsCharsParameters(char_min_df=1),
+}
+TEXTS = ["a red café", "北京大学 red", "blue ไม่ดี cafe\u0301"]
+"""What the features of schema 3 are fitted to; a reader that reads them otherwise answers otherwise."""
+
+
+def text_draft(parameters: Any) -> Draft:
+    """A draft whose features are those of TEXTS."""
+    fit: Any = fit_tfidf if type(parameters) is TfidfParameters else fit_chars
+    featurizer, _ = fit(TEXTS, parameters)
+    draft = small_draft(22, n_labels=9, arity=3, share=0.3, n_features=featurizer.n_features)
+    arrays = {**draft.extra, **featurizer_arrays(featurizer)}
+    return replace(draft, features=featurizer_config(featurizer), extra=arrays)
+
+
 DRAFTS: dict[int, dict[str, Draft]] = {
     1: {name: small_draft(20, **changes) for name, changes in SCHEMA_1.items()},
     2: {name: softmax_draft(21, **changes) for name, changes in SCHEMA_2.items()},
+    3: {name: text_draft(parameters) for name, parameters in SCHEMA_3.items()},
 }
 """The versions of each schema."""
 
@@ -64,9 +88,12 @@ def rows_of(n_features: int) -> SparseRows:
 
 
 def answers(model: Model) -> dict[str, Any]:
-    """What the model says of the rows, exactly."""
-    predictor = make_predictor(model)
-    found = predictor.predict(rows_of(predictor.n_features), PredictOptions(top_r=4, exact=True))
+    """What the model says of the rows, exactly; of texts, where it reads them as schema 3 does."""
+    predictor, manifest = make_predictor(model), model.manifest
+    rows = rows_of(predictor.n_features)
+    if manifest.schema_version >= 3:
+        rows = load_featurizer(manifest.features, model.arrays, manifest.n_features).transform_texts(TEXTS)
+    found = predictor.predict(rows, PredictOptions(top_r=4, exact=True))
     return {"ptr": found.ptr.tolist(), "labels": found.labels.tolist(), "scores": found.scores.tolist()}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, NotRequired, TypeAlias
 
 import numpy as np
 from pydantic import Field, GetPydanticSchema
@@ -18,6 +18,10 @@ class FeatureContribution(TypedDict):
 
     feature: Annotated[str, Field(description="its name, or its id if it has none")]
     contribution: Float32
+    part: Annotated[
+        NotRequired[Literal["chars"]],
+        Field(description="there if the feature is an n-gram of characters within a word, blanks and all"),
+    ]
 
 
 class ExplainedNode(TypedDict):

@@ -69,9 +69,15 @@ def test_a_manifest_keeps_every_parameter(kind: str) -> None:
 @pytest.mark.parametrize(
     ("items", "message"),
     [
-        ({"kind": "okapi"}, 'kind: expected one of tfidf, hashing, named, raw, context, found "okapi"'),
-        ({"kind": "1"}, "features.kind: expected one of tfidf, hashing, named, raw, context, found 1"),
-        ({"stop_words": "x"}, "features.stop_words: expected only lowercase, ngram_min"),
+        (
+            {"kind": "okapi"},
+            f'kind: expected one of {", ".join(PARAMETERS)}, found "okapi"',
+        ),
+        (
+            {"kind": "1"},
+            f"features.kind: expected one of {', '.join(PARAMETERS)}, found 1",
+        ),
+        ({"stop_words": "x"}, "features.stop_words: expected only lowercase, unicode, ngram_min"),
         ({"kind": "raw", "min_df": "2"}, "features.min_df: expected only norm, found another parameter"),
         ({"lowercase": "yes"}, 'features.lowercase: expected true or false, found "yes"'),
         ({"lowercase": "1"}, "features.lowercase: expected true or false, found 1"),

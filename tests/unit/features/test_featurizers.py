@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_store.errors import Corrupt
-from model_store.names import name_of
 from service.datasets import Dataset, read_dataset
 from service.errors import BadData, BadInstance, BadParameter
 from service.features import (
@@ -33,6 +32,8 @@ from tests.real_texts import TEXTS
 
 FILES = {
     "tfidf": ("a.jsonl", '{"text": "one two", "labels": ["a"]}\n{"text": "two three", "labels": ["b"]}\n'),
+    "chars": ("a.jsonl", '{"text": "one two", "labels": ["a"]}\n{"text": "two three", "labels": ["b"]}\n'),
+    "words+chars": ("a.jsonl", '{"text": "one two", "labels": ["a"]}\n{"text": "two", "labels": ["b"]}\n'),
     "hashing": ("a.jsonl", '{"text": "one two", "labels": ["a"]}\n'),
     "named": (
         "a.jsonl",
@@ -71,8 +72,8 @@ def test_every_kind_is_stored_and_loaded(kind: str, tmp_path: Path) -> None:
     loaded = load_featurizer(config, arrays, featurizer.n_features)
     assert as_dicts(loaded.transform_dataset(dataset)) == as_dicts(rows)
     names = feature_names(config, arrays)
-    assert (names is not None) == (kind in ("tfidf", "named"))
-    assert default_kind(dataset) == ("tfidf" if kind == "hashing" else kind)
+    assert (names is not None) == (kind not in ("hashing", "raw"))
+    assert default_kind(dataset) == (kind if kind in ("named", "raw") else "tfidf")
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -194,7 +195,7 @@ def test_hashing_of_blocks_is_hashing_of_texts() -> None:
 def test_named_features(tmp_path: Path) -> None:
     featurizer, rows = fitted("named", tmp_path, norm="none")
     names = feature_names(featurizer_config(featurizer), featurizer_arrays(featurizer))
-    assert names is not None and [name_of(names, i) for i in range(3)] == ["b", "x", "y"]
+    assert names is not None and [names.name(i) for i in range(3)] == ["b", "x", "y"]
     assert as_dicts(rows) == [{1: 3.0, 2: 4.0}, {0: 1.0}]
     instances = [{"y": 1, "new": 5.0, "b": 0.5, "\ud800": 1}, {}, {"other": 1}]
     assert as_dicts(featurizer.transform_named(instances)) == [{0: 0.5, 2: 1.0}, {}, {}]

@@ -94,12 +94,32 @@ def check(parameters: TfidfParameters, texts: Sequence[str], unseen: Sequence[st
     ],
 )
 def test_real_texts(chosen: dict[str, Any]) -> None:
-    check(TfidfParameters(**chosen), TEXTS, TEXTS_UNSEEN + NASTY)
+    check(TfidfParameters(unicode=False, **chosen), TEXTS, TEXTS_UNSEEN + NASTY)
 
 
 @pytest.mark.parametrize("chosen", [{}, {"ngram_max": 2, "lowercase": False}, {"sublinear_tf": False}])
 def test_nasty_texts(chosen: dict[str, Any]) -> None:
-    check(TfidfParameters(**chosen), NASTY, TEXTS_UNSEEN)
+    check(TfidfParameters(unicode=False, **chosen), NASTY, TEXTS_UNSEEN)
+
+
+def test_reading_unicode_changes_nothing_in_english() -> None:
+    check(TfidfParameters(ngram_max=2), [text for text in TEXTS if text.isascii()], ["an unseen text"])
+
+
+@pytest.mark.parametrize("unicode", [True, False])
+def test_versions_from_before_unicode_keep_their_words(unicode: bool) -> None:
+    text = "北京大学 cafe\u0301 ab"
+    featurizer, _ = fit_tfidf([text], TfidfParameters(unicode=unicode))
+    config = featurizer_config(featurizer)
+    assert config.get("unicode") is (True if unicode else None)
+    loaded = load_featurizer(config, featurizer_arrays(featurizer), featurizer.n_features)
+    assert loaded.parameters == featurizer.parameters
+    names = [name_of(featurizer.names, i) for i in range(featurizer.n_features)]
+    assert names == (
+        ["ab", "café", "京", "京大", "北", "北京", "大", "大学", "学"]
+        if unicode
+        else ["ab", "cafe", "北京大学"]
+    )
 
 
 def test_more_texts_than_a_block() -> None:
@@ -131,7 +151,9 @@ text = st.lists(word, max_size=6).map(" ".join)
 )
 @example(["aa\ud800bb", "ǅǅ ŉŉ"], "AA BB", True, (1, 2), "l2")
 def test_any_text(texts: list[str], unseen: str, lowercase: bool, ngrams: tuple[int, int], norm: Any) -> None:
-    parameters = TfidfParameters(lowercase=lowercase, ngram_min=ngrams[0], ngram_max=ngrams[1], norm=norm)
+    parameters = TfidfParameters(
+        lowercase=lowercase, unicode=False, ngram_min=ngrams[0], ngram_max=ngrams[1], norm=norm
+    )
     try:
         check(parameters, texts, [unseen, "", *texts])
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Words of ASCII texts, which a kernel finds, are those that the regular expression finds."""
+"""Words and their n-grams are those of the slow oracle, in every script."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import itertools
 import re
 import string
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.features.words import split_words
+from service.features.words import find_ngrams, split_words
+from tests.oracles.text_tokens import word_ngrams, word_runs
 
 ODD = [
     "",
@@ -23,18 +25,33 @@ ODD = [
     "a-bc--d_e",
     "\x00ab\x7f",
     "[ab]`cd`{ef}@gh",
+    "\ud800lone \udfffsurrogate\ud83d",
+    "e\u0301te\u0301 \u0301 a\u0300\u0300 q\u0303",
+    "日本語 テキスト 한국어 iPhone手机",
+    "ภาษาไทย ລາວ ភាសាខ្មែរ မြန်မာ",
+    "मैं हिन्दी में",
+    "東" * 50,
 ]
 texts = st.text(alphabet=string.ascii_letters + string.digits + "_ -\n\x00\x7f[]`{}@/:", max_size=40)
+scripts = st.text(alphabet="ab _é\u0301日本ก็ี่ម្កहि\u3000ー々9", max_size=12)
 
 
-def found(all_texts: list[str], lowercase: bool) -> list[list[str]]:
-    words = split_words(all_texts, lowercase)
-    whole, ends = words.utf8.tobytes(), words.text_ptr.tolist()
-    return [whole[start:end].decode().split() for start, end in itertools.pairwise(ends)]
+def found(all_texts: list[str], lowercase: bool, unicode: bool = False) -> list[list[str]]:
+    words = split_words(all_texts, lowercase, unicode)
+    whole = words.utf8.tobytes()
+    spelt = [whole[a:b].decode() for a, b in zip(words.start.tolist(), words.end.tolist(), strict=True)]
+    return [spelt[first:last] for first, last in itertools.pairwise(words.word_ptr.tolist())]
 
 
 def expected(all_texts: list[str], lowercase: bool) -> list[list[str]]:
     return [re.findall(r"(?u)\b\w\w+\b", text.lower() if lowercase else text) for text in all_texts]
+
+
+def ngrams(text: str, unicode: bool, ngram_min: int, ngram_max: int) -> list[str]:
+    words = split_words([text], True, unicode)
+    spans, whole = find_ngrams(words, ngram_min, ngram_max), words.utf8.tobytes()
+    assert spans.row_ptr.tolist() == [0, len(spans.start)]
+    return [whole[a:b].decode() for a, b in zip(spans.start.tolist(), spans.end.tolist(), strict=True)]
 
 
 def test_odd_texts() -> None:
@@ -42,14 +59,43 @@ def test_odd_texts() -> None:
         assert found(ODD, lowercase) == expected(ODD, lowercase)
         for text in ODD:
             assert found([text], lowercase) == expected([text], lowercase)
+            words = [word for word, _ in word_runs(text, lowercase, True)]
+            assert found([text], lowercase, True) == [words]
     assert found([], True) == []
 
 
 @given(st.lists(texts, max_size=5), st.booleans())
 def test_any_texts(all_texts: list[str], lowercase: bool) -> None:
     assert found(all_texts, lowercase) == expected(all_texts, lowercase)
+    assert found(all_texts, lowercase, True) == expected(all_texts, lowercase)
 
 
 @given(st.lists(st.text(max_size=20), max_size=4), st.booleans())
 def test_texts_beyond_ascii_beside_them(all_texts: list[str], lowercase: bool) -> None:
     assert found([*all_texts, "ab"], lowercase) == expected([*all_texts, "ab"], lowercase)
+
+
+@given(st.one_of(scripts, st.text(st.characters(codec=None), max_size=12)), st.booleans())
+def test_ngrams_are_those_of_the_oracle(text: str, unicode: bool) -> None:
+    for least, most in ((1, 1), (1, 2), (2, 2), (1, 3), (3, 3)):
+        assert ngrams(text, unicode, least, most) == word_ngrams(text, True, unicode, least, most)
+
+
+@pytest.mark.parametrize(
+    ("text", "features"),
+    [
+        ("北京", ["北", "北京", "京"]),
+        ("iphone手机 x", ["iphone", "手", "手机", "机"]),
+        ("ไม่ดี", ["ไ", "ไม่", "ม่", "ม่ดี", "ดี"]),
+        ("मैं", ["मैं"]),
+        ("cafe\u0301", ["café"]),
+        ("北 京", ["北", "京"]),
+    ],
+)
+def test_scripts_without_blanks_are_cut_and_marks_stay(text: str, features: list[str]) -> None:
+    assert ngrams(text, True, 1, 1) == features
+
+
+def test_one_long_run_without_blanks() -> None:
+    assert found(["a" * 1_000_000], True, True) == [["a" * 1_000_000]]
+    assert len(ngrams("東" * 300_000, True, 1, 1)) == 599_999

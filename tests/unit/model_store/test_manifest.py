@@ -154,8 +154,8 @@ def test_array_names(name: str) -> None:
 
 
 def test_another_schema_has_its_own_refusal() -> None:
-    with pytest.raises(UnsupportedSchema, match="schema_version: expected 1 to 2, found 3"):
-        parsed({"schema_version": 3, "whatever": None})
+    with pytest.raises(UnsupportedSchema, match="schema_version: expected 1 to 3, found 4"):
+        parsed({"schema_version": 4, "whatever": None})
 
 
 @pytest.mark.parametrize(
@@ -197,3 +197,20 @@ def test_counts_are_bounded() -> None:
 def test_the_seal_must_fit(sealed: bytes) -> None:
     with pytest.raises(Corrupt, match=r"manifest\.sha256"):
         parse_manifest(json.dumps(GOOD).encode(), sealed)
+
+
+@pytest.mark.parametrize(
+    "features", [{"kind": "chars"}, {"kind": "words+chars"}, {"kind": "tfidf", "unicode": True}]
+)
+def test_features_beyond_the_first_schemas_are_of_schema_3(features: dict[str, Any]) -> None:
+    found = parsed({**GOOD, "schema_version": 3, "features": features})
+    assert (found.schema_version, found.features) == (3, features)
+    with pytest.raises(
+        Corrupt, match=r"features\.kind|schema_version: expected 3 for such features, found 1"
+    ):
+        parsed({**GOOD, "features": features})
+
+
+def test_other_features_are_not_of_schema_3() -> None:
+    with pytest.raises(Corrupt, match="schema_version: expected 1 for such features, found 3"):
+        parsed({**GOOD, "schema_version": 3})

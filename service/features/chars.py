@@ -1,0 +1,246 @@
+"""Text to tf-idf rows of character n-grams, alone or beside words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import kernel
+from model_store.errors import Corrupt
+from model_store.names import NameTable, build_names
+from service.errors import BadData, BadParameter
+from service.features.blocks import in_blocks, joined
+from service.features.char_ngrams import char_counts, char_spans, pad_words
+from service.features.characters import classes, encoded
+from service.features.featurizer import Featurizer
+from service.features.parameters import CharsParameters, WordsCharsParameters
+from service.features.tables import CHARS, NAMES, table_arrays, take_idf, take_names
+from service.features.tfidf import IDF, fit_tfidf, word_rows
+from service.features.vocabulary import Vocabulary, choose, rows_meant
+from service.features.weights import NORM_CODES, idf_of, normalise_rows, weigh_counts
+from service.features.words import NgramSpans
+from service.rows import SparseRows
+
+CHAR_IDF = "features/char_idf"
+"""The array of the weights of n-grams of characters."""
+
+FIT_CHARACTERS = 1 << 18
+"""Characters whose n-grams are held at once while they are counted; one text may have more."""
+
+
+class WeightedNames(NamedTuple):
+    """A vocabulary, and the weight of each of its names; no weights stand for ones."""
+
+    names: NameTable
+    idf: NDArray[np.float32]
+
+    @property
+    def table(self) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]]:
+        """Return both as kernels take them."""
+        return *self.names, self.idf
+
+
+NO_NAMES = WeightedNames(build_names([]), np.empty(0, np.float32))
+
+
+class CharsFeaturizer(Featurizer):
+    """Character n-grams of a fitted vocabulary, weighted; before them words, where the parameters have them.
+
+    Feature ids follow the words sorted by bytes, then the n-grams sorted by bytes.
+    """
+
+    takes = "text or ids and values"
+    parameters: CharsParameters | WordsCharsParameters
+
+    def __init__(
+        self, parameters: CharsParameters | WordsCharsParameters, words: WeightedNames, chars: WeightedNames
+    ) -> None:
+        super().__init__(parameters, words.names.n_names + chars.names.n_names)
+        self.words = words
+        self.chars = chars
+        self._classes = classes(parameters.unicode)
+        self._scales = _scales_of(parameters)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the names, and the weights where the parameters use them."""
+        found = table_arrays(self.chars.names, CHARS)
+        weights = {CHAR_IDF: self.chars.idf}
+        if isinstance(self.parameters, WordsCharsParameters):
+            found |= table_arrays(self.words.names, NAMES)
+            weights[IDF] = self.words.idf
+        return found | weights if self.parameters.use_idf else found
+
+    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
+        """Return a row for each text; n-grams outside the vocabularies are left out."""
+        return joined([self._transform_block(block) for block in in_blocks(texts)], self.n_features)
+
+    def _transform_block(self, texts: Sequence[str]) -> SparseRows:
+        chosen = self.parameters
+        utf8, text_ptr = encoded(texts, chosen.lowercase, chosen.unicode)
+        ngrams = (chosen.ngram_min, chosen.ngram_max) if isinstance(chosen, WordsCharsParameters) else (0, 0)
+        rows = text_rows(
+            self.words.table,
+            self.chars.table,
+            utf8,
+            text_ptr,
+            self._classes,
+            ngrams,
+            (chosen.char_min, chosen.char_max),
+            chosen.sublinear_tf,
+            NORM_CODES[chosen.norm],
+            self._scales,
+        )
+        return SparseRows(*rows, self.n_features)
+
+
+def _scales_of(parameters: CharsParameters | WordsCharsParameters) -> tuple[float, float]:
+    """Return what each part, scaled alone, is multiplied by: the words and the characters."""
+    if not isinstance(parameters, WordsCharsParameters) or parameters.norm == "none":
+        return 1.0, 1.0
+    share = parameters.char_share
+    if parameters.norm == "l1":
+        return 1.0 - share, share
+    return float(np.sqrt(1.0 - share)), float(np.sqrt(share))
+
+
+@kernel
+def text_rows(
+    words: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]],
+    chars: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]],
+    utf8: NDArray[np.uint8],
+    text_ptr: NDArray[np.int64],
+    of_classes: NDArray[np.uint8],
+    ngrams: tuple[int, int],
+    lengths: tuple[int, int],
+    sublinear_tf: bool,
+    norm: int,
+    scales: tuple[float, float],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Return texts as weighted rows: (indptr, indices, values), the words' features before the characters'.
+
+    words    as `word_rows` takes it, and `ngrams` too; ngrams (0, 0): there are no words
+    chars    the same of n-grams of characters, of lengths[0] to lengths[1] characters
+    norm     one of NORM_CODES: each part is scaled alone, then multiplied by its one of `scales`, the words'
+             and the characters', then the row
+
+    Linear in the bytes of the texts.
+    """
+    padded, ptr = pad_words(utf8, text_ptr, of_classes)
+    char_ptr, char_ids, values = char_counts(chars[0], chars[1], chars[2], padded, ptr, lengths)
+    weigh_counts(char_ids, values, chars[3], sublinear_tf)
+    normalise_rows(char_ptr, values, norm)
+    if ngrams[0] == 0:
+        return char_ptr, char_ids, values
+    word_ptr, word_ids, word_values = word_rows(words, utf8, text_ptr, of_classes, ngrams, sublinear_tf, norm)
+    n_words, of_words, of_chars = len(words[0]) - 1, np.float32(scales[0]), np.float32(scales[1])
+    indptr = word_ptr + char_ptr
+    indices = np.empty(len(word_ids) + len(char_ids), np.int32)
+    both = np.empty(len(indices), np.float32)
+    at = 0
+    for row in range(len(indptr) - 1):
+        for i in range(word_ptr[row], word_ptr[row + 1]):
+            indices[at], both[at] = word_ids[i], word_values[i] * of_words
+            at += 1
+        for i in range(char_ptr[row], char_ptr[row + 1]):
+            indices[at], both[at] = n_words + char_ids[i], values[i] * of_chars
+            at += 1
+    normalise_rows(indptr, both, norm)
+    return indptr, indices, both
+
+
+def fit_chars(
+    texts: Sequence[str], parameters: CharsParameters | WordsCharsParameters
+) -> tuple[CharsFeaturizer, SparseRows]:
+    """Return the featurizer of these texts, and their rows.
+
+    Source: scikit-learn's TfidfVectorizer(analyzer="char_wb"); words as `fit_tfidf`. Deviations: those of
+    `fit_tfidf` and of `char_ngrams`. Raises BadData when no text has a word, BadParameter when the bounds
+    leave none, or no n-gram of characters. Cost: two passes over the texts and a sort of the vocabulary.
+    Memory: the rows, and every distinct n-gram of the texts, also those that do not stay. Deterministic.
+    """
+    words = NO_NAMES
+    if isinstance(parameters, WordsCharsParameters):
+        fitted, _ = fit_tfidf(texts, parameters)
+        words = WeightedNames(fitted.names, fitted.idf)
+    featurizer = CharsFeaturizer(parameters, words, _fit_names(texts, parameters))
+    return featurizer, featurizer.transform_texts(texts)
+
+
+def _fit_names(texts: Sequence[str], parameters: CharsParameters | WordsCharsParameters) -> WeightedNames:
+    """Return the n-grams of characters that stay, and their weights."""
+    vocabulary, frequency, totals = _count(texts, parameters)
+    if not vocabulary.n:
+        raise BadData("expected texts with a character that is no blank, found none")
+    least = rows_meant(parameters.char_min_df, len(texts))
+    kept = frequency >= least
+    if not kept.any():
+        raise BadParameter(
+            f"features.char_min_df: expected a bound with an n-gram in {least:g} of the {len(texts)} texts "
+            "or more, found none"
+        )
+    names, new_ids = choose(vocabulary, kept, totals, parameters.char_max_features)
+    idf = np.empty(0, np.float32)
+    if parameters.use_idf:
+        old = np.empty(len(names), np.int64)
+        old[new_ids[new_ids >= 0]] = np.flatnonzero(new_ids >= 0)
+        idf = idf_of(frequency[old], len(texts), parameters.smooth_idf)
+    return WeightedNames(build_names(names), idf)
+
+
+def _count(
+    texts: Sequence[str], parameters: CharsParameters | WordsCharsParameters
+) -> tuple[Vocabulary, NDArray[np.int64], NDArray[np.int64]]:
+    """Return every n-gram of characters, in how many texts it is, and how often in all."""
+    vocabulary = Vocabulary()
+    # text by text: how often, in how many, and in which one last, counted from 1
+    counts = np.zeros((3, 1 << 16), np.int64)
+    first = 1
+    for block in in_blocks(texts, characters_max=FIT_CHARACTERS):
+        utf8, text_ptr = encoded(block, parameters.lowercase, parameters.unicode)
+        padded, ptr = pad_words(utf8, text_ptr, classes(parameters.unicode))
+        spans = NgramSpans(*char_spans(padded, ptr, parameters.char_min, parameters.char_max))
+        ids = vocabulary.add(padded, spans)
+        if vocabulary.n > counts.shape[1]:
+            more = np.zeros((3, 2 * vocabulary.n), np.int64)
+            more[:, : counts.shape[1]] = counts
+            counts = more
+        _add_counts(ids, spans.row_ptr, first, counts[0], counts[1], counts[2])
+        first += len(block)
+    return vocabulary, counts[1, : vocabulary.n], counts[0, : vocabulary.n]
+
+
+@kernel
+def _add_counts(
+    ids: NDArray[np.int32],
+    row_ptr: NDArray[np.int64],
+    first: int,
+    totals: NDArray[np.int64],
+    frequency: NDArray[np.int64],
+    last_text: NDArray[np.int64],
+) -> None:
+    """Count the ids of each text; the first text is number `first`."""
+    for row in range(len(row_ptr) - 1):
+        for i in range(row_ptr[row], row_ptr[row + 1]):
+            totals[ids[i]] += 1
+            if last_text[ids[i]] != first + row:
+                last_text[ids[i]] = first + row
+                frequency[ids[i]] += 1
+
+
+def load_chars(
+    parameters: CharsParameters | WordsCharsParameters, arrays: Mapping[str, NDArray[Any]], n_features: int
+) -> CharsFeaturizer:
+    """Return the featurizer whose arrays these are. Raises Corrupt."""
+    chars = take_names(arrays, CHARS)
+    words = NO_NAMES
+    if isinstance(parameters, WordsCharsParameters):
+        names = take_names(arrays)
+        words = WeightedNames(names, take_idf(arrays, IDF, names.n_names, parameters.use_idf))
+    found = chars.n_names + words.names.n_names
+    if found != n_features:
+        raise Corrupt(CHARS, f"{n_features} names in all", str(found))
+    idf = take_idf(arrays, CHAR_IDF, chars.n_names, parameters.use_idf)
+    return CharsFeaturizer(parameters, words, WeightedNames(chars, idf))

@@ -1,0 +1,185 @@
+"""`features.kind=auto`: which features of texts predict best, tried on rows held out of the training rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.manifest import DataInfo, TrainerInfo
+from model_store.names import build_names
+from model_store.version import Draft, Model, manifest_of
+from service.datasets import Dataset
+from service.errors import BadParameter
+from service.evaluation.ranking import KS, ranking_metrics
+from service.features import Featurizer, fit_featurizer, parameters_of
+from service.features.parameters import AutoParameters, FeatureParameters, as_config
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.rows import LabelRows, SparseRows
+from service.trainers import Trained, parse_parameters, train
+
+CANDIDATES: dict[str, dict[str, Any]] = {
+    "words": {"kind": "tfidf"},
+    "word pairs": {"kind": "tfidf", "ngram_max": 2},
+    "chars": {"kind": "chars"},
+    "words+chars": {"kind": "words+chars"},
+}
+"""What is tried, the cheapest first."""
+
+TRAINER = "label-tree"
+"""One tree of it judges the features, whatever trainer is to use them."""
+
+TOLERANCE = 0.2
+"""The first candidate is taken whose precision is so near to the best one's, in percent."""
+
+ROWS_MIN = 50
+_TIMED_TEXTS = 200
+
+
+class Tried(NamedTuple):
+    """What came of features on the held-out rows.
+
+    precision    the mean of P@1, P@3 and P@5, in percent
+    us_per_row   from a text to its labels on one thread, of which `features_us` are to its features
+    n_features   of the rows that were tried
+    """
+
+    features: str
+    precision: float
+    us_per_row: float
+    features_us: float
+    n_features: int
+
+
+class FeatureChoice(NamedTuple):
+    """Which features were taken, of those tried on so many rows, some of them held out."""
+
+    chosen: str
+    rows: int
+    held_out: int
+    tried: list[Tried]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as `xylem train --json` says it."""
+        return {**self._asdict(), "tried": [tried._asdict() for tried in self.tried]}
+
+
+class _Part(NamedTuple):
+    texts: list[str]
+    labels: LabelRows
+
+
+def choose_features(
+    dataset: Dataset,
+    auto: AutoParameters,
+    seed: int,
+    threads: int,
+    on_progress: Callable[[str, int, int], None],
+) -> tuple[FeatureParameters, FeatureChoice]:
+    """Return the parameters of the features that predict best, and what was tried.
+
+    At most `auto.rows` rows are drawn; a fifth of them is held out. Deterministic but for the times. Raises
+    BadParameter for instances that are no texts and for fewer than ROWS_MIN rows.
+    """
+    if dataset.texts is None:
+        raise BadParameter("features.kind: expected auto for texts, found instances of another kind")
+    if dataset.n_rows < ROWS_MIN:
+        raise BadParameter(
+            f"features.kind: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
+        )
+    order = np.random.default_rng(seed).permutation(dataset.n_rows)[: auto.rows]
+    n_held = len(order) // 5
+    held, rest = (_part(dataset, rows) for rows in (np.sort(order[:n_held]), np.sort(order[n_held:])))
+    tried = []
+    for done, (name, given) in enumerate(CANDIDATES.items()):
+        on_progress("choose features", done, len(CANDIDATES))
+        tried.append(_try(name, _parameters(given, auto), dataset, rest, held, seed, threads))
+    on_progress("choose features", len(CANDIDATES), len(CANDIDATES))
+    best = max(found.precision for found in tried)
+    chosen = next(found.features for found in tried if found.precision >= best - TOLERANCE)
+    choice = FeatureChoice(chosen, len(order), n_held, tried)
+    return _parameters(CANDIDATES[chosen], auto), choice
+
+
+def _parameters(given: dict[str, Any], auto: AutoParameters) -> FeatureParameters:
+    return parameters_of({**auto.model_dump(exclude={"rows"}), **given})
+
+
+def _part(dataset: Dataset, rows: NDArray[np.int64]) -> _Part:
+    """Return some texts of a data set and their labels."""
+    assert dataset.texts is not None
+    labels = dataset.labels
+    sizes = np.diff(labels.indptr)[rows]
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    take = np.arange(indptr[-1]) + np.repeat(labels.indptr[rows] - indptr[:-1], sizes)
+    taken = LabelRows(indptr, labels.indices[take], labels.n_labels)
+    return _Part([dataset.texts[row] for row in rows.tolist()], taken)
+
+
+def _try(
+    name: str,
+    parameters: FeatureParameters,
+    dataset: Dataset,
+    rest: _Part,
+    held: _Part,
+    seed: int,
+    threads: int,
+) -> Tried:
+    """Return what features make of the held-out rows, learnt from the rest."""
+    unknown = np.zeros(len(rest.texts), np.int32)
+    fitted = replace(
+        dataset, n_rows=len(rest.texts), texts=rest.texts, labels=rest.labels, unknown_labels=unknown
+    )
+    featurizer, rows = fit_featurizer(fitted, parameters)
+    trained = train(TRAINER, parse_parameters(TRAINER, []), rows, rest.labels, seed, threads)
+    predictor = make_predictor(_model(trained, featurizer, dataset, rest.labels.n_labels))
+    held_rows = featurizer.transform_texts(held.texts)
+    options = PredictOptions(top_r=min(max(KS), rest.labels.n_labels))
+    predictor.predict_batch(_first(held_rows), options, 1)  # compiles
+    start = time.perf_counter()
+    found = predictor.predict_batch(held_rows, options, 1)
+    search_us = 1e6 * (time.perf_counter() - start) / len(held.texts)
+    figures = ranking_metrics(found.ptr, found.labels, held.labels, np.ones(held.labels.n_labels))
+    precision = sum(figures[f"P@{k}"] for k in KS) / len(KS)
+    features_us = _us_of(featurizer, held.texts[:_TIMED_TEXTS])
+    total_us = round(features_us + search_us, 1)
+    return Tried(name, round(precision, 2), total_us, round(features_us, 1), featurizer.n_features)
+
+
+def _first(rows: SparseRows) -> SparseRows:
+    end = rows.indptr[1]
+    return SparseRows(rows.indptr[:2], rows.indices[:end], rows.values[:end], rows.n_features)
+
+
+def _us_of(featurizer: Featurizer, texts: list[str]) -> float:
+    """Return the median time from one text to its row, in microseconds."""
+    taken = []
+    for text in texts:
+        start = time.perf_counter()
+        featurizer.transform_texts([text])
+        taken.append(time.perf_counter() - start)
+    return 1e6 * median(taken)
+
+
+def _model(trained: Trained, featurizer: Featurizer, dataset: Dataset, n_labels: int) -> Model:
+    """Return what was trained as a model that is never published."""
+    draft = Draft(
+        kind=trained.kind,
+        link=trained.link,
+        weights="float32",
+        n_features=featurizer.n_features,
+        trainer=TrainerInfo(TRAINER, trained.parameters),
+        seed=0,
+        data=DataInfo(dataset.source, dataset.n_rows, dataset.sha256),
+        metrics={},
+        features=as_config(featurizer.parameters),
+        ensemble=trained.ensemble,
+        labels=build_names(map(str, range(n_labels))),
+    )
+    return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())

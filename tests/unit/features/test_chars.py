@@ -1,0 +1,223 @@
+"""Character n-grams against scikit-learn's TfidfVectorizer(analyzer="char_wb") and a slow oracle."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from model_store.errors import Corrupt
+from model_store.names import name_of
+from service.errors import BadData, BadParameter
+from service.features import feature_names, featurizer_arrays, featurizer_config, load_featurizer
+from service.features.blocks import BLOCK_TEXTS
+from service.features.chars import CharsFeaturizer, fit_chars
+from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
+from service.features.tfidf import fit_tfidf
+from service.rows import SparseRows
+from tests.datasets_helpers import check_sparse
+from tests.oracles.text_tokens import char_ngrams
+from tests.real_texts import TEXTS, TEXTS_UNSEEN
+from tests.unit.features.test_tfidf import NASTY, assert_same
+
+RAW: dict[str, Any] = {"sublinear_tf": False, "use_idf": False, "norm": "none", "char_min_df": 1}
+
+
+def names_of(featurizer: CharsFeaturizer) -> list[str]:
+    return [name_of(featurizer.chars.names, i) for i in range(featurizer.chars.names.n_names)]
+
+
+def counted(featurizer: CharsFeaturizer, text: str) -> dict[str, float]:
+    """The n-grams of a text that the featurizer knows, and their values."""
+    rows, names = featurizer.transform_texts([text]), names_of(featurizer)
+    check_sparse(rows)
+    return {names[i]: v for i, v in zip(rows.indices.tolist(), rows.values.tolist(), strict=True)}
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {},
+        {"char_min": 1, "char_max": 8, "char_min_df": 3},
+        {"char_min": 4, "char_max": 4, "lowercase": False},
+        {"norm": "l1", "smooth_idf": False, "sublinear_tf": False},
+        {"norm": "none", "use_idf": False, "char_min_df": 0.05},
+    ],
+)
+def test_real_texts_as_scikit_learn(chosen: dict[str, Any]) -> None:
+    p = CharsParameters(unicode=False, **chosen)
+    vectorizer = TfidfVectorizer(
+        analyzer="char_wb",
+        lowercase=p.lowercase,
+        ngram_range=(p.char_min, p.char_max),
+        min_df=p.char_min_df,
+        sublinear_tf=p.sublinear_tf,
+        use_idf=p.use_idf,
+        smooth_idf=p.smooth_idf,
+        norm=None if p.norm == "none" else p.norm,
+    )
+    expected = vectorizer.fit_transform(TEXTS)
+    featurizer, rows = fit_chars(TEXTS, p)
+    assert names_of(featurizer) == vectorizer.get_feature_names_out().tolist()
+    assert_same(rows, expected)
+    assert_same(featurizer.transform_texts(TEXTS_UNSEEN), vectorizer.transform(TEXTS_UNSEEN))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.one_of(
+        st.text(alphabet="ab é\u0301日 \t\n\x00\x85\u3000", max_size=15),
+        st.text(st.characters(codec=None), max_size=15),
+    ),
+    st.sampled_from([(1, 1), (3, 5), (2, 8), (5, 5)]),
+    st.booleans(),
+)
+def test_any_text_as_the_oracle(text: str, lengths: tuple[int, int], unicode: bool) -> None:
+    parameters = CharsParameters(char_min=lengths[0], char_max=lengths[1], unicode=unicode, **RAW)
+    featurizer, rows = fit_chars([text, "zzz"], parameters)
+    expected = Counter(char_ngrams(text, True, unicode, *lengths))
+    assert counted(featurizer, text) == dict(expected)
+    assert rows.values[: rows.indptr[1]].sum() == expected.total()
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_nasty_texts_as_the_oracle(text: str) -> None:
+    featurizer, _ = fit_chars([text, "zzz"], CharsParameters(**RAW))
+    assert counted(featurizer, text) == dict(Counter(char_ngrams(text, True, True, 3, 5)))
+
+
+def test_a_megabyte_without_a_blank() -> None:
+    featurizer, rows = fit_chars(["ab" * 500_000, "abab"], CharsParameters(**RAW))
+    assert rows.values.sum() == 3 * 1_000_002 - 9 + 9
+    assert counted(featurizer, "x" * 1_000_000) == {}
+    assert counted(featurizer, "ab" * 500_000)["aba"] == 499_999
+
+
+def test_words_beside_characters_are_both_each_scaled_alone() -> None:
+    parameters = WordsCharsParameters(ngram_max=2)
+    featurizer, rows = fit_chars(TEXTS, parameters)
+    words, word_rows = fit_tfidf(TEXTS, TfidfParameters(ngram_max=2))
+    _, char_rows = fit_chars(TEXTS, CharsParameters())
+    check_sparse(rows)
+    assert rows.n_features == word_rows.n_features + char_rows.n_features
+    for i in range(len(TEXTS)):
+        parts = [_row(word_rows, i), _row(char_rows, i)]
+        indices = np.concatenate([parts[0][0], parts[1][0] + words.n_features])
+        values = np.concatenate([0.5 * parts[0][1], np.sqrt(0.75) * parts[1][1]])
+        found = _row(rows, i)
+        assert np.array_equal(found[0], indices)
+        np.testing.assert_allclose(found[1], values / max(np.linalg.norm(values), 1e-9), rtol=1e-6)
+    names = feature_names(featurizer_config(featurizer), featurizer_arrays(featurizer))
+    assert names is not None and not names.is_chars(words.n_features - 1) and names.is_chars(words.n_features)
+    assert names.name(0) == name_of(words.names, 0)
+    assert names.name(words.n_features) == name_of(featurizer.chars.names, 0)
+
+
+@pytest.mark.parametrize(
+    ("norm", "share", "sums"),
+    [
+        ("l1", 0.25, [0.75, 0.25]),
+        ("l2", 0.25, [0.75, 0.25]),
+        ("l2", 1.0, [0.0, 1.0]),
+        ("l1", 0.0, [1.0, 0.0]),
+    ],
+)
+def test_the_share_of_characters(norm: Any, share: float, sums: list[float]) -> None:
+    featurizer, rows = fit_chars(TEXTS, WordsCharsParameters(norm=norm, char_share=share))
+    indices, values = _row(rows, 3)
+    weights = values**2 if norm == "l2" else values
+    is_chars = indices >= featurizer.words.names.n_names
+    found = [weights[~is_chars].sum(), weights[is_chars].sum()]
+    assert found == pytest.approx(sums, abs=1e-6)
+    featurizer, rows = fit_chars(TEXTS, WordsCharsParameters(norm="none", use_idf=False, sublinear_tf=False))
+    assert np.array_equal(rows.values, np.round(rows.values)) and rows.values.min() == 1
+
+
+def _row(rows: SparseRows, i: int) -> tuple[Any, Any]:
+    at = slice(rows.indptr[i], rows.indptr[i + 1])
+    return rows.indices[at], rows.values[at]
+
+
+@pytest.mark.parametrize("parameters", [CharsParameters(), WordsCharsParameters()])
+def test_a_block_of_texts_is_its_texts(parameters: Any) -> None:
+    featurizer, _ = fit_chars(TEXTS, parameters)
+    texts = [TEXTS[i % len(TEXTS)] for i in range(BLOCK_TEXTS + 7)]
+    together = featurizer.transform_texts(texts)
+    for i in (0, 5, BLOCK_TEXTS, BLOCK_TEXTS + 6):
+        alone = featurizer.transform_texts([texts[i]])
+        assert all(np.array_equal(a, b) for a, b in zip(_row(together, i), _row(alone, 0), strict=True))
+    assert featurizer.transform_texts([]).indptr.tolist() == [0]
+    assert featurizer.transform_texts(["", " \n"]).indptr.tolist() == [0, 0, 0]
+
+
+def test_the_most_frequent_ngrams_stay() -> None:
+    parameters = CharsParameters(char_min=1, char_max=1, char_max_features=2, char_min_df=1)
+    featurizer, _ = fit_chars(["bb bb b a", "cc a"], parameters)
+    assert names_of(featurizer) == [" ", "b"]
+
+
+@pytest.mark.parametrize(("texts", "kind"), [(["", " \x00\n"], CharsParameters), ([], CharsParameters)])
+def test_texts_of_nothing_are_refused(texts: list[str], kind: Any) -> None:
+    with pytest.raises(BadData, match="expected texts with a character that is no blank, found none"):
+        fit_chars(texts, kind())
+
+
+def test_a_bound_that_leaves_nothing_is_refused() -> None:
+    with pytest.raises(BadParameter, match=re.escape("features.char_min_df: expected a bound")):
+        fit_chars(["abc", "xyz"], CharsParameters(char_min=3, char_max=3))
+    with pytest.raises(BadParameter, match="char_max: expected at least char_min, 4, found 3"):
+        CharsParameters(char_min=4, char_max=3)
+
+
+@pytest.mark.parametrize("use_idf", [True, False])
+@pytest.mark.parametrize("kind", [CharsParameters, WordsCharsParameters])
+def test_state_is_arrays(kind: Any, use_idf: bool) -> None:
+    featurizer, rows = fit_chars(TEXTS, kind(use_idf=use_idf, char_max_features=500))
+    arrays = {name: array.copy() for name, array in featurizer_arrays(featurizer).items()}
+    for array in arrays.values():
+        array.flags.writeable = False
+    loaded = load_featurizer(featurizer_config(featurizer), arrays, featurizer.n_features)
+    assert loaded.parameters == featurizer.parameters
+    again = loaded.transform_texts(TEXTS)
+    assert all(np.array_equal(a, b) for a, b in zip(again, rows, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "fault"),
+    [
+        ("features/idf", None, "features/idf: expected the array, found none"),
+        ("features/char_idf", None, "features/char_idf: expected the array, found none"),
+        ("features/char_idf", lambda a: a[1:], "features/char_idf: expected float32"),
+        ("features/char_idf", lambda a: a * np.float32("nan"), "expected finite weights above 0"),
+        ("features/chars/slots", None, "features/chars: expected the arrays offsets, utf8, slots"),
+        ("features/chars/slots", lambda a: a[::-1].copy(), "features/chars: expected a table of names"),
+        ("features/chars/utf8", lambda a: a + np.uint8(200), "features/chars: expected a table of names"),
+        ("features/names/offsets", lambda a: a[:-1].copy(), "features/names: expected a table of names"),
+    ],
+)
+def test_damaged_state_is_refused(name: str, change: Any, fault: str) -> None:
+    featurizer, _ = fit_chars(["aa bb", "aa"], WordsCharsParameters())
+    arrays = dict(featurizer_arrays(featurizer))
+    if change is None:
+        del arrays[name]
+    else:
+        arrays[name] = change(arrays[name])
+    with pytest.raises(Corrupt, match=re.escape(fault)):
+        load_featurizer(featurizer_config(featurizer), arrays, featurizer.n_features)
+
+
+def test_another_number_of_features_and_missing_parameters_are_refused() -> None:
+    featurizer, _ = fit_chars(["aa bb", "aa"], WordsCharsParameters())
+    config, arrays = featurizer_config(featurizer), featurizer_arrays(featurizer)
+    with pytest.raises(Corrupt, match="features/chars: expected 99 names in all"):
+        load_featurizer(config, arrays, 99)
+    for missing in ("unicode", "char_max"):
+        less = {key: value for key, value in config.items() if key != missing}
+        with pytest.raises(Corrupt, match=f"expected features.{missing}, found none"):
+            load_featurizer(less, arrays, featurizer.n_features)

@@ -1,0 +1,77 @@
+"""N-grams of characters through what serves a version: requests, batches, explanations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_store.store import Store
+from service.features import featurizer_arrays
+from service.serving.answer import answer_now, answer_query
+from service.serving.blocks import answer_block
+from service.serving.lines import LineBlock
+from service.serving.opening import serve_model
+from service.serving.parse import parse_predict
+from service.serving.rows import to_options
+from service.serving.schemas.predict import Options
+from service.serving.served import ServedVersion
+from service.settings import Limits
+from tests.served_models import publish_model
+
+TEXTS = ["a text editor", "", "TERMINAL\ud83d\ude00 zzz", "北京 e\u0301dit", "x" * 5000]
+
+
+@pytest.fixture(params=["chars", "words+chars"])
+def served(request: pytest.FixtureRequest, tmp_path: Path) -> ServedVersion:
+    store = Store(tmp_path)
+    manifest = publish_model(store, "model", request.param)
+    assert manifest.schema_version == 3
+    return serve_model(store.open("model"))
+
+
+def labels_of(answer: bytes) -> list[Any]:
+    return [prediction["labels"] for prediction in json.loads(answer)["predictions"]]
+
+
+def test_every_way_to_an_answer_says_the_same(served: ServedVersion) -> None:
+    bodies = [json.dumps({"instances": [{"text": text}], "top_r": 3}).encode() for text in TEXTS]
+    limits = Limits()
+    queries = [parse_predict(body, limits) for body in bodies]
+    expected = [labels_of(answer_query(query, served))[0] for query in queries]
+    for body, labels in zip(bodies, expected, strict=True):
+        now = answer_now(body, 0, served, limits)
+        if hasattr(now, "parts"):
+            assert labels_of(b"".join(now.parts)) == [labels]
+    together = json.dumps({"instances": [{"text": text} for text in TEXTS], "top_r": 3}).encode()
+    assert labels_of(answer_query(parse_predict(together, limits), served)) == expected
+    block = LineBlock(1, [json.dumps({"text": text}).encode() for text in TEXTS])
+    answer = answer_block(block, served, to_options(Options(top_r=3), served), limits)
+    lines = [json.loads(line) for line in answer[0].splitlines()]
+    assert [line["labels"] for line in lines] == expected
+    assert [line.get("no_known_features", False) for line in lines] == [False, True, False, True, True]
+
+
+def test_a_feature_of_characters_explains_by_its_ngram(served: ServedVersion) -> None:
+    query = json.dumps({"instances": [{"text": "text editor"}], "top_r": 5, "explain": True, "exact": True})
+    [labels] = labels_of(answer_query(parse_predict(query.encode(), Limits()), served))
+    shares = [
+        share
+        for label in labels
+        for tree in label["explanation"]["trees"]
+        for node in tree["path"]
+        for share in node["features"]
+    ]
+    assert any(share.get("part") == "chars" for share in shares)
+    for share in shares:
+        if "part" in share:
+            assert (
+                share["part"] == "chars"
+                and share["feature"] in " text editor "
+                and 3 <= len(share["feature"]) <= 5
+            )
+        else:
+            assert share["feature"] in ("text", "editor") and served.featurizer.kind == "words+chars"
+    assert "features/chars/utf8" in featurizer_arrays(served.featurizer)
