@@ -1,7 +1,7 @@
 """Thresholds for macro-F: F-measures on test rows, milliseconds a row and nodes visited, by method.
 
-A table as plt-fmeasure.txt has it (tables 2 and 4): a model of 80% of the training rows, thresholds tuned on
-the other 20%, start values too. Fixed 0.5 and the first five labels stand beside them.
+A table as Jasinska et al. 2016 has it (tables 2 and 4): a model of 80% of the training rows, thresholds tuned
+on the other 20%, start values too. Fixed 0.5 and the first five labels stand beside them.
 """
 
 from __future__ import annotations

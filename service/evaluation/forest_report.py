@@ -1,8 +1,8 @@
 """What a trained forest of decision trees is like, from the rows that reach its nodes.
 
 Source: Choromanska and Jain 2019, "Extreme Multiclass Classification Criteria" (the appendix's figure:
-criteria and test error against the number of splits), and ldsm.txt figure 1 (J by depth), of any decision
-tree.
+criteria and test error against the number of splits), and Majzoubi and Choromanska 2019, figure 1 (J by
+depth), of any decision tree.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Criteria of decision trees: the entropies of their leaves, and what a node's split is worth.
 
 Source: Choromanska and Jain 2019, "Extreme Multiclass Classification Criteria" (sections 3 and 4), for trees
-of two children a node; the objective of wider nodes is that of Jernite et al. 2017 (equation 5), which for
+of two children a node; the objective of wider nodes is that of Jernite et al. 2017 (equation 6), which for
 two children is the same. Pure functions of the labels that were counted at nodes.
 
 Conventions: n nodes, breadth-first from the root, `child_ptr` as in `model_store.ensemble.Tree`. The *share*

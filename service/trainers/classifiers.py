@@ -108,9 +108,9 @@ def train_classifiers(
     """Return the chunk of every inner node of `shape`, None at its leaves.
 
     A child's positives are the rows that carry one of its labels, its negatives the node's other rows.
-    Source: tree-model-size, section 2; solvers: `service.kernels.training.solver`. The same bits whatever the
-    number of threads. Memory: the chunks, and for each thread the rows of a node and 128 bytes for each of
-    them.
+    Source: Lin, Liu and Lin 2024, section 2; solvers: `service.kernels.training.solver`. The same bits
+    whatever the number of threads. Memory: the chunks, and for each thread the rows of a node and 128 bytes
+    for each of them.
     """
     pieces = sorted(_pieces(shape, members, rows.n_rows), key=lambda piece: -_visits(shape, members, piece))
     visits = [_visits(shape, members, piece) for piece in pieces]

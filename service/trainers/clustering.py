@@ -90,8 +90,8 @@ def kmeans_shape(
 ) -> Shape:
     """Return a tree of recursive spherical k-means with `arity` clusters a node.
 
-    Source: tree-model-size, section 2. A part of at most leaf_size labels, or at the last level but one,
-    or that k-means leaves whole, has its labels as children.
+    Source: Lin, Liu and Lin 2024, section 2. A part of at most leaf_size labels, or at the last level but
+    one, or that k-means leaves whole, has its labels as children.
 
     labels  int32[K'], ascending, K' >= 1: the labels that get a leaf
     depth   levels below the root, >= 1

@@ -28,8 +28,8 @@ class ClassifierParameters(Parameters):
     """Parameters of the node classifiers, common to the linear trainers.
 
     The defaults were chosen on held-out rows of the training files of four data sets (`benchmarks.training`).
-    Two deviate from tree-model-size: the third power in the link, and the cost that is larger at nodes of
-    fewer rows. It is counted from the root's, so that the root has C whatever the size of the data set.
+    Two deviate from Lin, Liu and Lin 2024: the third power in the link, and the cost that is larger at nodes
+    of fewer rows. It is counted from the root's, so that the root has C whatever the size of the data set.
     """
 
     loss: Annotated[
@@ -169,7 +169,7 @@ def assemble(data: TrainingSet, parameters: ClassifierParameters, trees: list[Tr
 def train_label_tree(
     data: TrainingSet, parameters: LabelTreeParameters, seed: int, crew: Crew, progress: Progress
 ) -> Trained:
-    """Train an ensemble of linear label trees (tree-model-size, section 2)."""
+    """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2)."""
     solving, weighed = parameters.solving(), weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
     trees = []

@@ -135,7 +135,7 @@ def train_plt(
 ) -> Trained:
     """Train an ensemble of probabilistic label trees.
 
-    Source: plt-fmeasure, section 5. The probability of a label is the product along its path of the
+    Source: Jasinska et al. 2016, section 5. The probability of a label is the product along its path of the
     estimates P(some label under the node | some label under its parent, x), each by logistic regression on
     the rows that carry a label under the parent. Deviation: a root has no classifier of its own; its children
     are trained on all rows, also those without labels, so they estimate P(some label under the node | x).

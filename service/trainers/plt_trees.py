@@ -13,8 +13,8 @@ from service.trainers.shape import Shape
 def random_shape(labels: NDArray[np.int32], arity: int, seed: int) -> Shape:
     """Return a complete tree whose leaves are the labels in random order.
 
-    Source: plt-fmeasure, section 6. Every inner node has `arity` children, but the last one, which may have
-    fewer, and leaves are on two levels at most.
+    Source: Jasinska et al. 2016, section 6. Every inner node has `arity` children, but the last one, which
+    may have fewer, and leaves are on two levels at most.
 
     labels  int32[K'], K' >= 1: the labels that get a leaf
     arity   >= 2

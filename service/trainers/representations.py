@@ -50,7 +50,7 @@ def squared_lengths(values: NDArray[Any], indptr: NDArray[Any]) -> NDArray[np.fl
 def label_representations(rows: SparseRows, labels: LabelRows) -> Representations:
     """Return the normalised sum of the x of each label's rows.
 
-    Source: tree-model-size, section 2. Cost: that of `label_sums`. Deterministic.
+    Source: Lin, Liu and Lin 2024, section 2. Cost: that of `label_sums`. Deterministic.
     """
     sums = label_sums(rows, labels)
     indptr = sums.indptr.astype(np.int64)

@@ -17,8 +17,8 @@ def rerank_arrays(rows: SparseRows, labels: LabelRows, alpha: float, gamma: floa
     """Return the mean row mu_l of each label l, and how much a prediction heeds it.
 
     Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions", section 4 (the tail-label
-    classifiers of PFastreXML), as algorithms.md 5 has it: a prediction re-scores a label that the trees give
-    the score P with P^alpha * exp(-gamma / 2 * |x - mu_l|^2)^(1 - alpha), x scaled to length 1.
+    classifiers of PFastreXML), as its authors' code has it: a prediction re-scores a label that the trees
+    give the score P with P^alpha * exp(-gamma / 2 * |x - mu_l|^2)^(1 - alpha), x scaled to length 1.
 
     rows    any scaling: a row counts at length 1; a row without features counts as 0 in the mean
     labels  as many rows; a label without rows has an empty mean

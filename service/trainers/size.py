@@ -28,7 +28,7 @@ class SizeEstimate:
 
     nonzeros_bound   weights: sum over nodes of children * features used at the node
     bytes_bound      nonzeros_bound * WEIGHT_BYTES
-    ratio_to_ovr     bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a row
+    ratio_to_ovr     equation 20: bytes_bound over FLAT_WEIGHT_BYTES * features used * labels with a row
     alpha_per_depth  for the nodes at depth 1, 2, ...: features used at a node over those used at its
                      parent, averaged with the number of children as weights
     """
@@ -48,9 +48,9 @@ def estimate_size(
 ) -> SizeEstimate:
     """Return the bound on the size of a model with these trees.
 
-    Source: tree-model-size, section 3; algorithms.md 6. A solver's weights lie in the span of the node's
-    rows, so a feature that none of them has keeps weight 0. Cost: one pass over the rows of every inner
-    node.
+    Source: Lin, Liu and Lin 2024, section 6.2, equations 17 to 20. A solver's weights lie in the span of the
+    node's rows, so a feature that none of them has keeps weight 0. Cost: one pass over the rows of every
+    inner node.
     """
     bound = 0
     flat = 0

@@ -284,8 +284,8 @@ def learn(
 ) -> tuple[Counters, NDArray[np.float32]]:
     """Run OFO over rows, each predicted under the thresholds that hold then; return counters and thresholds.
 
-    Source: plt-fmeasure.txt, algorithm 2. The same predictions, in the same order, as feedback makes: what is
-    left are the same bits. Cost: a prediction a row, O(predicted + true) labels moved.
+    Source: Jasinska et al. 2016, algorithm 2. The same predictions, in the same order, as feedback makes:
+    what is left are the same bits. Cost: a prediction a row, O(predicted + true) labels moved.
 
     label_counts, n_rows  as `ofo.lower_bounds` takes them
     """

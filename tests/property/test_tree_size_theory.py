@@ -1,6 +1,10 @@
-"""Theorem 1 of the model-size paper, on balanced trees that the trainer makes of data made to fit them."""
+"""Theorems 1 to 3 of Lin, Liu and Lin 2024, "Exploring Space Efficiency in a Tree-based Linear Model for
+Extreme Multi-label Classification", on balanced trees of data made to fit them.
+"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -8,8 +12,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from service.trainers import estimate, parse_parameters, train
+from service.trainers.classifiers import members_of
 from service.trainers.clustering import derived_seed
 from service.trainers.plt_trees import random_shape
+from service.trainers.shape import join
+from service.trainers.size import SizeEstimate, estimate_size
+from service.trainers.spec import TrainingSet, rows_by_label
+from service.trainers.work import Crew, no_progress
 from tests.oracles.problems import to_labels, to_rows
 
 WEIGHT_BYTES, FLAT_WEIGHT_BYTES = 12, 8
@@ -81,3 +90,87 @@ def test_a_tree_is_smaller_than_one_vs_rest_below_the_theorems_bound_and_larger_
         sizes[alpha] = trained.n_nonzeros / (64 * 64)
         assert trained.n_nonzeros <= estimate("plt", parameters, rows, labels, 3)["nonzeros_bound"]
     assert sizes[0.5] < 1 < sizes[1.0]
+
+
+def largest_depth(n_labels: int, arity: int) -> int:
+    """D of equation (13)."""
+    return math.floor(1 + math.log(n_labels / 2, arity) + 1e-9)
+
+
+def nested_rows(arity: int, n_labels: int, n_features: int, alpha: float) -> np.ndarray:
+    """A row a label, float64[L, n]; a part of the division of the labels has alpha of its parent's features.
+
+    Down to the second level, below which all rows of a part are alike.
+    """
+    x = np.zeros((n_labels, n_features))
+    parts = [(0, n_labels, np.arange(n_features))]
+    for _ in range(2):
+        parts = [
+            (
+                first + j * (last - first) // arity,
+                first + (j + 1) * (last - first) // arity,
+                np.take(used, j * len(used) // arity + np.arange(round(alpha * len(used))), mode="wrap"),
+            )
+            for first, last, used in parts
+            for j in range(arity)
+        ]
+    for first, last, used in parts:
+        x[first:last, used] = 1.0
+    return x
+
+
+def size_of_depth(x: np.ndarray, arity: int, depth: int) -> SizeEstimate:
+    """The estimate of the balanced tree of so many levels; the last one has all labels of a part."""
+    n_labels = len(x)
+    labels = np.arange(n_labels, dtype=np.int32)
+    levels = [np.linspace(0, n_labels, arity**i + 1).astype(np.int64) for i in range(1, depth)]
+    shape = join(labels, levels)
+    data = TrainingSet(to_rows(x), to_labels(np.eye(n_labels) > 0))
+    members = members_of(*rows_by_label(data.labels), labels)
+    return estimate_size(data.rows, [(shape, members)], Crew(1), no_progress)
+
+
+@pytest.mark.parametrize(("arity", "n_labels"), [(2, 16), (2, 31 + 1), (3, 54), (4, 128)])
+@pytest.mark.parametrize("alpha", [0.5, 0.75])
+def test_a_deeper_balanced_tree_is_smaller_up_to_two_levels_above_the_deepest(arity, n_labels, alpha):
+    """Theorem 2 for d = 2, and equation (14) for both depths."""
+    if alpha >= 1 - 1 / (2 * arity):
+        alpha = 0.625
+    d = 2
+    assert d <= largest_depth(n_labels, arity) - 2
+    n_features = 16 * arity * arity
+    x = nested_rows(arity, n_labels, n_features, alpha)
+    shallow, deep = (size_of_depth(x, arity, depth) for depth in (d, d + 1))
+    found = shallow.alpha_per_depth[0]
+    assert deep.alpha_per_depth == pytest.approx([found, found], rel=0.02)
+    for depth, size in ((d, shallow), (d + 1, deep)):
+        k_alpha = arity * found
+        geometric = sum(k_alpha**i for i in range(depth - 1))
+        of_the_paper = arity * n_features * geometric + n_labels * found ** (depth - 1) * n_features
+        assert size.nonzeros_bound == pytest.approx(of_the_paper, rel=0.02)
+    assert deep.ratio_to_ovr < shallow.ratio_to_ovr
+
+
+@pytest.mark.parametrize(
+    ("n_labels", "arity", "deepest"), [(2 * 10**8, 100, 5), (16, 2, 4), (15, 2, 3), (2, 7, 1)]
+)
+def test_the_deepest_balanced_tree_has_two_labels_in_its_lowest_parts(n_labels, arity, deepest):
+    """Equations (12) and (13); the first case is the paper's."""
+    assert largest_depth(n_labels, arity) == deepest
+    assert n_labels / arity ** (deepest - 1) >= 2 > n_labels / arity**deepest
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from([(2, 3), (3, 2), (4, 2)]), st.floats(0.02, 0.6), st.integers(0, 2**31))
+def test_a_node_has_at_least_the_share_1_over_k_of_its_parents_features(tree, density, seed):
+    """Theorem 3, of any rows: the children of a node have all of its features between them."""
+    arity, depth = tree
+    rng = np.random.default_rng(seed)
+    n_labels = arity**depth
+    x = (rng.random((3 * n_labels, 40)) < density).astype(float)
+    carried = rng.random((3 * n_labels, n_labels)) < 0.1
+    carried[np.arange(3 * n_labels), np.arange(3 * n_labels) % n_labels] = True
+    x[:, 0] = 1.0
+    parameters = parse_parameters("plt", ["tree=random", f"arity={arity}", "prune=0"])
+    found = estimate("plt", parameters, to_rows(x), to_labels(carried), seed)
+    assert min(found["alpha_per_depth"]) >= 1 / arity - 1e-9

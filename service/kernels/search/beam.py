@@ -1,10 +1,10 @@
 """Beam search: the top_r labels of rows, looking at no more than beam_width inner nodes a level and tree.
 
-Source: Prabhu et al. 2018 (Parabel), tree-model-size.txt section 2.3. A leaf is an answer at whatever level
-it stands; the beam holds inner nodes only. In an ensemble each tree has its own beam, and a label's
+Source: Prabhu et al. 2018 (Parabel), Lin, Liu and Lin 2024, section 2.2. A leaf is an answer at whatever
+level it stands; the beam holds inner nodes only. In an ensemble each tree has its own beam, and a label's
 probability is the mean over the trees, 0 in a tree whose beam missed it. With thresholds the labels that
-reach theirs are the answer (plt-fmeasure.txt, appendix B): in one tree they decide already which nodes are
-kept, in an ensemble the means of the labels that the beams reached are compared.
+reach theirs are the answer (Jasinska et al. 2016, appendix B): in one tree they decide already which nodes
+are kept, in an ensemble the means of the labels that the beams reached are compared.
 
 Rows go through the trees in blocks, level by level and chunk by chunk, so that a chunk is read once a level
 for all rows that need it. A block may be one row: its answer has the same bits whatever the block, for the

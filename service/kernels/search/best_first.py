@@ -1,8 +1,8 @@
 """Exact top-R: a priority queue of inner nodes, the best first, until no node left can hold a better label.
 
-Source: plt-fmeasure.txt section 5 (uniform-cost search). With several trees the nodes of all share the queue:
-a label that no tree has reached yet is, in every tree, below some queued node, so its mean is at most the
-best queued score; and a label whose mean is m has probability >= m in some tree, so nodes below m can be
+Source: Jasinska et al. 2016 section 5 (uniform-cost search). With several trees the nodes of all share the
+queue: a label that no tree has reached yet is, in every tree, below some queued node, so its mean is at most
+the best queued score; and a label whose mean is m has probability >= m in some tree, so nodes below m can be
 dropped. With weights, a node's key is its score times the greatest weight below it: a bound all the same.
 """
 

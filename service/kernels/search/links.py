@@ -1,6 +1,6 @@
 """Links: from the margins of a node's children to the logarithms of their probabilities given the node.
 
-Sources: tree-model-size.txt section 2 (squared hinge), PECOS (cubed hinge), plt-fmeasure.txt section 5
+Sources: Lin, Liu and Lin 2024 section 2 (squared hinge), PECOS (cubed hinge), Jasinska et al. 2016 section 5
 (logistic). Scores are summed as logarithms, so the hinges need no exponential at all.
 """
 

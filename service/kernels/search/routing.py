@@ -1,10 +1,10 @@
 """Routing: rows go down all decision trees of an ensemble to their leaves.
 
-Source: ldsm.txt algorithm 5 (several children of a node may receive a row) and, for *argmax*, the trees of
-FastXML and LOMtree. A block of rows goes down one tree after the other, level by level: the rows that enter a
-node are scored there one after the other, so that each chunk is read once a block. A row alone goes down
-all trees at once, so that there is always a next chunk to ask for. The margins are the scorer's, so a row's
-answer has the same bits alone and in any block.
+Source: Majzoubi and Choromanska 2019, algorithm 2 (several children of a node may receive a row) and, for
+*argmax*, the trees of FastXML and LOMtree. A block of rows goes down one tree after the other, level by
+level: the rows that enter a node are scored there one after the other, so that each chunk is read once a
+block. A row alone goes down all trees at once, so that there is always a next chunk to ask for. The margins
+are the scorer's, so a row's answer has the same bits alone and in any block.
 """
 
 from __future__ import annotations

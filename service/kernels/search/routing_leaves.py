@@ -1,8 +1,8 @@
 """From the leaves that a row reached to its answer.
 
 A label's score is the mean over the trees of the mean of its values over the leaves reached, empty leaves not
-counted (ldsm.txt algorithm 5, the mean of normalised histograms). The additions have a fixed order, tree by
-tree and by ascending leaf, whatever the rows that went down together.
+counted (Majzoubi and Choromanska 2019, algorithm 2, the mean of normalised histograms). The additions have a
+fixed order, tree by tree and by ascending leaf, whatever the rows that went down together.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Re-ranking: how near a row is to the mean row of a label's training rows counts beside the trees.
 
-Source: Jain et al. 2016 (PFastreXML), the re-ranking of its tail labels; ldsm.txt uses the same. A label
-that the trees give the score P is scored P^alpha * exp(-gamma / 2 * |x - mu|^2)^(1 - alpha), x the row at
-length 1.
+Source: Jain et al. 2016 (PFastreXML), the re-ranking of its tail labels; LdSM (Majzoubi and Choromanska 2019)
+uses the same. A label that the trees give the score P is scored P^alpha * exp(-gamma / 2 * |x - mu|^2)^(1 -
+alpha), x the row at length 1.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def least_thresholds(
 ) -> None:
     """Set log_out[n], float32[N], to the least of the labels' log-thresholds (float32[K]) below node n. O(N).
 
-    Source: plt-fmeasure.txt appendix B. +inf where there is no label below.
+    Source: Jasinska et al. 2016 appendix B. +inf where there is no label below.
     """
     for node in range(len(log_out)):
         label = ensemble.node_label[node]

@@ -1,8 +1,8 @@
 """Thresholded prediction: every label whose probability reaches its threshold, up to top_r of them.
 
-Source: plt-fmeasure.txt section 5 and appendix B. A node's threshold is the least among the labels below it;
-a queue from the root drops a node whose product is less. With several trees, a label whose mean reaches its
-threshold reaches it in some tree, so the queues of the trees find all candidates and their means decide.
+Source: Jasinska et al. 2016 section 5 and appendix B. A node's threshold is the least among the labels below
+it; a queue from the root drops a node whose product is less. With several trees, a label whose mean reaches
+its threshold reaches it in some tree, so the queues of the trees find all candidates and their means decide.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ def move_thresholds(
 ) -> None:
     """Bring log_threshold up to date where these labels' thresholds have changed.
 
-    Source: plt-fmeasure.txt section 5.2 (a node's threshold is the least of its children's). Traversals may
-    read the array meanwhile: they see each node's old or new threshold.
+    Source: Jasinska et al. 2016 section 5.2 (a node's threshold is the least of its children's). Traversals
+    may read the array meanwhile: they see each node's old or new threshold.
 
     child_ptr, parent, label_leaf  of the ensemble of a label tree; or NO_PATHS
     labels         int32[n], in [0, K), in any order

@@ -201,7 +201,7 @@ def kmeans(
 ) -> NDArray[np.int64]:
     """Split vectors into at most n_clusters clusters, by spherical k-means.
 
-    Source: tree-model-size, section 2 (k-means on label representations); the first centres are random
+    Source: Lin, Liu and Lin 2024, section 2 (k-means on label representations); the first centres are random
     vectors; a vector goes to the centre of the largest cosine, of equal ones the first.
 
     members     on return sorted by (cluster, as before)

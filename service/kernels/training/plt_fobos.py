@@ -1,6 +1,6 @@
 """Logistic node classifiers of label trees by stochastic gradient descent, one row after the other.
 
-Source: Jasinska et al. 2016 (plt-fmeasure), section 5.1 and appendix B; the step is FOBOS (Duchi and Singer
+Source: Jasinska et al. 2016, section 5.1 and appendix B; the step is FOBOS (Duchi and Singer
 2009) with the penalty lambda |w|^2 / 2 and Bottou's step size. A classifier's update t = 0, 1, ... is
 
     w <- (w - g_t * gradient) / (1 + lambda * g_t),   g_t = g / (1 + lambda * g * t)

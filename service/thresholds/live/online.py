@@ -64,7 +64,7 @@ def count_events(
 ) -> int:
     """Count the events chosen[first:], one after the other; return how many of `chosen` are counted then.
 
-    Fewer than all: the journal has no room for the next. Source: plt-fmeasure.txt, algorithm 2; the label
+    Fewer than all: the journal has no room for the next. Source: Jasinska et al. 2016, algorithm 2; the label
     thresholds move as in section 5.2.
 
     log_threshold  what the search's paths lead to, changed: what the search compares with
@@ -105,7 +105,7 @@ def count_event(
     begin: int,
     journal: Journal,
 ) -> int:
-    """Count one row: plt-fmeasure.txt, algorithm 2, lines 5 to 8; return where the journal ends then.
+    """Count one row: Jasinska et al. 2016, algorithm 2, lines 5 to 8; return where the journal ends then.
 
     hits, marks             int32[K], changed
     thresholds              float32[K], changed: those of the touched labels, which are scores

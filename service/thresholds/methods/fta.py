@@ -1,9 +1,9 @@
 """FTA: thresholds out of a fixed grid, one for all labels or one a label.
 
-Source: plt-fmeasure.txt section 4.2; the grid is the paper's list of 1 / c. Deviations: a label with fewer
-than SUPPORT true rows takes the threshold that is best for all (the paper tunes it as well, on a handful of
-rows: on three data sets that lost 0.1 to 1.6 macro-F); of equally good values a label takes the one nearest
-to that.
+Source: Jasinska et al. 2016 section 4.2; the grid is the paper's list of 1 / c. Deviations: a label with
+fewer than SUPPORT true rows takes the threshold that is best for all (the paper tunes it as well, on a
+handful of rows: on three data sets that lost 0.1 to 1.6 macro-F); of equally good values a label takes the
+one nearest to that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OFO: thresholds that follow the counts of hits and marks, one event at a time.
 
-Source: plt-fmeasure.txt section 4.3, algorithm 2, and equation (5) for the lower bound. Deviations:
+Source: Jasinska et al. 2016 section 4.3, algorithm 2, and equation (5) for the lower bound. Deviations:
 * The counters hold what events added, as integers; the start values a and b are parameters beside them. So
   counters of several replicas add, in any order.
 * a / b = F / 2 is a threshold of *probabilities*. What a model calls its score need not be one: the scores of

@@ -1,6 +1,6 @@
 """Which start values OFO should have: those whose thresholds do best on the validation rows.
 
-Source: plt-fmeasure.txt section 6.2 and appendix D, where a and b are validated over a grid.
+Source: Jasinska et al. 2016 section 6.2 and appendix D, where a and b are validated over a grid.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """STO: each label's threshold with the best F on the validation rows, out of all that differ.
 
-Source: plt-fmeasure.txt section 4.1, algorithm 1. The paper takes an estimate as the threshold; here it lies
-between two estimates (their geometric mean), so that rounding decides nothing. Of equally good cuts a label
-takes the one nearest to the best threshold for all labels, and that threshold itself where it is one of them:
-without true rows, or without estimates, there is nothing else to go by.
+Source: Jasinska et al. 2016 section 4.1, algorithm 1. The paper takes an estimate as the threshold; here it
+lies between two estimates (their geometric mean), so that rounding decides nothing. Of equally good cuts a
+label takes the one nearest to the best threshold for all labels, and that threshold itself where it is one of
+them: without true rows, or without estimates, there is nothing else to go by.
 """
 
 from __future__ import annotations

@@ -89,6 +89,20 @@ def test_scores_follow_the_chain_rule(variant: str, tmp_path: Path) -> None:
             assert score == pytest.approx(np.mean([path[-1].score for path in paths]), rel=1e-5, abs=1e-30)
 
 
+@pytest.mark.parametrize("variant", ["random", "huffman", "sgd-huffman"])
+def test_errors_add_up_at_most_along_a_path(variant: str, tmp_path: Path) -> None:
+    """Jasinska et al. 2016, bound (11): whatever the true probabilities of the nodes are."""
+    data, rng = _data(), np.random.default_rng(5)
+    predictor = _served(tmp_path, _train(VARIANTS[variant], data), data)
+    for row in (0, 17, 100):
+        for label in (0, 7, 31):
+            (path,) = predictor.explain(data[0], row, label).trees
+            estimated = np.array([node.probability for node in path], float)
+            for nearness in (0.0, 0.01, 0.3, 1.0):
+                true = (1 - nearness) * estimated + nearness * rng.random(len(path))
+                assert abs(true.prod() - path[-1].score) <= np.abs(true - estimated).sum() + 1e-6
+
+
 @variants
 def test_it_learns_and_its_probabilities_add_up(variant: str, tmp_path: Path) -> None:
     data = _data(1)

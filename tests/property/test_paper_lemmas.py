@@ -1,0 +1,197 @@
+"""The papers' lemmas on small random splits, of what the kernels and the reports compute.
+
+Four hold only in another form than the printed one; each has a counterexample beside it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.evaluation.tree_criteria import Splits, counts_of, criteria_of, splits_of
+from service.kernels.training.ldsm_objective import count_labels, localise_labels, split_quality
+from tests.oracles.problems import to_labels
+
+seeds = st.integers(0, 2**32 - 1)
+N_ROWS, N_LABELS = 12, 6
+
+
+class LdsmSplit:
+    """A split of rows as LdSM counts it: who carries what, bool[n, K], and a set of children, as bits, a
+    row."""
+
+    def __init__(self, carried: np.ndarray, directions: np.ndarray, n_children: int) -> None:
+        labels = to_labels(carried)
+        everything, ranks = np.arange(len(carried), dtype=np.int32), np.zeros(carried.shape[1], np.int32)
+        self.labels = localise_labels(labels.indptr, labels.indices, everything, ranks)
+        self.counts = count_labels(self.labels, directions.astype(np.uint16), n_children)
+
+    def quality(self, lambda1: float, lambda2: float) -> tuple[float, float, float]:
+        """J, beta and alpha."""
+        found: tuple[float, float, float] = split_quality(self.labels, self.counts, lambda1, lambda2)
+        return found
+
+    @property
+    def balancing_term(self) -> float:
+        """J without its purity terms."""
+        return self.quality(0.0, 0.0)[0]
+
+
+def random_split(seed: int, n_children: int) -> LdsmSplit:
+    """Rows of several labels, each sent to one child at least."""
+    rng = np.random.default_rng(seed)
+    carried = rng.random((N_ROWS, N_LABELS)) < 0.3
+    carried[np.arange(N_ROWS), np.arange(N_ROWS) % N_LABELS] = True
+    return LdsmSplit(carried, rng.integers(1, 1 << n_children, N_ROWS), n_children)
+
+
+def pure_split(seed: int, n_children: int) -> LdsmSplit:
+    """Rows of one label each; the rows of a label go to one child."""
+    rng = np.random.default_rng(seed)
+    label = rng.integers(0, N_LABELS, N_ROWS)
+    child = rng.integers(0, n_children, N_LABELS)
+    return LdsmSplit(np.eye(N_LABELS, dtype=bool)[label], 1 << child[label], n_children)
+
+
+def balanced_split(seed: int, n_children: int) -> LdsmSplit:
+    """Every set of children that occurs is there in all its rotations, each for the same labels."""
+    rng = np.random.default_rng(seed)
+    sets = rng.integers(1, 1 << n_children, 4)
+    turns = [
+        ((s << t) | (s >> (n_children - t))) & ((1 << n_children) - 1)
+        for s in sets
+        for t in range(n_children)
+    ]
+    carried = np.repeat(rng.random((4, N_LABELS)) < 0.4, n_children, axis=0)
+    carried[:, 0] = True
+    return LdsmSplit(carried, np.array(turns), n_children)
+
+
+@given(seeds, st.integers(2, 5), st.floats(0, 4), st.floats(0, 4))
+def test_ldsm_lemma_3_balance_is_bounded_by_j_without_its_purity_terms(seed, n_children, lambda1, lambda2):
+    split = random_split(seed, n_children)
+    j, beta, _ = split.quality(lambda1, lambda2)
+    purity_terms = split.quality(lambda1, lambda2)[0] - split.balancing_term
+    assert beta <= j - purity_terms + 1e-9
+
+
+@given(seeds, st.integers(2, 5), st.floats(0.5, 4), st.floats(0, 4))
+def test_ldsm_lemma_6_of_a_pure_split_the_balance_is_bounded_by_j(seed, n_children, lambda1, lambda2):
+    j, beta, alpha = pure_split(seed, n_children).quality(lambda1, lambda2)
+    assert alpha == pytest.approx(0, abs=1e-12)
+    assert beta <= j + lambda1 * (n_children - 1) + 1e-9
+
+
+@given(seeds, st.integers(2, 5), st.floats(0.1, 4), st.floats(0.01, 4), st.booleans())
+def test_ldsm_lemmas_4_and_7_purity_is_bounded_when_lambda2_is_large(
+    seed, n_children, lambda1, more, balanced
+):
+    """Mended: |a - b| <= a + b over all pairs gives M - 1 times the sum; inequality 35 has half of it."""
+    split = (balanced_split if balanced else random_split)(seed, n_children)
+    lambda2 = lambda1 * (n_children - 1) + more
+    j, beta, alpha = split.quality(lambda1, lambda2)
+    if balanced:
+        assert beta == pytest.approx(0, abs=1e-9), "lemma 7"
+        assert split.balancing_term == pytest.approx(0, abs=1e-9)
+    assert alpha <= (j - split.balancing_term + lambda2) / (n_children * more) + 1e-9
+
+
+def test_ldsm_lemma_7_as_printed_fails_for_a_pure_balanced_split():
+    lambda1, lambda2, m = 2.0, 1.5, 2  # lambda1 (M - 1) >= lambda2 >= lambda1 (M - 1) / 2, as the lemma asks
+    split = LdsmSplit(np.eye(2, dtype=bool), np.array([1, 2]), m)
+    j, beta, alpha = split.quality(lambda1, lambda2)
+    assert (j, beta, alpha) == pytest.approx((-2.0, 0.0, 0.0))
+    assert alpha > (j + lambda2) * 2 / (m * (2 * lambda2 - lambda1 * (m - 1)))
+
+
+def split_into(children: np.ndarray) -> tuple[Splits, np.ndarray]:
+    """The split of counts[child, label] at a root, and the counts of the root and of its children."""
+    m = len(children)
+    matrix = np.vstack([children.sum(axis=0), children])
+    node, label = np.nonzero(matrix)
+    counts = counts_of(m + 1, node, label.astype(np.int32), matrix[node, label].astype(np.float64))
+    return splits_of(np.array([1, *[m + 1] * (m + 1)], np.int32), counts), matrix
+
+
+def random_children(seed: int, m: int) -> np.ndarray:
+    """Counts[child, label], none of the children empty."""
+    rng = np.random.default_rng(seed)
+    children = rng.integers(0, 6, (m, N_LABELS)) * (rng.random((m, N_LABELS)) < 0.6)
+    children[:, 0] += 1
+    return children
+
+
+@given(seeds)
+def test_criteria_lemma_3_purity_is_bounded_by_j_and_the_smaller_side(seed):
+    """Mended: printed with beta, it fails for beta > 1/2; the sides can be exchanged."""
+    found, _ = split_into(random_children(seed, 2))
+    smaller = min(found.balance[0], 1 - found.balance[0])
+    assert found.purity[0] <= min((2 - found.objective[0]) / (4 * smaller) - smaller, 0.5) + 1e-9
+
+
+def test_criteria_lemma_3_as_printed_fails_for_a_large_side():
+    found, _ = split_into(np.array([[1, 1], [9, 9]]))
+    beta, j, alpha = found.balance[0], found.objective[0], found.purity[0]
+    assert (beta, j) == pytest.approx((0.9, 0.0), abs=1e-12)
+    assert alpha > (2 - j) / (4 * beta) - beta
+
+
+@given(seeds, st.floats(2.05, 8))
+def test_criteria_lemma_4_a_split_lowers_the_modified_gini_entropy(seed, c):
+    found, matrix = split_into(random_children(seed, 2))
+    node, label = np.nonzero(matrix)
+    counts = counts_of(3, node, label.astype(np.int32), matrix[node, label].astype(np.float64))
+    entropy, beta, j = criteria_of(counts, c).modified_gini, found.balance[0], found.objective[0]
+    fall = entropy[0] - (1 - beta) * entropy[1] - beta * entropy[2]
+    gamma = min(beta, 1 - beta)
+    factor = (c - 2) ** 2 / c**3
+    assert fall >= factor * j**2 / (4 * N_LABELS * beta * (1 - beta)) - 1e-9
+    assert fall >= factor * j**2 / (4 * N_LABELS * (1 - gamma) ** 2) - 1e-9
+
+
+def greatest(m: int) -> float:
+    """J* of the learned trees."""
+    return 4 / m * (1 - 1 / m)
+
+
+@given(seeds, st.integers(2, 5))
+def test_learned_trees_lemmas_2_and_4(seed, m):
+    found, _ = split_into(random_children(seed, m))
+    assert 0 <= found.objective[0] <= greatest(m) + 1e-9, "lemma 2"
+    rng = np.random.default_rng(seed)
+    pure = np.zeros((m, m + N_LABELS), int)
+    pure[np.r_[np.arange(m), rng.integers(0, m, N_LABELS)], np.arange(m + N_LABELS)] = rng.integers(
+        1, 9, m + N_LABELS
+    )
+    found, matrix = split_into(pure)
+    beta = matrix[1:].sum(axis=1).min() / matrix[0].sum()
+    assert beta >= 1 / m - math.sqrt(m * max(0.0, greatest(m) - found.objective[0])) / 2 - 1e-7, "lemma 4"
+
+
+@given(seeds, st.integers(2, 5))
+def test_learned_trees_lemmas_3_and_5(seed, m):
+    some = random_children(seed, m)
+    even = np.hstack([np.roll(some, t, axis=0) for t in range(m)])  # each child gets as much
+    found, matrix = split_into(even)
+    q = matrix[0] / matrix[0].sum()
+    p = even[:, q > 0] / matrix[0][q > 0]
+    alpha = float((q[q > 0] * np.minimum(p, 1 - p)).sum()) / m
+    assert alpha <= m * (greatest(m) - found.objective[0]) / 4 + 1e-9, (
+        "lemma 5, mended: printed without m / 2"
+    )
+    assert (found.objective[0] > greatest(m) - 1e-9) == (alpha < 1e-9), "lemma 3, of balanced splits"
+    best, _ = split_into(np.eye(m, dtype=int) * 3)
+    assert best.objective[0] == pytest.approx(greatest(m)), "lemma 3"
+
+
+def test_learned_trees_lemma_5_as_printed_fails_for_three_children():
+    """Each label goes to two of the children alike: alpha is 1/3, and half of J* - J is 2/9."""
+    found, _ = split_into(np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1]]))
+    alpha = 1 / 3
+    assert found.objective[0] == pytest.approx(4 / 9)
+    assert alpha > (greatest(3) - found.objective[0]) / 2
+    assert alpha == pytest.approx(3 * (greatest(3) - found.objective[0]) / 4), "the mended bound is tight"
