@@ -13,9 +13,11 @@ from benchmarks import (
     http,
     latency,
     lomtree,
+    next_words,
     quality,
     requests,
     server,
+    softmax_trees,
     threads,
     threshold_cost,
     thresholds,
@@ -40,6 +42,8 @@ TABLES = {
     "requests": requests.run,
     "growth": growth.run,
     "lomtree": lomtree.run,
+    "softmax-trees": softmax_trees.run,
+    "next-words": next_words.run,
     "thresholds": thresholds.run,
     "threshold-cost": threshold_cost.run,
     "trainers": trainers.run,
@@ -47,7 +51,7 @@ TABLES = {
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency", "cold", "threads"}
-WITHOUT_DATA = {"requests", "growth", "lomtree", "threshold-cost"}
+WITHOUT_DATA = {"requests", "growth", "lomtree", "threshold-cost", "next-words"}
 
 
 def split_numbers(text: str) -> range:
@@ -74,7 +78,8 @@ def main() -> None:
         nargs="+",
         default=[],
         metavar="NAME[:KEY=VALUE,...]",
-        help="trainers of `trainers` (all if left out) and of `thresholds` (label-tree)",
+        help="trainers of `trainers` (all if left out), `thresholds` (label-tree), `softmax-trees` and "
+        "`next-words`",
     )
     parser.add_argument(
         "--splits",
@@ -108,6 +113,7 @@ def main() -> None:
         given.weights,
         given.trainers,
         given.against,
+        given.data,
     )
     for table in tables:
         TABLES[table](settings)

@@ -23,7 +23,10 @@ console = Console(width=140, highlight=False)
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line says."""
+    """What the command line says.
+
+    directories  of the data sets, as they are
+    """
 
     data: list[Prepared]
     out: Path
@@ -34,6 +37,7 @@ class Settings:
     weights: Weights
     trainers: Sequence[str]
     against: Path | None = None
+    directories: Sequence[Path] = ()
     command: str = field(default_factory=lambda: shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]))
 
 
