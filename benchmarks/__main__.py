@@ -91,6 +91,9 @@ def main() -> None:
     parser.add_argument(
         "--against", type=Path, metavar="DIR", help="another checkout, measured in turns by `requests`"
     )
+    parser.add_argument(
+        "--words", type=int, default=next_words.WORDS, help="words that `next-words` trains on"
+    )
     given = parser.parse_args()
     unknown = [table for table in given.tables if table not in TABLES]
     if unknown:
@@ -114,6 +117,7 @@ def main() -> None:
         given.trainers,
         given.against,
         given.data,
+        given.words,
     )
     for table in tables:
         TABLES[table](settings)

@@ -26,6 +26,7 @@ class Settings:
     """What the command line says.
 
     directories  of the data sets, as they are
+    words        that models of next words are trained on, 0 for the default
     """
 
     data: list[Prepared]
@@ -38,6 +39,7 @@ class Settings:
     trainers: Sequence[str]
     against: Path | None = None
     directories: Sequence[Path] = ()
+    words: int = 0
     command: str = field(default_factory=lambda: shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]))
 
 
