@@ -14,9 +14,11 @@ from benchmarks import (
     latency,
     lomtree,
     model_size,
+    next_words,
     quality,
     requests,
     server,
+    softmax_trees,
     text,
     threads,
     threshold_cost,
@@ -44,6 +46,8 @@ TABLES = {
     "growth": growth.run,
     "lomtree": lomtree.run,
     "model-size": model_size.run,
+    "softmax-trees": softmax_trees.run,
+    "next-words": next_words.run,
     "thresholds": thresholds.run,
     "threshold-cost": threshold_cost.run,
     "trainers": trainers.run,
@@ -51,7 +55,7 @@ TABLES = {
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency", "cold", "threads"}
-WITHOUT_DATA = {"requests", "text", "growth", "lomtree", "threshold-cost"}
+WITHOUT_DATA = {"requests", "text", "growth", "lomtree", "threshold-cost", "next-words"}
 
 
 def split_numbers(text: str) -> range:
@@ -78,7 +82,8 @@ def main() -> None:
         nargs="+",
         default=[],
         metavar="NAME[:KEY=VALUE,...]",
-        help="trainers of `trainers` (all if left out) and of `thresholds` (label-tree)",
+        help="trainers of `trainers` (all if left out), `thresholds` (label-tree), `softmax-trees` and "
+        "`next-words`",
     )
     parser.add_argument(
         "--splits",
@@ -89,6 +94,9 @@ def main() -> None:
     )
     parser.add_argument(
         "--against", type=Path, metavar="DIR", help="another checkout, measured in turns by `requests`"
+    )
+    parser.add_argument(
+        "--words", type=int, default=next_words.WORDS, help="words that `next-words` trains on"
     )
     given = parser.parse_args()
     unknown = [table for table in given.tables if table not in TABLES]
@@ -112,6 +120,8 @@ def main() -> None:
         given.weights,
         given.trainers,
         given.against,
+        given.data,
+        given.words,
     )
     for table in tables:
         TABLES[table](settings)

@@ -26,18 +26,21 @@ DIM_MAX = 1024
 PLACES_MAX = 16
 """Places of a window of words, at most."""
 
+_EXPONENT = np.uint16(0x7F80)
+"""Of a bfloat16: all set where it is infinite or no number."""
+
 
 class Embedding(NamedTuple):
     """The dense row of a row x is the sum over its features f of x_f * turned(f), or its mean.
 
-    u     float32[V, d]     a word's, 1 <= d <= DIM_MAX
+    u     float32[V, d]     a word's, 1 <= d <= DIM_MAX; or uint16[V, d]: as bfloat16
     r     float32[T, R, d]  feature f is word f % V at place f // V, and T * V the number of features. R = 0:
                             turned(f) is u[word] and T is 1; R = 1: r[place] times u[word], each dimension by
                             itself; R = d: the matrix r[place] times u[word]
     mean  int32[1]          1: sums are divided by the sum of |x_f| unless that is 0; 0: they are not
     """
 
-    u: NDArray[np.float32]
+    u: NDArray[Any]
     r: NDArray[np.float32]
     mean: NDArray[np.int32]
 
@@ -49,7 +52,9 @@ def has_embedding(arrays: Mapping[str, NDArray[Any]]) -> bool:
 
 def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> Embedding:
     """Return the embedding of a version of so many features, read-only; raise Corrupt. Reads no data."""
-    u = take(arrays, f"{EMBEDDING}/u", "float32", (None, None))
+    stored = arrays.get(f"{EMBEDDING}/u")
+    is_bfloat16 = stored is not None and stored.dtype == np.uint16
+    u = take(arrays, f"{EMBEDDING}/u", "uint16" if is_bfloat16 else "float32", (None, None))
     n_words, dim = u.shape
     if not 1 <= dim <= DIM_MAX or n_words < 1:
         raise Corrupt(at(f"{EMBEDDING}/u", 0), f"words of 1 to {DIM_MAX} dimensions", str(u.shape))
@@ -63,7 +68,13 @@ def assemble_embedding(n_features: int, arrays: Mapping[str, NDArray[Any]]) -> E
 
 
 def check_embedding(embedding: Embedding) -> None:
-    """Raise Corrupt unless `mean` is 0 or 1; that all floats are finite was seen before."""
+    """Raise Corrupt unless `mean` is 0 or 1 and bfloat16 is finite; that floats are was seen before."""
+    if embedding.u.dtype == np.uint16:
+        bits = embedding.u.reshape(-1)
+        infinite = (bits & _EXPONENT) == _EXPONENT
+        if infinite.any():
+            index = int(infinite.argmax())
+            raise Corrupt(at(f"{EMBEDDING}/u", index), "a finite number", f"{bits[index]:#06x}")
     if embedding.mean[0] not in (0, 1):
         raise Corrupt(at(f"{EMBEDDING}/mean", 0), "0 or 1", int(embedding.mean[0]))
 

@@ -121,7 +121,7 @@ def _seconds(default: float, says: str) -> float:
     return field
 
 
-def _memory_bytes() -> int:
+def memory_bytes() -> int:
     """Return the bytes of memory that this process may have: the machine's, or its control group's."""
     found = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
@@ -179,7 +179,7 @@ class Limits(BaseSettings):
     )
     job_threads_max: Count = _count(len(os.sched_getaffinity(0)), "threads of a job")
     job_memory_bytes_max: Bytes = _count(
-        _memory_bytes() // 2, "bytes of memory of a job, mapped files not counted"
+        memory_bytes() // 2, "bytes of memory of a job, mapped files not counted"
     )
     job_cpu_seconds_max: Duration = _seconds(86_400.0, "seconds of processor time of a job, over all threads")
     job_seconds_max: Duration = _seconds(86_400.0, "seconds that a job may take")

@@ -51,7 +51,7 @@ DRAFTS = [
     small_draft(5, n_labels=30, n_features=200, arity=2, link="logistic"),
     softmax_draft(8, dim=33),
     softmax_draft(9, dim=17, weights="int8", n_places=3, n_turned=1),
-    softmax_draft(10, dim=5, weights="bfloat16", n_places=2, n_turned=5),
+    softmax_draft(10, dim=5, weights="bfloat16", n_places=2, n_turned=5, is_half=True),
 ]
 N_FEATURES_SERVED_MAX = 1 << 20
 """A workspace grows with the features a model claims: past this, that is a limit's matter and not ours."""

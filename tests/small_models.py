@@ -12,6 +12,7 @@ from model_store.ensemble import Chunk, Tree, Weights
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft
+from model_store.weights import to_bfloat16
 
 
 def random_chunk(rng: np.random.Generator, n_features: int, n_children: int, share: float) -> Chunk:
@@ -117,9 +118,13 @@ def softmax_draft(
     n_labels: int = 11,
     arity: int = 3,
     weights: Weights = "float32",
+    is_half: bool = False,
     **changes: Any,
 ) -> Draft:
-    """A draft of one random tree with softmax nodes over random embeddings; of schema 2."""
+    """A draft of one random tree with softmax nodes over random embeddings; of schema 2.
+
+    is_half  embeddings are bfloat16
+    """
     rng = np.random.default_rng(seed)
     tree = random_tree(rng, n_labels, dim, arity, 1.0, is_label_tree=True)
     extra = {
@@ -128,6 +133,8 @@ def softmax_draft(
         "embedding/r": rng.standard_normal((n_places, n_turned, dim)).astype(np.float32),
         "embedding/mean": np.array([int(n_places == 1)], np.int32),
     }
+    if is_half:
+        extra["embedding/u"] = to_bfloat16(extra["embedding/u"])
     fields: dict[str, Any] = {
         "link": "softmax",
         "features": {"kind": "raw", "norm": "none"},

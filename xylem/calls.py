@@ -1,4 +1,4 @@
-"""The calls that anybody makes: predict, batch, feedback, models, thresholds. Each is described once."""
+"""The calls that anybody makes: predict, score, batch, feedback, and reading; each is described once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from urllib.parse import urlencode
 import orjson
 
 from xylem.errors import BadAnswer
-from xylem.results import Feedback, FeedbackVerdict, ModelDetails, ModelInfo, Predictions, Thresholds, read_as
+from xylem.results import (
+    Feedback,
+    FeedbackVerdict,
+    ModelDetails,
+    ModelInfo,
+    Predictions,
+    Scores,
+    Thresholds,
+    read_as,
+)
 from xylem.retries import Retries
 from xylem.steps import JSON, Call, Request, Steps, result_of
 from xylem.target import model_path, segment
@@ -80,11 +89,39 @@ def predict(
     **options: Unpack[PredictOptions],
 ) -> Call[Predictions]:
     """Predict the labels of instances."""
-    if isinstance(instances, str | Mapping):
-        raise TypeError("instances: expected several, found one: put it into a list")
-    body = dumped({"instances": [instance_of(one) for one in instances], **options})
+    body = dumped({"instances": _several(instances), **options})
     path = f"{model_path(model, version, alias)}/predict"
     return Call(Request("POST", path, body, JSON, True), lambda found: read_as(Predictions, found))
+
+
+def score(
+    model: str,
+    instances: Iterable[Instance],
+    version: int | None,
+    alias: str | None,
+    labels: Sequence[str] | None,
+    *,
+    sequence: bool,
+) -> Call[Scores]:
+    """Score labels, or the words of texts; `labels` and `sequence` are of instances that say neither.
+
+    Raises TypeError.
+    """
+    if isinstance(labels, str):
+        raise TypeError("labels: expected several, found one: put it into a list")
+    common: dict[str, Any] = {} if labels is None else {"labels": list(labels)}
+    if sequence:
+        common["sequence"] = True
+    asked = [one if {"labels", "sequence"} & one.keys() else {**one, **common} for one in _several(instances)]
+    path = f"{model_path(model, version, alias)}/score"
+    request = Request("POST", path, dumped({"instances": asked}), JSON, True)
+    return Call(request, lambda found: read_as(Scores, found))
+
+
+def _several(instances: Iterable[Instance]) -> list[Mapping[str, Any]]:
+    if isinstance(instances, str | Mapping):
+        raise TypeError("instances: expected several, found one: put it into a list")
+    return [instance_of(one) for one in instances]
 
 
 def batch_paths(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Any, Unpack
 
 from xylem import background, calls
@@ -11,7 +11,16 @@ from xylem.admin import Admin
 from xylem.batches import PathOf, batch, item_of, line_of
 from xylem.caller import TIMEOUT_SECONDS
 from xylem.calls import BatchOptions, Instance, PredictOptions
-from xylem.results import Feedback, LineError, ModelDetails, ModelInfo, Prediction, Predictions, Thresholds
+from xylem.results import (
+    Feedback,
+    LineError,
+    ModelDetails,
+    ModelInfo,
+    Prediction,
+    Predictions,
+    Scores,
+    Thresholds,
+)
 from xylem.retries import Retries
 
 
@@ -49,6 +58,23 @@ class Client(Admin):
     ) -> Predictions:
         """Predict the labels of instances, by what `latest` names unless a version or an alias is given."""
         return self._call(calls.predict(model, instances, version, alias, **options))
+
+    def score(
+        self,
+        model: str,
+        instances: Iterable[Instance],
+        version: int | None = None,
+        alias: str | None = None,
+        *,
+        labels: Sequence[str] | None = None,
+        sequence: bool = False,
+    ) -> Scores:
+        """Return the exact scores of labels that are named, or of a model of next words those of texts.
+
+        An instance names its own `labels`, or says `"sequence": True`; `labels` and `sequence` here are of
+        those that say neither. A label that the model does not know is refused.
+        """
+        return self._call(calls.score(model, instances, version, alias, labels, sequence=sequence))
 
     def batch(
         self,

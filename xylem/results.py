@@ -65,6 +65,50 @@ class Predictions:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelScore:
+    """The exact score of a label that was named; `log_score` is its natural logarithm, None where it is 0."""
+
+    label: str
+    id: int
+    score: float
+    log_score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceScores:
+    """The scores of one instance's labels, in the order in which they were named, or of a text's words.
+
+    log_score   of a sequence: the sum of its words'
+    perplexity  of a sequence: e to the mean of -log_score over its words
+    """
+
+    labels: list[LabelScore]
+    log_score: float | None = None
+    perplexity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The answer of score: an entry an instance, in their order."""
+
+    model: str
+    version: int
+    scores: list[InstanceScores]
+
+    def __iter__(self) -> Iterator[InstanceScores]:
+        """Iterate over the instances' scores."""
+        return iter(self.scores)
+
+    def __len__(self) -> int:
+        """Return how many instances there are."""
+        return len(self.scores)
+
+    def __getitem__(self, place: int) -> InstanceScores:
+        """Return the scores of an instance."""
+        return self.scores[place]
+
+
+@dataclass(frozen=True, slots=True)
 class LineError:
     """What stands in the place of a prediction for an instance of a batch that cannot be used.
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
+from service.trainers.clustering import derived_seed
+from service.trainers.shape import Shape
 from service.trainers.softmax_bounds import bound_softmax, estimate_softmax
+from service.trainers.softmax_clusters import clustered_shape, label_vectors
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.softmax_shapes import first_shape, topology_of
-from service.trainers.softmax_training import train_softmax
+from service.trainers.softmax_training import train_embeddings, train_softmax
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
 
@@ -18,10 +22,10 @@ class HuffmanTreeParameters(SoftmaxParameters):
     """Parameters of `huffman-tree`."""
 
     tree: Annotated[
-        Literal["huffman", "random", "kmeans", "flat"],
+        Literal["huffman", "random", "kmeans", "clustered", "flat"],
         Field(
-            description="least deep for frequent labels, random, alike labels together, or one node of all "
-            "labels"
+            description="least deep for frequent labels, random, alike labels together by their rows or by "
+            "embeddings (which trains twice), or one node of all labels"
         ),
     ] = "huffman"
 
@@ -35,10 +39,30 @@ def train_huffman_tree(
     softmax of fastText. Raises BadParameter for a flat tree of too many labels.
     """
     parameters.check_features(data.rows.n_features)
-    shape = first_shape(parameters.tree, parameters.arity, data, seed, crew, progress)
+    if parameters.tree == "clustered":
+        shape = _clustered(data, parameters, seed, crew, progress)
+    else:
+        shape = first_shape(parameters.tree, parameters.arity, data, seed, crew, progress)
     arity = max(parameters.arity, len(shape.labels)) if parameters.tree == "flat" else parameters.arity
     topology = topology_of(shape, arity, data.labels.n_labels)
     return train_softmax(data, parameters, topology, None, seed, crew, progress)
+
+
+def _clustered(
+    data: TrainingSet, parameters: HuffmanTreeParameters, seed: int, crew: Crew, progress: Progress
+) -> Shape:
+    """Return the clustering tree of the embeddings that a training on a Huffman tree gives."""
+    arity, n_labels = parameters.arity, data.labels.n_labels
+
+    def first_progress(_: str, done: int, total: int) -> None:
+        progress("first embeddings", done, total)
+
+    first = topology_of(first_shape("huffman", arity, data, seed, crew, progress), arity, n_labels)
+    embedding = train_embeddings(data, parameters, first, seed, crew, first_progress)
+    counts = np.bincount(data.labels.indices, minlength=n_labels)
+    labels = np.flatnonzero(counts).astype(np.int32)
+    vectors = label_vectors(data, labels, embedding, parameters.task == "text")
+    return clustered_shape(vectors, labels, counts[labels], arity, derived_seed(seed, 0), crew, progress)
 
 
 HUFFMAN_TREE = TrainerSpec(

@@ -31,12 +31,16 @@ def bound_softmax(p: SoftmaxParameters, c: Counts) -> Bound:
     """Return what training takes at most; a path has no more nodes than half the labels, and 64 as a rule."""
     d = p.descent()
     padded = -(-p.dim // 16) * 16
-    n_children = max(p.arity, c.labels if getattr(p, "tree", "") == "flat" else 0)
+    tree = getattr(p, "tree", "")
+    n_children = max(p.arity, c.labels if tree == "flat" else 0)
     n_nodes = max(1, min(c.labels, 1 + c.labels // max(1, n_children - 1) * 2))
     n_features = c.groups * 1024
     numbers = padded * (n_nodes * n_children + n_features + p.transitions()[0] * (p.transitions()[1] + 1))
     held = _FLOAT_BYTES * numbers * (4 if d.is_adaptive else 2) + _FLOAT_BYTES * padded * c.labels
+    if tree == "clustered":  # labels by dimensions as a kernel takes them, and by clusters
+        held += 32 * c.labels * p.dim + _FLOAT_BYTES * c.labels * p.arity + 8 * c.label_values
     path = min(c.labels, 64) * n_children
-    steps = d.epochs * 3 * padded * (c.values * max(1, p.transitions()[1]) + c.rows * path)
+    passes = d.epochs * (2 if tree == "clustered" else 1)
+    steps = passes * 3 * padded * (c.values * max(1, p.transitions()[1]) + c.rows * path)
     weights = padded * (2 * c.labels + 1)
-    return Bound(d.epochs, steps, weights, 1, 2 * c.labels + 1, held, 0, leaves=padded * n_features // 2)
+    return Bound(passes, steps, weights, 1, 2 * c.labels + 1, held, 0, leaves=padded * n_features // 2)

@@ -15,6 +15,7 @@ from service.errors import BadParameter
 from service.kernels.training.softmax_assign import assign_labels
 from service.kernels.training.softmax_dealing import Rule
 from service.kernels.training.softmax_tree import LabelStatistics, Network, SoftmaxTree, Steps, train_rows
+from service.settings import memory_bytes
 from service.trainers.clustering import derived_seed
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.softmax_shapes import empty_topology, tree_of
@@ -76,6 +77,34 @@ def train_softmax(
     Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order shuffled
     anew for each pass, one at a time; plain descent ends at rate 0. One thread: the same bits on any number.
     """
+    state, report = _descend(data, parameters, topology, learning, seed, crew, progress)
+    return _trained(state, parameters, data, report)
+
+
+def train_embeddings(
+    data: TrainingSet,
+    parameters: SoftmaxParameters,
+    topology: SoftmaxTree,
+    seed: int,
+    crew: Crew,
+    progress: Progress,
+) -> NDArray[np.float32]:
+    """Return the embeddings alone of a training on a fixed tree, float32[V, dim]. Raises BadParameter."""
+    state, _ = _descend(data, parameters, topology, None, seed, crew, progress)
+    _check_finite(state.network, parameters.descent().rate)
+    return np.ascontiguousarray(state.network.embedding[:, : parameters.dim])
+
+
+def _descend(
+    data: TrainingSet,
+    parameters: SoftmaxParameters,
+    topology: SoftmaxTree,
+    learning: TreeLearning | None,
+    seed: int,
+    crew: Crew,
+    progress: Progress,
+) -> tuple[_State, dict[str, Any]]:
+    """Take all steps; return the parameters, and what is reported."""
     p = parameters.descent()
     labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
     total = p.epochs * len(labelled)
@@ -100,7 +129,7 @@ def train_softmax(
     }
     if learning is not None:
         report["labels_moved"] = moved
-    return _trained(state, parameters, data, report)
+    return state, report
 
 
 def _run(
@@ -176,6 +205,7 @@ def _start(
     padded = -(-dim // LANES) * LANES
     n_places, n_turned = parameters.transitions()
     n_words = data.rows.n_features // n_places
+    _check_memory(parameters, padded, n_words, tree.child.size)
     random = np.random.Generator(np.random.PCG64(derived_seed(seed, _START)))
     embedding = np.zeros((n_words, padded), np.float32)
     embedding[:, :dim] = random.uniform(-1 / dim, 1 / dim, (n_words, dim))
@@ -195,6 +225,17 @@ def _start(
     else:
         squares = Network(*(part[:0] for part in network))
     return _State(tree, network, squares, _statistics(tree, learning, padded))
+
+
+def _check_memory(parameters: SoftmaxParameters, padded: int, n_words: int, n_children: int) -> None:
+    """Raise BadParameter for embeddings and nodes that this process cannot hold."""
+    copies = 2 if parameters.descent().is_adaptive else 1
+    needed, most = 4 * copies * padded * (n_words + n_children), memory_bytes()
+    if needed > most:
+        raise BadParameter(
+            f"dim: expected embeddings of {n_words} words and {n_children} children of nodes within "
+            f"{most >> 20} MiB of memory, found {needed >> 20} MiB for {parameters.dim} dimensions"
+        )
 
 
 def _statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) -> LabelStatistics:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from model_store.embedding import EMBEDDING
 from model_store.ensemble import Weights
 from model_store.version import Draft, Model, manifest_of
+from model_store.weights import to_bfloat16
 from service.inference.parts import part_of
 from service.rows import LabelRows
 from service.workflows.evaluate import metrics_of
@@ -32,6 +37,8 @@ def round_weights(
 ) -> Draft:
     """Return the draft with its weights stored in the type asked for, and what that costs in its metrics.
 
+    Embeddings are stored as bfloat16 with both of the shorter types.
+
     The figures of the rounded weights stand beside those of float32, on the validation file, or without one
     on some of the training rows, if those were kept. Raises BadParameter where the type has no room for a
     node.
@@ -39,7 +46,7 @@ def round_weights(
     if weights == "float32":
         return draft
     ensemble = store_as(draft.ensemble, weights)
-    rounded = replace(draft, ensemble=ensemble, weights=weights)
+    rounded = replace(draft, ensemble=ensemble, weights=weights, extra=_rounded(draft.extra))
     where, labelled = "", valid
     if valid is None and sample is not None:
         where, labelled = " on training rows", _some_of(sample)
@@ -57,6 +64,11 @@ def round_weights(
     pairs = {f"{key}{where}": (cut[key], exact[key]) for key in WEIGHED}
     kept = cut if valid is not None else {key: after for key, (after, _) in pairs.items()}
     return replace(rounded, metrics={**kept, **{f"{key} in float32": was for key, (_, was) in pairs.items()}})
+
+
+def _rounded(extra: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return further arrays of a version with embeddings, if there are any, as bfloat16."""
+    return {name: to_bfloat16(array) if name == f"{EMBEDDING}/u" else array for name, array in extra.items()}
 
 
 def _some_of(sample: Sample) -> Labelled:

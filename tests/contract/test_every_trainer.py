@@ -10,10 +10,12 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -152,6 +154,64 @@ def test_they_are_served_with_thresholds_and_explanations(store: Store) -> None:
                 assert why.get("trees") or why.get("leaves"), name
             assert explained[i]["labels"] == labels, name
         assert right >= 5, name
+
+
+@pytest.mark.parametrize("weights", ["bfloat16", "int8"])
+@every_trainer
+def test_fewer_bits_cost_little(name: str, weights: Any, store: Store, tmp_path: Path) -> None:
+    data = write_file(tmp_path / "train.txt", *learnable())
+    request = TrainRequest(name, data, None, items_of(name), weights=weights, seed=2)
+    train_and_publish(Store(tmp_path / "store"), name, request)
+    Store(tmp_path / "store").verify(name, 1)
+    model = Store(tmp_path / "store").open(name)
+    assert model.manifest.weights == weights
+    assert model.manifest.model_bytes < store.open(name).manifest.model_bytes
+    test = write_file(tmp_path / "test.txt", *learnable(40, seed=5))
+    before, after = evaluate(store.open(name), test)["P@1"], evaluate(model, test)["P@1"]
+    assert isinstance(before, float) and isinstance(after, float)
+    assert after > before - 10
+
+
+def test_labels_that_are_allowed_and_denied_and_feedback_hold_for_them(tmp_path: Path, store: Store) -> None:
+    shutil.copytree(store.root, tmp_path / "store")  # feedback leaves a database beside the store
+    (row,), _ = learnable(1, seed=6)
+    instance = {"indices": np.flatnonzero(row).tolist(), "values": row[row != 0].tolist()}
+    asked = {"instances": [instance], "top_r": N_LABELS}
+
+    async def ask(name: str, client: httpx.AsyncClient) -> None:
+        async def labels(**options: Any) -> dict[str, float]:
+            response = await client.post(f"/v1/models/{name}/predict", json={**asked, **options})
+            assert response.status_code == 200, response.text
+            return {label["label"]: label["score"] for label in response.json()["predictions"][0]["labels"]}
+
+        every = await labels(exact=True)
+        some = list(every)[:2]
+        assert await labels(allow_labels=some, exact=True) == {label: every[label] for label in some}
+        rest = {label: score for label, score in every.items() if label not in some}
+        assert await labels(deny_labels=some, exact=True) == rest
+        events = [{"event_id": f"e{i}", "instance": instance, "labels": some[:1]} for i in range(3)]
+        told = await client.post(f"/v1/models/{name}/feedback", json={"events": events})
+        assert [each["result"] for each in told.json()["results"]] == ["applied"] * 3, told.text
+
+    async def ask_all() -> None:
+        async with serving(settings_of(tmp_path / "store")) as (_, client):
+            for name in TRAINERS:
+                await ask(name, client)
+
+    asyncio.run(ask_all())
+
+
+@every_trainer
+def test_a_stream_is_learnt_from_or_refused_with_those_that_can(name: str, tmp_path: Path) -> None:
+    data = write_file(tmp_path / "train.txt", *learnable())
+    store, items = Store(tmp_path / "store"), [*items_of(name), *(["solver=sgd"] if name == "plt" else [])]
+    request = TrainRequest(name, data, None, items, stream=True)
+    if TRAINERS[name].train_stream is None:
+        with pytest.raises(BadInput, match=rf"expected one that can stream, .*plt.*; found {name}"):
+            train_and_publish(store, name, request)
+        assert store.models() == []
+    else:
+        assert train_and_publish(store, name, request).version == 1
 
 
 def bits_of(trained: Trained) -> dict[str, bytes]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import re
 import shutil
 import ssl
@@ -11,15 +13,19 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 
 import xylem
 from model_store.store import Store
+from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import Run
 from tests.served_models import publish_all, publish_model
 from tests.servers import ServerProcess
+from tests.small_models import softmax_draft
 from tests.stub_service import KEY, StubService, running
 from tests.tls_relay import make_certificate, relay
 
@@ -30,7 +36,10 @@ RAW = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     root = tmp_path_factory.mktemp("store")
-    publish_model(publish_all(root), "debtags", "tfidf")
+    store = publish_all(root)
+    publish_model(store, "debtags", "tfidf")
+    store.publish("softmax", softmax_draft(3))
+    publish_words(store)
     with ServerProcess(root, body_seconds_max=5) as process:
         yield process
 
@@ -55,11 +64,65 @@ def test_predict_feedback_and_what_there_is(url: str) -> None:
         assert (page.n_labels, len(page.labels), page.next_offset) == (11, 3, 3)
         assert page.details["n_events"] == 2
         assert client.model("raw").version_details[0]["n_labels"] == 11
-        assert [model.name for model in client.models()] == ["debtags", "hashed", "named", "raw", "text"]
+        assert [model.name for model in client.models()] == [
+            "debtags",
+            "hashed",
+            "named",
+            "raw",
+            "softmax",
+            "text",
+            "words",
+        ]
         with pytest.raises(xylem.ProblemError) as caught:
             client.predict("raw", [RAW, {"indices": [1], "values": ["x"]}])
         assert caught.value.errors[0].path == "instances[1].values[0]"
         assert caught.value.request_id
+
+
+def publish_words(store: Store) -> None:
+    """Publish a model of next words."""
+    with TemporaryDirectory() as directory:
+        data = Path(directory) / "texts.jsonl"
+        data.write_text('{"text": "one two three four one two three four"}\n' * 20)
+        request = TrainRequest("huffman-tree", data, parameters=["task=text", "dim=8", "epochs=2"])
+        train_and_publish(store, "words", request)
+
+
+def test_score_has_the_exact_scores_of_labels_and_of_texts(url: str) -> None:
+    labels = [f"label::{i}" for i in range(11)]
+    row = {"indices": np.array([1, 5, 23], np.int32), "values": np.array([1, 0.5, -2], np.float32)}
+
+    async def ask() -> xylem.Scores:
+        async with xylem.AsyncClient(url) as client:
+            return await client.score("softmax", [row], alias="latest", labels=labels)
+
+    with xylem.Client(url) as client:
+        found = client.score("softmax", [row, {**row, "labels": labels[3:1:-1]}], version=1, labels=labels)
+        assert (found.model, found.version, len(found)) == ("softmax", 1, 2)
+        first, second = found
+        assert [label.label for label in first.labels] == labels
+        assert sum(label.score for label in first.labels) == pytest.approx(1, abs=1e-5)
+        assert second.labels == first.labels[3:1:-1]
+        by_label = {label.label: label for label in first.labels}
+        predicted = client.predict("softmax", [row], top_r=11, exact=True)
+        for label in predicted[0].labels:
+            assert (by_label[label.label].id, by_label[label.label].score) == (label.id, label.score)
+        assert asyncio.run(ask()).scores == [first]
+
+        (text,) = client.score("words", ["two three"], sequence=True)
+        assert [label.label for label in text.labels] == ["two", "three", "</s>"]
+        logs = [label.log_score for label in text.labels if label.log_score is not None]
+        assert text.log_score == pytest.approx(sum(logs), rel=1e-5)
+        assert text.perplexity == pytest.approx(math.exp(-sum(logs) / 3), rel=1e-5)
+        assert first.log_score is None and first.perplexity is None
+
+        with pytest.raises(xylem.ProblemError) as caught:
+            client.score("softmax", [{**row, "labels": ["label::1", "nobody"]}])
+        assert (caught.value.code, caught.value.errors[0].path) == ("unknown-label", "instances[0].labels[1]")
+        with pytest.raises(TypeError, match="labels: expected several"):
+            client.score("softmax", [row], labels="label::1")
+        with pytest.raises(TypeError, match="instances: expected several"):
+            client.score("softmax", row, labels=labels)  # type: ignore[arg-type]
 
 
 def test_a_batch_streams_both_ways_in_bounded_memory(url: str) -> None:
@@ -162,7 +225,7 @@ def test_every_example_of_the_client_runs(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.jsonl").write_text('{"text": "x", "labels": []}\n')
     examples = blocks("client.md", "python")
-    assert len(examples) == 10
+    assert len(examples) == 11
     names: dict[str, Any] = {}
     with running(StubService()) as stub:
         for example in examples:

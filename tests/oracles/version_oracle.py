@@ -37,6 +37,7 @@ def is_version(manifest: Manifest, arrays: Mapping[str, Any]) -> bool:
         and rerank_holds(manifest, a)
         and report_holds(arrays)
         and embedding_holds(manifest, a)
+        and ("embedding/u" not in arrays or bool(np.isfinite(as_float32(arrays["embedding/u"])).all()))
         and all(chunk_holds(manifest, arrays, a, n) for n in range(manifest.n_nodes))
     )
 

@@ -36,6 +36,7 @@ DRAFTS = {
     "one label": small_draft(4, n_labels=1, n_features=1),
     "softmax": softmax_draft(7, dim=5, n_words=4, n_labels=5),
     "softmax window": softmax_draft(8, dim=3, n_words=4, n_places=2, n_turned=1, n_labels=4),
+    "softmax half": softmax_draft(9, dim=3, n_words=4, n_labels=4, weights="int8", is_half=True),
     "full blocks": small_draft(5, n_labels=4, n_features=2048, share=0.9, n_trees=1),
 }
 

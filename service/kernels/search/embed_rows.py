@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from service.kernels.search.packed_weights import number_at
 
 
 @inlined
 def _add_turned(
-    u: NDArray[np.float32],
+    u: NDArray[Any],
     r: NDArray[np.float32],
     feature: int,
     value: np.float32,
@@ -21,15 +24,15 @@ def _add_turned(
     word, place = feature % n_words, feature // n_words
     if r.shape[1] == 0:
         for f in range(dim):
-            out[f] += value * u[word, f]
+            out[f] += value * number_at(u, word, f)
     elif r.shape[1] == 1:
         for f in range(dim):
-            out[f] += value * (r[place, 0, f] * u[word, f])
+            out[f] += value * (r[place, 0, f] * number_at(u, word, f))
     else:
         for f in range(dim):
             total = np.float32(0.0)
             for g in range(dim):
-                total += r[place, f, g] * u[word, g]
+                total += r[place, f, g] * number_at(u, word, g)
             out[f] += value * total
 
 
@@ -38,7 +41,7 @@ def embed_rows(
     indptr: NDArray[np.int64],
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
-    u: NDArray[np.float32],
+    u: NDArray[Any],
     r: NDArray[np.float32],
     mean: NDArray[np.int32],
 ) -> NDArray[np.float32]:
@@ -62,9 +65,7 @@ def embed_rows(
 
 
 @kernel
-def turned_rows(
-    indices: NDArray[np.int32], u: NDArray[np.float32], r: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def turned_rows(indices: NDArray[np.int32], u: NDArray[Any], r: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return what each feature adds to a dense row for a value of 1, float32[n, d]."""
     out = np.zeros((len(indices), u.shape[1]), np.float32)
     for e in range(len(indices)):

@@ -42,11 +42,11 @@ def _log_softmax(n_children: int, margins: NDArray[np.float32]) -> None:
             return
         margins[j] = min(max(margins[j], -most), most)
         greatest = max(greatest, margins[j])
-    total = np.float32(0.0)
+    total = 0.0  # in double precision: a flat tree adds up 65,536
     for j in range(n_children):
         margins[j] = max(margins[j] - greatest, _LEAST)
         total += np.exp(margins[j])
-    log_total = np.log(total)
+    log_total = np.float32(np.log(total))
     for j in range(n_children):
         margins[j] = min(margins[j] - log_total, _ZERO)
 

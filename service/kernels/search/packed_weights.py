@@ -17,6 +17,7 @@ from model_store.compiled.vectors import vload, vload_bfloat16, vload_int8
 
 _LOW_32 = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
+_16 = np.uint32(16)
 _LOW_16 = np.uint32(0xFFFF)
 _HIGH_16 = np.uint32(0xFFFF0000)
 _LOW_8 = np.uint16(0xFF)
@@ -47,6 +48,11 @@ def word_weight(word: Any) -> Any:
 
 def load_weights(dense: Any, index: Any) -> Any:
     """Return weights index .. index + 15 of dense rows as a Vec16."""
+    raise AssertionError("compiled code only")
+
+
+def number_at(numbers: Any, row: Any, column: Any) -> Any:
+    """Return an element of a matrix of float32, or of uint16 that are bfloat16, as float32."""
     raise AssertionError("compiled code only")
 
 
@@ -86,6 +92,14 @@ def _load_int8(dense: Any, index: Any) -> Any:
     return vload_int8(dense, index)
 
 
+def _number_float32(numbers: Any, row: Any, column: Any) -> Any:
+    return numbers[row, column]
+
+
+def _number_bfloat16(numbers: Any, row: Any, column: Any) -> Any:
+    return _float_of_bits(np.uint32(np.uint32(numbers[row, column]) << _16))
+
+
 @overload(word_child, inline="always")
 def _word_child(word: Any) -> Any:
     return {types.uint64: _child_of_64, types.uint32: _child_of_32, types.uint16: _child_of_16}.get(word)
@@ -101,3 +115,8 @@ def _load_weights(dense: Any, index: Any) -> Any:
     return {types.float32: _load_float32, types.uint16: _load_bfloat16, types.int8: _load_int8}.get(
         dense.dtype
     )
+
+
+@overload(number_at, inline="always")
+def _number_at(numbers: Any, row: Any, column: Any) -> Any:
+    return {types.float32: _number_float32, types.uint16: _number_bfloat16}.get(numbers.dtype)

@@ -197,12 +197,13 @@ def _softmax(
                 _dot(network.weights, (node * n_children + j) * dim, r, work.lanes) + network.bias[node, j]
             )
             greatest = max(greatest, work.p[j])
-    total = np.float32(0.0)
+    total = 0.0  # in double precision: a flat tree adds up 65,536
     for j in range(n_children):
         work.p[j] = np.exp(work.p[j] - greatest) if child[node, j] != -1 else np.float32(0.0)
         total += work.p[j]
+    share = np.float32(1.0 / total)
     for j in range(n_children):
-        work.p[j] /= total
+        work.p[j] *= share
 
 
 @inlined

@@ -22,6 +22,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "bfloat16": {"weights": "bfloat16", "n_labels": 40, "arity": 17},
     "window": {"n_places": 2, "n_turned": 1},
     "matrices": {"n_places": 2, "n_turned": 6, "dim": 6},
+    "half": {"weights": "int8", "is_half": True},
+    "half matrices": {"n_places": 2, "n_turned": 6, "dim": 6, "is_half": True},
     "one label": {"n_labels": 1},
     "wide": {"dim": 40, "arity": 20, "n_labels": 19},
 }
@@ -42,6 +44,8 @@ def rows_of(n_features: int, n_rows: int = 40) -> SparseRows:
 
 def slow_dense(model: Model, rows: SparseRows) -> np.ndarray:
     u, r, mean = assemble_embedding(model.manifest.n_features, model.arrays)
+    if u.dtype == np.uint16:
+        u = (u.astype(np.uint32) << np.uint32(16)).view(np.float32)
     found = np.zeros((rows.n_rows, u.shape[1]))
     for row in range(rows.n_rows):
         cut = slice(int(rows.indptr[row]), int(rows.indptr[row + 1]))
@@ -117,7 +121,7 @@ def test_a_row_has_the_same_answer_in_any_batch_and_under_a_wide_beam(kind: str)
 
 
 def test_features_of_an_explanation_add_up_to_the_margin_over_its_siblings() -> None:
-    for kind in ("bag", "int8", "bfloat16", "window", "matrices"):
+    for kind in ("bag", "int8", "bfloat16", "window", "matrices", "half"):
         model = model_of(**KINDS[kind])
         predictor = make_predictor(model)
         rows = rows_of(model.manifest.n_features)

@@ -32,6 +32,9 @@ VARIANTS = [
     ("plt", ("solver=sgd", "epochs=2", "prune=0")),
     ("ldsm", ("rerank=yes", "prune=0", "trees=2")),
     ("fastxml", ("cost=100", "max_leaf=1", "trees=3")),
+    *(("huffman-tree", (f"tree={tree}", "arity=3")) for tree in ("kmeans", "clustered", "flat")),
+    ("huffman-tree", ("arity=2", "dim=3", "optimiser=adagrad")),
+    ("learned-tree", ("statistics=paths", "arity=2", "slack=0")),
 ]
 """Trainers and parameters; no test may hold for the default trees alone."""
 
