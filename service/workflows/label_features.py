@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.names import NameTable, find_name, name_of
+from model_store.names import find_name
 from model_store.version import Model
 from service.errors import UnknownLabel, UnsupportedOption
 from service.features import feature_names
+from service.features.tables import FeatureNames
 from service.inference.label_weights import leaf_weights, mean_weights, strongest
 
 TOP = 20
@@ -67,12 +68,12 @@ def label_features(model: Model, label: str, top: int = TOP) -> dict[str, Any]:
 
 
 def _named(
-    features: NDArray[np.int32], weights: NDArray[np.float32], names: NameTable | None, top: int
+    features: NDArray[np.int32], weights: NDArray[np.float32], names: FeatureNames | None, top: int
 ) -> list[dict[str, Any]]:
     """Return the strongest weights with the names of their features."""
     return [
         {
-            "feature": str(features[i]) if names is None else name_of(names, int(features[i])),
+            "feature": str(features[i]) if names is None else names.name(int(features[i])),
             "weight": float(weights[i]),
         }
         for i in strongest(weights, top).tolist()
