@@ -159,7 +159,8 @@ def test_warming_up_trains_and_serves_every_kind_of_model(tmp_path: Path) -> Non
     assert {job.trainer for job in jobs} == TRAINERS.keys()
     assert {job.weights for job in jobs} == set(WEIGHTS)
     kinds = [value for job in jobs for value in job.parameters if value.startswith("features.kind=")]
-    assert {kind.split("=")[1] for kind in kinds} == {"raw", "named", "tfidf", "hashing"}
+    expected = {"raw", "named", "tfidf", "chars", "words+chars", "hashing"}
+    assert {kind.split("=")[1] for kind in kinds} == expected
     for job in jobs:
         parse_parameters(job.trainer, [p for p in job.parameters if not p.startswith("features.")])
     warm.warm(jobs[-1])
