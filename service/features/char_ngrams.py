@@ -17,7 +17,7 @@ from service.features.characters import SPACE, code_at, size_at
 
 _BLANK = 32
 _32 = np.uint64(32)
-_DIGIT_BITS = 11
+_DIGIT_BITS = 9
 _DIGITS = 1 << _DIGIT_BITS
 
 
@@ -207,7 +207,7 @@ def _sort(ids: NDArray[np.int32], spare: NDArray[np.int32], n: int, n_ids: int) 
     """Sort ids[:n], all below n_ids, in place, by counting digit after digit."""
     places = np.empty(_DIGITS + 1, np.int64)
     shift = 0
-    while n_ids >> shift > 0:
+    while (n_ids - 1) >> shift > 0:
         places[:] = 0
         for i in range(n):
             places[((ids[i] >> shift) & (_DIGITS - 1)) + 1] += 1
