@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.evaluation.fmeasure import EmptyConvention, f_measures
-from service.evaluation.propensity import propensities
+from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
 from service.evaluation.ranking import ranking_metrics
 from service.rows import LabelRows
 
@@ -38,6 +38,7 @@ def evaluation_report(
     n_training_rows: int,
     *,
     empty: EmptyConvention = "one",
+    constants: PropensityConstants = USUAL_CONSTANTS,
 ) -> Report:
     """Return every figure of an evaluation: percentages, `rows`, `empty_label_convention`.
 
@@ -46,19 +47,20 @@ def evaluation_report(
     truth         the true labels
     label_counts  int64[K], training rows of each label, for the propensities; None where nobody knows (models
                   of other libraries): then the propensity-scored figures are None
+    constants     of the propensities
 
     Raises ValueError when the numbers of rows or labels differ.
     """
     is_known = label_counts is not None and n_training_rows > 0
     if label_counts is None or not is_known:
         label_counts, n_training_rows = np.zeros(truth.labels.n_labels, np.int64), 1
-    known = propensities(label_counts, n_training_rows)
+    known = propensities(label_counts, n_training_rows, *constants)
     ranking = ranking_metrics(
         *ranked,
         truth.labels,
         known,
         unknown_labels=truth.unknown,
-        unknown_propensity=float(propensities(0, n_training_rows)),
+        unknown_propensity=float(propensities(0, n_training_rows, *constants)),
     )
     scored: Report = {
         name: None if name.startswith("PS") and not is_known else value for name, value in ranking.items()

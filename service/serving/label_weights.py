@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.names import NameTable, find_name
 from service.errors import UnknownLabel, UnsupportedOption
-from service.evaluation.propensity import propensities
+from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
 from service.inference.predictor import NodeWeights
 from service.inference.searcher import Searcher
 
@@ -18,15 +18,22 @@ class LabelWeights:
     """The weights of the labels of one served version; inverse propensities are prepared once.
 
     counts, n_rows  training rows of each label, and of all; None for a version that does not have them
+    constants       of the propensities, those that the version was trained with
     """
 
     def __init__(
-        self, predictor: Searcher, labels: NameTable, counts: NDArray[Any] | None, n_rows: int
+        self,
+        predictor: Searcher,
+        labels: NameTable,
+        counts: NDArray[Any] | None,
+        n_rows: int,
+        constants: PropensityConstants = USUAL_CONSTANTS,
     ) -> None:
         self._predictor = predictor
         self._labels = labels
         self._counts = counts
         self._n_rows = n_rows
+        self._constants = constants
         self._inverse: NodeWeights | None = None
 
     def prepare(self, asked: Literal["propensity"] | dict[str, float]) -> NodeWeights:
@@ -49,6 +56,6 @@ class LabelWeights:
             if self._counts is None or self._n_rows < 1:
                 fault = "label_weights: expected a version that knows how often its labels occur, found one "
                 raise UnsupportedOption(fault + "that was imported").at("label_weights")
-            found = 1.0 / propensities(self._counts, self._n_rows)
+            found = 1.0 / propensities(self._counts, self._n_rows, *self._constants)
             self._inverse = self._predictor.node_weights(found.astype(np.float32))
         return self._inverse

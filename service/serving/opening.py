@@ -8,6 +8,7 @@ from typing import Any
 from model_store.names import name_of
 from model_store.version import Model
 from service.errors import BadInstance
+from service.evaluation.propensity import constants_of
 from service.features import feature_names, load_featurizer
 from service.features.sparse_events import EventLimits, read_sparse_events
 from service.features.sparse_lines import read_sparse_lines
@@ -40,7 +41,13 @@ def serve_model(
         featurizer,
         model.labels,
         features,
-        LabelWeights(predictor, model.labels, model.arrays.get("labels/counts"), manifest.data.rows),
+        LabelWeights(
+            predictor,
+            model.labels,
+            model.arrays.get("labels/counts"),
+            manifest.data.rows,
+            constants_of(manifest.trainer.parameters),
+        ),
         thresholds,
         PredictionIds(thresholds, learning or NO_KEY),
         sparse_answers(model, predictor, featurizer, sparse_forms(limits or Limits())),

@@ -16,6 +16,7 @@ from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.evaluation import EmptyConvention, PredictedRows, Report, Truth, evaluation_report
 from service.evaluation.bands import frequency_bands
 from service.evaluation.decisions import LabelCounts, count_labels, mark_true
+from service.evaluation.propensity import constants_of
 from service.evaluation.reliability import (
     LEAST_THRESHOLD,
     ReliabilityBin,
@@ -213,6 +214,7 @@ def _measure(
         model.arrays.get("labels/counts"),
         model.manifest.data.rows,
         empty=empty,
+        constants=constants_of(model.manifest.trainer.parameters),
     )
     if model.manifest.link == "softmax":
         report.update(likelihood_report(predictor, labelled))

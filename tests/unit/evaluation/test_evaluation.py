@@ -18,6 +18,7 @@ from service.evaluation import (
     propensities,
     ranking_metrics,
 )
+from service.evaluation.propensity import constants_of
 from service.rows import LabelRows
 from tests.oracles import metrics as oracle
 
@@ -134,6 +135,19 @@ def test_propensities_of_one_and_two_rows_are_one() -> None:
     assert propensities([0, 1], 2).tolist() == [1.0, 1.0]
     rare, common = propensities([1, 100], 1000)
     assert 0 < rare < common < 1
+
+
+def test_constants_of_a_version_are_those_it_was_trained_with() -> None:
+    assert constants_of({}) == (0.55, 1.5)
+    assert constants_of({"propensity_a": 0.6, "propensity_b": 2.6}) == (0.6, 2.6)
+    assert constants_of({"propensity_a": "x", "propensity_b": 2.6}) == (0.55, 1.5)
+    ranked = PredictedRows(*pointers([[0], [1]]))
+    judged, counts = Truth(truth([[0, 1], [0, 1]]), np.zeros(2, np.int32)), np.arange(1, K + 1)
+    for constants in (constants_of({}), constants_of({"propensity_a": 1.5, "propensity_b": 0.5})):
+        report = evaluation_report(ranked, ranked, judged, counts, 400, constants=constants)
+        p = propensities(counts, 400, *constants)
+        expected = 100 * (1 / p[0] + 1 / p[1]) / (2 / p[0])
+        assert report["PSP@1"] == pytest.approx(expected)
 
 
 def test_the_keys_of_a_report() -> None:
