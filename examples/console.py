@@ -24,7 +24,7 @@ def prepare() -> None:
     for file in EXAMPLES.iterdir():
         if not (data / file.name).exists():
             shutil.copy(file, data)
-    if not (store / MODEL).exists():
+    if not (store / "models" / MODEL).exists():
         files = ("--data", str(data / "train.jsonl.gz"), "--valid", str(data / "test.jsonl.gz"))
         subprocess.run([XYLEM, "train", "label-tree", *files, "--model", MODEL], check=True)
         tuned = ("--data", str(data / "test.jsonl.gz"))

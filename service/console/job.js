@@ -7,6 +7,9 @@ import { models } from "./models.js";
 import { notice } from "./notice.js";
 import { facts, openPromote } from "./versions.js";
 
+const LOOKS_MAX = 20;
+const LOOK_MS = 250;
+
 /** Percent points by which no figure can rise: a rule with it keeps the version, and moves nothing. */
 export const NEVER = 101;
 
@@ -35,8 +38,12 @@ export async function showJob(id, place, signal, changed) {
 
   const readLog = async () => {
     if (!logs.open) return;
-    log.textContent = await (await ask(`${path}/log`)).text().catch(() => "");
-    log.scrollTop = log.scrollHeight;
+    try {
+      log.textContent = await (await ask(`${path}/log`)).text();
+      log.scrollTop = log.scrollHeight;
+    } catch {
+      // what is there stays: the next event reads it again
+    }
   };
   const act = (method, what) => async () => {
     try {
@@ -59,7 +66,7 @@ export async function showJob(id, place, signal, changed) {
       changed(job);
       if (state === "succeeded") models.load().catch(() => {});
     }
-    readLog().catch(() => {});
+    readLog();
   };
   const buttons = (job) => el("div", { class: "row" },
     hasEnded(job) ? null : el("button", { type: "button", class: "danger", onclick: act("DELETE", path) }, "Cancel"),
@@ -86,6 +93,16 @@ function outcome(job) {
 
 const plain = (result) => Object.fromEntries(Object.entries(result ?? {}).filter(([, value]) => typeof value !== "object").map(([name, value]) => [name, String(value)]));
 
+/** Read the models until the job's version is among what is served: the service looks at its store now and then. */
+async function untilServed(job, kept) {
+  for (let i = 0; i < LOOKS_MAX; i++) {
+    await models.load(job.model);
+    const { versions = [], aliases = {} } = models.details ?? {};
+    if (versions.includes(job.version) && (kept || aliases.latest >= job.version)) return;
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+  }
+}
+
 function verdict(job) {
   const { promotion } = job;
   const kept = promotion && !promotion.promoted;
@@ -94,7 +111,7 @@ function verdict(job) {
     : `Version ${job.version} is promoted: ${where} names it now.`;
   const asAsked = kept && (job.request.promotion?.if ?? []).some((one) => one.least_change === NEVER);
   const tryIt = async () => {
-    await models.load(job.model);
+    await untilServed(job, kept);
     document.getElementById("version").value = kept ? `version:${job.version}` : "alias:latest";
     models.tell();
     location.hash = "#/predict";

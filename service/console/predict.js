@@ -13,11 +13,13 @@ import { thresholdsOf } from "./thresholds.js";
 const DEBOUNCE_MS = 15; // an answer stands there 50 ms after the last key
 const RETRY_MS = 2000;
 const ANNOUNCE_MS = 800;
+const GONE = new Set(["model-not-found", "version-not-found", "alias-not-found"]);
 
 let timer = 0;
 let announcing = 0;
 let running = false;
 let waits = false;
+let failed = false; // whether the page shows why the last request had no answer
 let shown = null; // {body, answer, thresholds} of what the page shows
 let chosenLabel = null;
 
@@ -88,7 +90,8 @@ async function predictNow() {
   const began = performance.now();
   const answer = await sendJson("POST", `${modelPath(model, models.ref)}/predict`, body);
   const took = performance.now() - began;
-  showProblem(byId("notice"), null);
+  if (failed) showProblem(byId("notice"), null);
+  failed = false;
   const sameVersion = shown?.answer.version === answer.version && shown.answer.threshold_epoch === answer.threshold_epoch;
   show({ model, body, answer, took, thresholds: sameVersion && shown.model === model ? shown.thresholds : new Map() });
   await addThresholds(shown);
@@ -111,9 +114,9 @@ function fail(error) {
     return;
   }
   show(null);
-  showProblem(byId("notice"), error, predict);
+  failed = showProblem(byId("notice"), error, predict);
   if (error.isServerGone) timer = setTimeout(predict, RETRY_MS);
-  if (error.code === "model-not-found" || error.code === "version-not-found" || error.code === "alias-not-found") modelGone();
+  if (GONE.has(error.code)) modelGone().catch((problem) => showProblem(byId("notice"), problem, predict));
 }
 
 /** The model was deleted while it was shown: look at what there is, and go on with that. */
@@ -122,6 +125,7 @@ async function modelGone() {
   const ref = models.ref;
   await models.load();
   const now = models.name;
+  failed = false; // the next answer leaves this where it is
   const says = now === gone ? `${gone}, ${ref.replace(":", " ")}, is gone.` : `The model ${gone} is gone.`;
   byId("notice").replaceChildren(el("div", { class: "notice", role: "alert" }, el("p", {}, says, " ", now ? `This is ${now} now.` : "")));
 }
