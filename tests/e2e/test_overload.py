@@ -15,8 +15,8 @@ from tests.servers import ServerProcess
 N_SHORT = 48
 N_ROUNDS = 4
 LONG = {"instances": [{"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}] * 1024, "exact": True, "top_r": 90}
-# One for a thread, as all that have a deadline.
-SHORT = {"instances": LONG["instances"][:1], "deadline_ms": 60_000}  # type: ignore[index]
+# One for a thread: it has many nodes to explain.
+SHORT = {"instances": LONG["instances"][:1], "explain": True, "top_r": 90}  # type: ignore[index]
 REFUSED = (503, "overloaded", True)
 ANSWERED = (200, "", False)
 
