@@ -10,9 +10,6 @@ import { facts, openPromote } from "./versions.js";
 const LOOKS_MAX = 20;
 const LOOK_MS = 250;
 
-/** Percent points by which no figure can rise: a rule with it keeps the version, and moves nothing. */
-export const NEVER = 101;
-
 export const stateBadge = (job) => el("span", { class: `badge ${job.state}` }, job.cancel_asked && !hasEnded(job) ? "being cancelled" : job.state);
 
 /** Return how far a job is, in words. */
@@ -105,11 +102,10 @@ async function untilServed(job, kept) {
 
 function verdict(job) {
   const { promotion } = job;
-  const kept = promotion && !promotion.promoted;
+  const kept = promotion ? !promotion.promoted : job.request.promotion?.alias === null && job.version > 1;
   const where = promotion?.alias ?? "latest";
   const says = kept ? `Version ${job.version} is kept, and not promoted: ${where} stays as it was.`
     : `Version ${job.version} is promoted: ${where} names it now.`;
-  const asAsked = kept && (job.request.promotion?.if ?? []).some((one) => one.least_change === NEVER);
   const tryIt = async () => {
     await untilServed(job, kept);
     document.getElementById("version").value = kept ? `version:${job.version}` : "alias:latest";
@@ -117,7 +113,7 @@ function verdict(job) {
     location.hash = "#/predict";
   };
   return el("div", { class: "notice", id: "verdict" }, el("p", {}, el("b", {}, says)),
-    promotion && !asAsked ? el("ul", {}, promotion.reasons.map((reason) => el("li", {}, reason))) : null,
+    promotion ? el("ul", {}, promotion.reasons.map((reason) => el("li", {}, reason))) : null,
     el("div", { class: "row" }, el("button", { type: "button", class: kept ? null : "primary", onclick: tryIt }, "Try it"),
       kept ? el("button", { type: "button", class: "primary", onclick: () => openPromote(job.model, job.version, () => models.load()) }, "Promote…") : null));
 }

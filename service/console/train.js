@@ -2,7 +2,7 @@
 
 import { getJson, sendJson, upload } from "./api.js";
 import { bytes, el, field, moment, table } from "./dom.js";
-import { NEVER, progressText, showJob, stateBadge } from "./job.js";
+import { progressText, showJob, stateBadge } from "./job.js";
 import { models } from "./models.js";
 import { notice } from "./notice.js";
 import { schemaForm } from "./schema_form.js";
@@ -219,7 +219,7 @@ function ruleFields() {
     choice("keep", "Only keep it: I look first", false));
   const values = (isMeasured) => {
     const chosen = node.querySelector("input:checked").value;
-    if (chosen === "keep") return { promotion: { alias: "latest", if: [{ metric: metric.value, least_change: NEVER }] } };
+    if (chosen === "keep") return { promotion: { alias: null } };
     if (chosen === "always" || !isMeasured) return {};
     return { promotion: { alias: "latest", if: [{ metric: metric.value, least_change: change.valueAsNumber || 0 }] } };
   };

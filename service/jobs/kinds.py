@@ -149,8 +149,12 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
 
 def _promotion_faults(request: TrainingJob, measures: bool) -> Faults:
     assert request.promotion is not None
-    yield from _fault_of(check_alias, request.promotion.alias, "promotion.alias")
-    conditions = request.promotion.conditions
+    alias, conditions = request.promotion.alias, request.promotion.conditions
+    if alias is None:
+        if conditions:
+            yield BadRequest("expected no condition where no alias moves, found some").at("promotion.if")
+        return
+    yield from _fault_of(check_alias, alias, "promotion.alias")
     if conditions and not measures:
         yield BadRequest("expected valid or split, to measure on, found neither").at("promotion")
     for i, condition in enumerate(conditions):

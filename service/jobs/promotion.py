@@ -40,25 +40,25 @@ def promote_if(
     The verdict is kept before the alias moves. A run that finds one acts on it, but only while the alias
     names what it did then: nobody's later decision is undone. Raises what opening and measuring raise.
     """
+    alias = rule.alias
+    assert alias is not None  # a rule without one moves none: nobody asks for it
     verdict = context.job.promotion
     if verdict is not None:
         _act(context, verdict, version)
         return verdict
     new = _measured(context, version, valid, columns) if rule.conditions and valid is not None else {}
     for _ in range(ROUNDS_MAX):
-        baseline = named_now(context, rule.alias)
-        verdict = _judge(context, rule, version, baseline, new, valid, columns)
-        if named_now(context, rule.alias) == baseline:
+        baseline = named_now(context, alias)
+        verdict = _judge(context, rule, alias, version, baseline, new, valid, columns)
+        if named_now(context, alias) == baseline:
             break
     else:
-        reason = f"{rule.alias} moved {ROUNDS_MAX} times while the versions were compared"
-        verdict = PromotionVerdict(False, (reason,), rule.alias, baseline)
+        reason = f"{alias} moved {ROUNDS_MAX} times while the versions were compared"
+        verdict = PromotionVerdict(False, (reason,), alias, baseline)
     kept = verdict
     patiently(lambda: context.leases.record_verdict(context.claim, kept))
     if not kept.promoted:
-        patiently(
-            lambda: context.registry.refuse(context.job.model, version, rule.alias, _cause(context, kept))
-        )
+        patiently(lambda: context.registry.refuse(context.job.model, version, alias, _cause(context, kept)))
     _act(context, kept, version)
     return kept
 
@@ -95,6 +95,7 @@ def judge_conditions(
 def _judge(
     context: JobContext,
     rule: PromotionRule,
+    alias: str,
     version: int,
     baseline: int | None,
     new: Figures,
@@ -103,18 +104,18 @@ def _judge(
 ) -> PromotionVerdict:
     """Return what the rule says of a version beside the one that the alias names."""
     if baseline is None or baseline == version:
-        reason = f"{rule.alias} named no other version before: nothing to compare with"
-        return PromotionVerdict(True, (reason,), rule.alias, None)
+        reason = f"{alias} named no other version before: nothing to compare with"
+        return PromotionVerdict(True, (reason,), alias, None)
     if not rule.conditions or valid is None:
         reason = "no condition: every new version is promoted"
-        return PromotionVerdict(True, (reason,), rule.alias, baseline)
+        return PromotionVerdict(True, (reason,), alias, baseline)
     try:
         old = _measured(context, baseline, valid, columns)
     except StoreError as error:  # one that is corrupt, or gone since
-        reason = f"expected to measure version {baseline}, which {rule.alias} names, found: {error}"
-        return PromotionVerdict(False, (reason,), rule.alias, baseline)
+        reason = f"expected to measure version {baseline}, which {alias} names, found: {error}"
+        return PromotionVerdict(False, (reason,), alias, baseline)
     holds, reasons = judge_conditions(rule.conditions, new, old)
-    return PromotionVerdict(holds, tuple(reasons), rule.alias, baseline)
+    return PromotionVerdict(holds, tuple(reasons), alias, baseline)
 
 
 def _act(context: JobContext, verdict: PromotionVerdict, version: int) -> None:

@@ -63,9 +63,9 @@ class PromotionCondition(RequestModel):
 
 
 class PromotionRule(RequestModel):
-    """An alias, and what must hold for it to move to the new version."""
+    """An alias, and what must hold for it to move to the new version; no alias: the version is only kept."""
 
-    alias: str = "latest"
+    alias: str | None = "latest"
     conditions: Annotated[list[PromotionCondition], Field(alias="if", max_length=CONDITIONS_MAX)] = Field(
         default_factory=list
     )

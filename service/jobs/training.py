@@ -39,7 +39,7 @@ def run_training(context: JobContext, request: TrainingJob) -> dict[str, Any]:
     if request.thresholds is not None:
         assert valid is not None
         _tune(context, files, manifest.version, request.thresholds, valid, request.columns())
-    if rule is not None:
+    if rule is not None and rule.alias is not None:
         promote_if(context, rule, manifest.version, valid, request.columns())
     return {
         "trainer": manifest.trainer.name,
@@ -53,7 +53,8 @@ def run_training(context: JobContext, request: TrainingJob) -> dict[str, Any]:
 def _rule(request: TrainingJob) -> PromotionRule | None:
     """Return the rule by which an alias moves after publication; None: `latest` moves with it.
 
-    A version whose thresholds are still to be tuned is not served as `latest` before they are.
+    A rule without an alias moves none. A version whose thresholds are still to be tuned is not served as
+    `latest` before they are.
     """
     if request.promotion is None and request.thresholds is not None:
         return PromotionRule()
@@ -104,7 +105,7 @@ def _train(
         seed=request.seed,
         threads=context.threads,
         origin={"job": job.id, "rule": _said(request.promotion)},
-        latest=rule is None or rule.alias != LATEST,
+        latest=rule is None or rule.alias not in (LATEST, None),
         made_for=job.id,
     )
     watched = files.watching(context.on_progress, "publish")

@@ -157,6 +157,7 @@ def test_all_faults_of_a_training_are_told_at_once(data: DataRoot) -> None:
             {"promotion.alias", "promotion.if[0].metric"},
         ),
         ({"promotion": {"if": [{"metric": "P@5"}] * 33}}, {"promotion.if"}),
+        ({"promotion": {"alias": None, "if": [{"metric": "P@5"}]}}, {"promotion.if"}),
         ({"parameters": {"trees": [1]}}, {"parameters.trees"}),
         ({"parameters": {"trees": 1e400}}, {"parameters.trees"}),
         ({"parameters": {"features.kind": "no"}}, {"parameters.features.kind"}),

@@ -167,6 +167,14 @@ def test_a_worse_version_is_published_and_not_promoted(place: Place) -> None:
     assert place.store.resolve("m") == 1 and job.version == 2 and job.state == "succeeded"
 
 
+def test_a_rule_for_no_alias_moves_none(place: Place) -> None:
+    job = place.run(place.submit("training", {**TRAINING, "promotion": {"alias": None}}))
+    assert (job.state, job.version, job.promotion) == ("succeeded", 2, None)
+    assert place.store.info("m").aliases == {"latest": 1}
+    job = place.run(place.submit("training", {**TRAINING, "model": "first", "promotion": {"alias": None}}))
+    assert place.store.info("first").aliases == {"latest": 1}
+
+
 def test_without_a_version_to_compare_with_the_first_is_promoted_and_says_so(place: Place) -> None:
     for alias in ("stable", "latest"):
         request = {**TRAINING, "model": f"new-{alias}", "promotion": rule(alias, ("P@1", 5.0))}
