@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -43,7 +44,10 @@ class WeightedNames(NamedTuple):
         return *self.names, self.idf
 
 
-NO_NAMES = WeightedNames(build_names([]), np.empty(0, np.float32))
+@functools.cache
+def no_names() -> WeightedNames:
+    """Return the words of features that have none. Not at import: to build a table loads a kernel."""
+    return WeightedNames(build_names([]), np.empty(0, np.float32))
 
 
 class CharsFeaturizer(Featurizer):
@@ -161,7 +165,7 @@ def fit_chars(
     leave none, or no n-gram of characters. Cost: two passes over the texts and a sort of the vocabulary.
     Memory: the rows, and every distinct n-gram of the texts, also those that do not stay. Deterministic.
     """
-    words = NO_NAMES
+    words = no_names()
     if isinstance(parameters, WordsCharsParameters):
         fitted, _ = fit_tfidf(texts, parameters)
         words = WeightedNames(fitted.names, fitted.idf)
@@ -235,7 +239,7 @@ def load_chars(
 ) -> CharsFeaturizer:
     """Return the featurizer whose arrays these are. Raises Corrupt."""
     chars = take_names(arrays, CHARS)
-    words = NO_NAMES
+    words = no_names()
     if isinstance(parameters, WordsCharsParameters):
         names = take_names(arrays)
         words = WeightedNames(names, take_idf(arrays, IDF, names.n_names, parameters.use_idf))

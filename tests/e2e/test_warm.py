@@ -109,3 +109,13 @@ def test_warming_for_an_image_compiles_what_tuning_needs() -> None:
     command = [sys.executable, "-c", _TUNED]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+
+
+def test_to_import_the_server_loads_no_kernel() -> None:
+    """A kernel that is called while modules are imported costs each start of each process a quarter second."""
+    code = (
+        "import gc, service.serve, service.cli; from numba.core.dispatcher import Dispatcher;"
+        "print([d.py_func.__name__ for d in gc.get_objects() if isinstance(d, Dispatcher) and d.signatures])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
