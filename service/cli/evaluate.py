@@ -25,6 +25,7 @@ from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 from service.errors import BadParameter
 
 if TYPE_CHECKING:
+    from model_store.version import Model as OpenedModel
     from service.evaluation import EmptyConvention
     from service.thresholds.store.tuned import Tuned
 
@@ -35,6 +36,10 @@ PerLabel = Annotated[
 ReportDir = Annotated[
     Path | None,
     typer.Option("--report", metavar="DIR", help="Draw all of it as a page, report.html in this directory."),
+]
+Trees = Annotated[
+    int | None,
+    typer.Option(metavar="T", help="Only the first T trees of an ensemble answer; all if left out."),
 ]
 
 _CUTS = (1, 3, 5)
@@ -48,6 +53,7 @@ def evaluate(
     empty_labels: EmptyLabels = "one",
     per_label: PerLabel = None,
     report: ReportDir = None,
+    trees: Trees = None,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -56,7 +62,7 @@ def evaluate(
     """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
 
     F-measures are at the tuned thresholds of the version, else at 0.5; a note says where that means nothing.
-    Bands are the labels with so many training rows.
+    Bands are the labels with so many training rows. With --trees, scores are means over the first trees.
     """
     from model_store.store import Store
     from service.workflows.evaluate import evaluate_rows
@@ -69,6 +75,9 @@ def evaluate(
     empty = empty_convention(empty_labels)
     opened = Store(store).open(name, reference)
     version = f"{name}@{opened.manifest.version}"
+    if trees is not None:
+        version += f", the first {trees} of {opened.manifest.n_trees} trees"
+        opened = _first_trees(opened, trees)
     if per_label is not None:
         check_label_table(per_label)
     if report is not None:
@@ -84,6 +93,7 @@ def evaluate(
             empty=empty,
             sweep=report is not None,
         )
+    beside: dict[str, int] = {} if trees is None else {"trees": trees}
     written: dict[str, str] = {}
     if per_label is not None:
         write_label_table(per_label, label_lines(opened.labels, found, empty))
@@ -92,11 +102,21 @@ def evaluate(
         subject = PageSubject(version, data.name, opened.labels, empty)
         written["report"] = str(write_page(report, subject, found))
     if json:
-        print_json({**found.report, **written})
+        print_json({**found.report, **beside, **written})
         return
     _print_report(f"{version} on {data}", found.report)
     for file in written.values():
         print_line(f"{file} written")
+
+
+def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
+    """Return the model with its first trees only. Raises BadParameter where it has not so many."""
+    from model_store.first_trees import first_trees
+
+    most = model.manifest.n_trees
+    if not 1 <= n_trees <= most:
+        raise BadParameter(f"--trees: expected 1 to {most}, the trees of the model, found {n_trees}")
+    return first_trees(model, n_trees)
 
 
 def _print_report(title: str, report: dict[str, Any]) -> None:

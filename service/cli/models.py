@@ -137,8 +137,10 @@ def _print_report(report: dict[str, Any]) -> None:
         _print_lines("Splits by depth", "depth", forest["depths"])
         _print_lines("Trees", "nodes", forest["trees"])
     if size:
-        n_bytes, ratio = size["bytes"], size["ratio_to_ovr"]
-        print_line(f"{size['weights']:,} weights, {mebibytes(n_bytes)}, {ratio:.3f} of flat one-vs-rest")
+        n_bytes, ratio = size["bytes"], size["bytes"] / max(1, size["ovr_bytes"])
+        print_line(
+            f"{size['weights']:,} weights; {mebibytes(n_bytes)} stored, {ratio:.3f} of flat one-vs-rest"
+        )
         _print_lines("Features by depth", "depth", size["depths"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -40,8 +40,12 @@ Test = Annotated[
     Path | None, typer.Option("--test", metavar="FILE", help="A labelled file to measure on besides.")
 ]
 Kappa = Annotated[
-    float | None,
-    typer.Option(help="Estimates of a lower probability are left out: 0.0001 to 0.5; 0.01 if left out."),
+    str | None,
+    typer.Option(
+        metavar="NUMBER|auto",
+        help="Estimates of a lower probability are left out: 0.0001 to 0.5; 0.01 if left out. "
+        "auto: what does best on halves of the file.",
+    ),
 ]
 AsShadow = Annotated[
     bool, typer.Option("--shadow", help="Keep them as a candidate, scored on feedback beside those in force.")
@@ -94,7 +98,7 @@ def thresholds(
         data,
         test,
         empty_labels,
-        kappa,
+        _kappa_of(kappa),
         _start_of(start),
         threads or os.cpu_count() or 1,
         columns,
@@ -116,8 +120,8 @@ def thresholds(
     heads = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))
     rows = [(found["method"], *(found[name] for name in measures)) for found in facts["methods"]]
     print_table(f"{name}@{opened.manifest.version} tuned on {data}; percent", heads, rows)
-    shown = ("method", "epoch", "empty_label_convention", "start", "power")
-    kept = {**{key: facts[key] for key in shown}, "database": kept_in}
+    shown = ("method", "epoch", "empty_label_convention", "start", "power", "kappa")
+    kept = {**{key: facts[key] for key in shown if key in facts}, "database": kept_in}
     print_facts("candidate" if shadow else "kept", kept)
 
 
@@ -137,6 +141,18 @@ def _end_shadow(model: str, store: Path, *, switch: bool, json: bool) -> None:
         print_json(facts)
     else:
         print_facts("switched on" if switch else "dropped", facts)
+
+
+def _kappa_of(text: str | None) -> float | Literal["auto"] | None:
+    """Return the kappa that --kappa says. Raises BadParameter."""
+    if text is None:
+        return None
+    if text == "auto":
+        return "auto"
+    try:
+        return float(text)
+    except ValueError:
+        raise BadParameter(f"--kappa: expected a number or auto, found {text!r}") from None
 
 
 def _start_of(text: str | None) -> tuple[float, float] | None:

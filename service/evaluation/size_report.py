@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from model_store.ensemble import TreeEnsemble
 
-_FLAT_WEIGHT_BYTES = 8
+WEIGHT_BYTES = 12
+"""A weight of a tree in equation 20: feature, child and value, as `xylem estimate` counts it."""
+
+FLAT_WEIGHT_BYTES = 8
 """A weight of flat one-vs-rest: feature and value."""
 
 _DEPTHS_MAX = 200
@@ -46,13 +49,14 @@ def feature_reductions(ensemble: TreeEnsemble) -> FeatureReductions:
 def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
     """Return what there is to tell of the size of label trees, as JSON takes it.
 
-    weights       stored, zeros not counted
-    bytes         of all arrays of the ensemble
-    ovr_bytes     of flat one-vs-rest: features used at the root times labels with a leaf, 8 bytes each
-    ratio_to_ovr  bytes over ovr_bytes
-    depths        for each depth of inner nodes: how many, their children, features used on average, and below
-                  the roots alpha: features used at a node over those used at its parent, averaged with the
-                  number of children as weights
+    weights        stored, zeros not counted
+    bytes          of all arrays of the ensemble
+    ovr_bytes      of flat one-vs-rest: features used at the root times labels with a leaf, 8 bytes each
+    ratio_to_ovr   equation 20: weights, WEIGHT_BYTES each, over ovr_bytes; what `xylem estimate` bounds
+    stored_to_ovr  bytes over ovr_bytes
+    depths         for each depth of inner nodes: how many, their children, features used on average, and
+                   below the roots alpha: features used at a node over those used at its parent, averaged
+                   with the number of children as weights
 
     Cost: a pass over the blocks and the weights.
     """
@@ -77,12 +81,14 @@ def size_report(ensemble: TreeEnsemble) -> dict[str, Any]:
         lines.append(line)
     n_bytes = sum(array.nbytes for array in ensemble)
     n_labels = int((ensemble.label_leaf >= 0).any(axis=0).sum())
-    ovr_bytes = _FLAT_WEIGHT_BYTES * int(used[:n_trees].max()) * n_labels
+    ovr_bytes = FLAT_WEIGHT_BYTES * int(used[:n_trees].max()) * n_labels
+    n_weights = len(ensemble.sparse) + int(np.count_nonzero(ensemble.dense))
     return {
-        "weights": len(ensemble.sparse) + int(np.count_nonzero(ensemble.dense)),
+        "weights": n_weights,
         "bytes": n_bytes,
         "ovr_bytes": ovr_bytes,
-        "ratio_to_ovr": round(n_bytes / max(1, ovr_bytes), 5),
+        "ratio_to_ovr": round(n_weights * WEIGHT_BYTES / max(1, ovr_bytes), 5),
+        "stored_to_ovr": round(n_bytes / max(1, ovr_bytes), 5),
         "depths": lines,
     }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.calibration import fit_power
 from service.thresholds.methods.estimates import ESTIMATES_MAX, EstimateKeeper, Estimates, count_at, mark_hits
 from service.thresholds.methods.fta import fta
+from service.thresholds.methods.kappas import choose_kappa
 from service.thresholds.methods.ofo import (
     Counters,
     Start,
@@ -39,7 +40,7 @@ from service.thresholds.methods.ofo import (
     thresholds_of,
     usual_power,
 )
-from service.thresholds.methods.starts import choose_start
+from service.thresholds.methods.starts import choose_start, replay
 from service.thresholds.methods.sto import sto
 from service.thresholds.store.state import TUNED, lock_head, replace_state
 from service.thresholds.store.tuned import METHODS, Method, Tuned
@@ -47,6 +48,8 @@ from service.workflows.labelled import Labelled, OnProgress, read_labelled
 
 KAPPA = 0.01
 KAPPA_MIN, KAPPA_MAX = 1e-4, 0.5
+AUTO: Literal["auto"] = "auto"
+"""The kappa that stands for the best of `kappas.C_GRID`, chosen on the validation rows."""
 
 _POWER_SHARE = 0.75
 """Before the power is fitted, estimates are kept as if it were this share of the link's usual one: scores of
@@ -61,7 +64,8 @@ class TuneRequest:
     valid    the labelled file to tune on: not the one that the version was trained on
     test     another one, on which what was tuned is only measured
     empty    the convention of empty labels
-    kappa    estimates of a lower probability are not kept, nor those below a label's lower bound
+    kappa    estimates of a lower probability are not kept, nor those below a label's lower bound; AUTO: it is
+             chosen for the first method, on halves of the validation rows, then as if it had been given
     start    the start values of OFO; none: chosen on the validation rows. Its power is not used
     columns  of files that are tables
     """
@@ -70,7 +74,7 @@ class TuneRequest:
     valid: Path
     test: Path | None = None
     empty: EmptyConvention = "one"
-    kappa: float = KAPPA
+    kappa: float | Literal["auto"] = KAPPA
     start: Start | None = None
     threads: int = 1
     estimates_max: int = ESTIMATES_MAX
@@ -92,7 +96,7 @@ def request_of(
     valid: Path,
     test: Path | None,
     empty: str,
-    kappa: float | None,
+    kappa: float | Literal["auto"] | None,
     start: tuple[float, float] | None,
     threads: int = 1,
     columns: TableColumns = DEFAULT_COLUMNS,
@@ -116,11 +120,15 @@ def request_of(
 
 
 class TuningOutcome(NamedTuple):
-    """What a method found, and how good it is on the rows it was found on and on others."""
+    """What a method found, and how good it is on the rows it was found on and on others.
+
+    kappa  that was chosen; None where it was given
+    """
 
     tuned: Tuned
     validation: FMeasures
     test: FMeasures | None
+    kappa: float | None = None
 
 
 class _Task(NamedTuple):
@@ -144,7 +152,7 @@ def check_request(request: TuneRequest) -> None:
         raise BadParameter(f"method: expected some of {', '.join(METHODS)}, found none")
     if request.empty not in ("one", "zero"):
         raise BadParameter(f"empty label convention: expected one or zero, found {request.empty!r}")
-    if not KAPPA_MIN <= request.kappa <= KAPPA_MAX:
+    if request.kappa != AUTO and not KAPPA_MIN <= request.kappa <= KAPPA_MAX:
         raise BadParameter(f"kappa: expected a number from {KAPPA_MIN} to {KAPPA_MAX}, found {request.kappa}")
     if request.start is not None:
         check_start(request.start)
@@ -153,8 +161,9 @@ def check_request(request: TuneRequest) -> None:
 def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[TuningOutcome]:
     """Tune an opened version by each of the methods; nothing is kept here. Raises BadInput.
 
-    The model is asked once for the estimates of the validation rows, once more by OFO, row by row, as
-    feedback would, and once for the decisions of each method. Deterministic, for any number of threads.
+    The model is asked once for the estimates of the validation rows (twice with AUTO), once more by OFO, row
+    by row, as feedback would, and once for the decisions of each method. Deterministic, for any number of
+    threads.
     """
     check_request(request)
     valid = read_labelled(model, request.valid, on_progress, request.columns)
@@ -164,6 +173,11 @@ def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[Tu
     if request.test is not None:
         test = read_labelled(model, request.test, on_progress, request.columns)
     task = _prepare(model, valid, request, on_progress)
+    kappa = None
+    if request.kappa == AUTO:
+        kappa = _choose_kappa(task, request, on_progress)
+        request = replace(request, kappa=kappa)
+        task = _prepare(model, valid, request, on_progress)
     outcomes = []
     for method in dict.fromkeys(request.methods):
         tuned = _tune(task, method, request, on_progress)
@@ -172,7 +186,7 @@ def tune(model: Model, request: TuneRequest, on_progress: OnProgress) -> list[Tu
             for rows in (valid, test)
         ]
         assert measured[0] is not None
-        outcomes.append(TuningOutcome(tuned, measured[0], measured[1]))
+        outcomes.append(TuningOutcome(tuned, measured[0], measured[1], kappa))
     return outcomes
 
 
@@ -219,6 +233,7 @@ def _facts(outcome: TuningOutcome) -> dict[str, Any]:
         "labels": len(tuned.thresholds),
         "start": [tuned.start.a, tuned.start.b],
         "power": tuned.start.power,
+        **({} if outcome.kappa is None else {"kappa": outcome.kappa}),
     }
 
 
@@ -232,7 +247,8 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     predictor = make_predictor(model)
     counted = counts_that_bound(model.arrays), manifest.data.rows
     lower = lower_bounds(*counted, manifest.n_labels)
-    kappa = np.maximum(lower, np.float32(request.kappa))
+    least = KAPPA if request.kappa == AUTO else request.kappa
+    kappa = np.maximum(lower, np.float32(least))
     usual = usual_power(manifest.link, is_reranked=has_rerank(model.arrays))
     keeper = EstimateKeeper(kappa ** np.float32(1.0 / (_POWER_SHARE * usual)), request.estimates_max)
     parts = predict_parts(
@@ -250,6 +266,22 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     return _Task(predictor, valid, estimates, bounds, *counted, power)
 
 
+def _choose_kappa(task: _Task, request: TuneRequest, on_progress: OnProgress) -> float:
+    """Return the best kappa for the first method; OFO is replayed on the estimates for it."""
+    method, empty, power = request.methods[0], request.empty, task.power
+
+    def find(estimates: Estimates, truth: LabelRows, bounds: NDArray[np.float32]) -> NDArray[np.float32]:
+        if method != "ofo":
+            return _find(method, estimates, truth, bounds, power, empty)
+        start = request.start or choose_start(estimates, truth, bounds, power, empty)
+        return replay(estimates, truth, bounds, start._replace(power=power))
+
+    on_progress("kappa", 0, 1)
+    found = choose_kappa(task.estimates, task.valid.labels, task.bounds, find, empty)
+    on_progress("kappa", 1, 1)
+    return found
+
+
 def _tune(task: _Task, method: Method, request: TuneRequest, on_progress: OnProgress) -> Tuned:
     """Find the thresholds of one method."""
     estimates, truth, empty = task.estimates, task.valid.labels, request.empty
@@ -262,15 +294,28 @@ def _tune(task: _Task, method: Method, request: TuneRequest, on_progress: OnProg
         counters, thresholds = learn(task.predictor, task.valid.rows, truth, start, *counted, on_progress)
         return Tuned(method, empty, start, thresholds, counters)
     on_progress(method, 0, 1)
-    thresholds, one = fta(estimates, truth, task.bounds, task.power, empty)
-    if method == "fta-one":
-        thresholds = one
-    elif method == "sto":
-        floor = task.bounds ** np.float32(1.0 / task.power)
-        thresholds = sto(estimates, truth, floor, np.maximum(one, floor), empty)
+    thresholds = _find(method, estimates, truth, task.bounds, task.power, empty)
     on_progress(method, 1, 1)
     start = Start(power=task.power)
     return Tuned(method, empty, start, thresholds, count_at(estimates, truth, thresholds))
+
+
+def _find(
+    method: Method,
+    estimates: Estimates,
+    truth: LabelRows,
+    bounds: NDArray[np.float32],
+    power: float,
+    empty: EmptyConvention,
+) -> NDArray[np.float32]:
+    """Return the thresholds of a method other than OFO, float32[K]."""
+    thresholds, one = fta(estimates, truth, bounds, power, empty)
+    if method == "fta-one":
+        return one
+    if method == "sto":
+        floor = bounds ** np.float32(1.0 / power)
+        return sto(estimates, truth, floor, np.maximum(one, floor), empty)
+    return thresholds
 
 
 def learn(

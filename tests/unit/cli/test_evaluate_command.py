@@ -150,3 +150,40 @@ def test_a_page_without_matplotlib_says_what_to_install(
     done = run_here("evaluate", "m", "--data", data, "--report", tmp_path / "out", store=store)
     assert done.returncode == 2 and "xylem-serve[report]" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def report_of(run_here: Run, store: Path, data: Path, model: str, *more: str) -> dict[str, Any]:
+    """What `--json` says, but for the time that it took."""
+    done = run_here("evaluate", model, "--data", data, *more, "--json", store=store)
+    report: dict[str, Any] = json.loads(done.stdout)
+    del report["us_per_row"]
+    return report
+
+
+@pytest.mark.parametrize("trainer", ["fastxml", "label-tree"])
+def test_the_first_trees_of_an_ensemble_are_measured_as_a_version_of_just_them(
+    run_here: Run, measured: tuple[Path, Path], tmp_path: Path, trainer: str
+) -> None:
+    _, data = measured
+    for trees in (2, 3):
+        request = TrainRequest(trainer, data, parameters=(f"trees={trees}",))
+        train_and_publish(Store(tmp_path), f"of{trees}", request)
+    alone, whole = (report_of(run_here, tmp_path, data, f"of{trees}") for trees in (2, 3))
+    assert report_of(run_here, tmp_path, data, "of3", "--trees", "2") == {**alone, "trees": 2}
+    assert report_of(run_here, tmp_path, data, "of3", "--trees", "3") == {**whole, "trees": 3}
+    page = tmp_path / "page"
+    done = run_here("evaluate", "of3", "--data", data, "--trees", "2", "--report", page, store=tmp_path)
+    assert "of3@1, the first 2 of 3 trees" in " ".join(done.stdout.split())
+    assert "of3@1, the first 2 of 3 trees" in (page / "report.html").read_text()
+
+
+@pytest.mark.parametrize("trees", ["0", "-1", "2"])
+def test_a_model_of_one_tree_has_one_and_no_other(
+    run_here: Run, measured: tuple[Path, Path], trees: str
+) -> None:
+    store, data = measured
+    whole = report_of(run_here, store, data, "m")
+    assert report_of(run_here, store, data, "m", "--trees", "1") == {**whole, "trees": 1}
+    done = run_here("evaluate", "m", "--data", data, "--trees", trees, store=store)
+    assert done.returncode == 2
+    assert f"--trees: expected 1 to 1, the trees of the model, found {trees}" in done.stderr

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from model_store.version import Model, manifest_of
+from model_store.weights import store_weights
 from service.errors import BadInput
-from service.evaluation.size_report import size_report
+from service.evaluation.size_report import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from service.rows import SparseRows
-from service.trainers import estimate, parse_parameters, train
+from service.trainers import estimate, parse_parameters, size, train
 from service.workflows.charts import draw_report
 from service.workflows.report import Sample, version_report
 from tests.contract.test_every_trainer import learnable, model_of, trained_on
@@ -105,8 +106,20 @@ def test_the_size_of_a_label_tree_is_that_of_its_arrays() -> None:
     bound = estimate("label-tree", parameters, rows, labels)
     assert alpha == pytest.approx(bound["alpha_per_depth"], abs=0.05)
     assert report["weights"] <= bound["nonzeros_bound"]
+    flat = bound["bytes_bound"] / bound["ratio_to_ovr"]
+    assert flat == pytest.approx(report["ovr_bytes"])
+    assert report["ratio_to_ovr"] == pytest.approx(12 * report["weights"] / flat, abs=1e-5)
+    assert report["ratio_to_ovr"] <= bound["ratio_to_ovr"], "the same quotient as the bound's"
+    assert report["stored_to_ovr"] == pytest.approx(report["bytes"] / flat, abs=1e-5)
+    narrow = size_report(store_weights(trained.ensemble, "bfloat16"))
+    assert narrow["ratio_to_ovr"] == report["ratio_to_ovr"], "weights are counted, not their bytes"
+    assert narrow["stored_to_ovr"] < report["stored_to_ovr"]
     model = model_of(trained, y.shape[1], x.shape[1])
     assert version_report(model, {}, None, None) == {"size": report}
+
+
+def test_a_weight_counts_the_same_before_and_after_a_training() -> None:
+    assert (WEIGHT_BYTES, FLAT_WEIGHT_BYTES) == (size.WEIGHT_BYTES, size.FLAT_WEIGHT_BYTES)
 
 
 def test_pictures_are_drawn_of_what_there_is(forest: Any, tmp_path: Path) -> None:

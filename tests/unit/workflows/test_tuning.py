@@ -19,12 +19,13 @@ from service.inference.predictors import make_predictor
 from service.inference.thresholded import Thresholded
 from service.thresholds.live.events import instances_of
 from service.thresholds.live.served import ServedThresholds
+from service.thresholds.methods.kappas import C_GRID
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.state import Head, ThresholdDatabase
 from service.thresholds.store.tuned import METHODS, Tuned
 from service.workflows.labelled import Labelled, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
-from service.workflows.tune import KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, check_request, learn, tune
+from service.workflows.tune import AUTO, KAPPA, KAPPA_MAX, KAPPA_MIN, TuneRequest, check_request, learn, tune
 from tests.oracles.metrics import f_measures
 from tests.oracles.thresholds import ofo_thresholds
 from tests.small_models import random_rerank, small_draft
@@ -198,6 +199,23 @@ def test_a_higher_kappa_leaves_no_lower_threshold(model, file):
         assert np.all(outcome.tuned.thresholds**outcome.tuned.start.power >= 0.4 * (1 - 1e-5))
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_chosen_kappa_is_told_and_then_as_if_it_had_been_given(model, file, method):
+    chosen = tune(model, TuneRequest((method,), file, kappa=AUTO), quiet)[0]
+    assert chosen.kappa in [1 / c for c in C_GRID]
+    given = tune(model, TuneRequest((method,), file, kappa=chosen.kappa), quiet)[0]
+    assert given.kappa is None
+    assert (given.tuned.start, given.validation) == (chosen.tuned.start, chosen.validation)
+    np.testing.assert_array_equal(given.tuned.thresholds, chosen.tuned.thresholds)
+    np.testing.assert_array_equal(given.tuned.counters, chosen.tuned.counters)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_kappa_can_be_chosen_on_one_row(model, tmp_path, method):
+    one = write(tmp_path / "one.txt", [({1: 1.0}, [2])])
+    assert tune(model, TuneRequest((method,), one, kappa=AUTO), quiet)[0].kappa is not None
+
+
 def test_a_version_without_counts_is_tuned_from_the_least_bound(store, file):
     like = store.manifest("small", 1)
     draft = small_draft(3, kind=like.kind, link=like.link, n_trees=2, features=RAW, extra={})
@@ -332,6 +350,15 @@ def test_the_command_tunes_by_ofo_where_no_method_is_named(store, file, monkeypa
     assert json.loads(named) == {**found, "epoch": found["epoch"] + 1}
 
 
+def test_the_command_says_the_kappa_that_it_chose(store, file, monkeypatch, capsys):
+    given = ("small", "--data", file, "--store", store.root, "--method", "fta", "--kappa")
+    found = json.loads(command(monkeypatch, capsys, "thresholds", *given, "auto", "--json")[1])
+    status, out, _ = command(monkeypatch, capsys, "thresholds", *given, "auto")
+    assert (status, "kappa" in out) == (0, True)
+    fixed = json.loads(command(monkeypatch, capsys, "thresholds", *given, str(found["kappa"]), "--json")[1])
+    assert "kappa" not in fixed and fixed["validation_macro_f"] == found["validation_macro_f"]
+
+
 def test_the_command_shows_all_methods_with_a_test_file(store, file, monkeypatch, capsys):
     arguments = ("small", "--data", file, "--test", file, "--method", "all", "--store", store.root)
     status, out, _ = command(monkeypatch, capsys, "thresholds", *arguments)
@@ -346,6 +373,7 @@ def test_the_command_shows_all_methods_with_a_test_file(store, file, monkeypatch
     [
         (("--method", "best"), "method: expected ofo"),
         (("--method", "ofo", "--kappa", "0.6"), "kappa: expected a number"),
+        (("--kappa", "best"), "--kappa: expected a number or auto, found 'best'"),
         (("--method", "ofo", "--start", "1"), "--start: expected two numbers A,B, found '1'"),
         (("--method", "ofo", "--start", "2,3"), "expected 0 < a and 2 a <= b"),
         (("--method", "ofo", "--empty-labels", "half"), "expected one or zero, found 'half'"),

@@ -1,0 +1,103 @@
+"""An opened version of which only the first trees answer, as a model of its own in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.checks import ENSEMBLE
+from model_store.ensemble import LANES, TreeEnsemble
+from model_store.version import Model
+
+
+def first_trees(model: Model, n_trees: int) -> Model:
+    """Return a model whose trees are the first `n_trees` of an opened one: scores are means over these.
+
+    All other arrays are the model's own: names, features, re-ranking. The manifest counts what the trees have
+    left; what it says of training and files is that of the whole. With all trees it is the model itself.
+    Raises ValueError where n_trees is not 1 to the number of trees. Cost: the bytes of these trees, copied.
+    """
+    most = model.manifest.n_trees
+    if not 1 <= n_trees <= most:
+        raise ValueError(f"expected 1 to {most} trees, found {n_trees}")
+    if n_trees == most:
+        return model
+    ensemble = take_first_trees(model.ensemble, n_trees)
+    manifest = dataclasses.replace(
+        model.manifest,
+        n_trees=n_trees,
+        n_nodes=len(ensemble.parent),
+        n_chunks=len(ensemble.directory),
+    )
+    taken = {f"{ENSEMBLE}/{name}": array for name, array in ensemble._asdict().items()}
+    return dataclasses.replace(model, manifest=manifest, ensemble=ensemble, arrays={**model.arrays, **taken})
+
+
+def take_first_trees(ensemble: TreeEnsemble, n_trees: int) -> TreeEnsemble:
+    """Return the first trees of an ensemble, 1 to all of them, copied, as if no other had been built.
+
+    What a chunk or a leaf holds does not name nodes, so it stays as it is; only nodes get new numbers.
+    """
+    e = ensemble
+    nodes = _nodes_of(e.child_ptr, n_trees)
+    number = np.full(len(e.parent) + 1, -1, np.int32)  # the last is for -1: no node
+    number[nodes] = np.arange(len(nodes), dtype=np.int32)
+    n_children = np.diff(e.child_ptr)[nodes]
+    chunks = e.node_chunk[nodes]
+    chunks = chunks[chunks >= 0]
+    block_ptr, blocks = _take_ranges(e.block_ptr, e.blocks, chunks)
+    row_start, row_ptr = _take_ranges(e.row_start, e.row_ptr, chunks)
+    sparse_ptr, sparse = _take_ranges(e.sparse_ptr, e.sparse, chunks)
+    dense_ptr, dense = _take_ranges(e.dense_ptr, e.dense, chunks)
+    leaf_ptr, leaf_label, leaf_value = e.leaf_ptr, e.leaf_label, e.leaf_value
+    if len(leaf_ptr) > 1:
+        leaf_ptr, leaf_label = _take_ranges(e.leaf_ptr, e.leaf_label, nodes)
+        leaf_value = _take_ranges(e.leaf_ptr, e.leaf_value, nodes)[1]
+    return TreeEnsemble(
+        child_ptr=(n_trees + np.concatenate([[0], np.cumsum(n_children)])).astype(np.int32),
+        parent=number[e.parent[nodes]],
+        node_label=e.node_label[nodes],
+        label_leaf=number[e.label_leaf[:n_trees]],
+        node_chunk=np.where(n_children > 0, np.cumsum(n_children > 0) - 1, -1).astype(np.int32),
+        node_bias=e.node_bias[nodes],
+        node_scale=e.node_scale[nodes] if len(e.node_scale) else e.node_scale,
+        directory=e.directory[chunks],
+        block_ptr=block_ptr,
+        blocks=blocks,
+        row_start=row_start,
+        row_ptr=row_ptr,
+        sparse_ptr=sparse_ptr,
+        sparse=sparse,
+        dense_ptr=dense_ptr,
+        dense=np.concatenate([dense, np.zeros(LANES, dense.dtype)]),
+        leaf_ptr=leaf_ptr,
+        leaf_label=leaf_label,
+        leaf_value=leaf_value,
+    )
+
+
+def _nodes_of(child_ptr: NDArray[np.int32], n_trees: int) -> NDArray[np.int64]:
+    """Return the nodes of the first trees, int64[..], ascending.
+
+    The forest is numbered level by level: on each level they are one range, the children of the range above.
+    """
+    first, last = 0, n_trees
+    levels = []
+    while first < last:
+        levels.append(np.arange(first, last))
+        first, last = int(child_ptr[first]), int(child_ptr[last])
+    return np.concatenate(levels)
+
+
+def _take_ranges(
+    ptr: NDArray[np.int64], values: NDArray[Any], taken: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return the offsets and the values of values[ptr[i] : ptr[i + 1]] for i in `taken`, which ascends."""
+    sizes = (ptr[1:] - ptr[:-1])[taken]
+    breaks = np.flatnonzero(np.diff(taken) != 1) + 1
+    runs = [run for run in np.split(taken, breaks) if len(run)]
+    parts = [values[:0], *(values[ptr[run[0]] : ptr[run[-1] + 1]] for run in runs)]
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), np.concatenate(parts)
