@@ -112,7 +112,7 @@ def test_warming_for_an_image_compiles_what_tuning_needs() -> None:
 
 
 def test_to_import_the_server_loads_no_kernel() -> None:
-    """A kernel that is called while modules are imported costs each start of each process a quarter second."""
+    """A kernel that is called while modules are imported costs each process a quarter second."""
     code = (
         "import gc, service.serve, service.cli; from numba.core.dispatcher import Dispatcher;"
         "print([d.py_func.__name__ for d in gc.get_objects() if isinstance(d, Dispatcher) and d.signatures])"
