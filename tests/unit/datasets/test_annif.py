@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from model_store.names import build_names
+from service.columns import DEFAULT_COLUMNS
 from service.datasets import Dataset, annif, check_readable, read_dataset
 from service.datasets.parts import DataStream
+from service.datasets.table_lines import TableLines
 from service.errors import BadData, BadParameter
 from tests.datasets_helpers import check_dataset
 from tests.unit.datasets.test_json_lines import labels_of
@@ -127,6 +129,8 @@ def test_lines_of_text_and_uris(tmp_path: Path) -> None:
     found = read(path, content)
     assert found.texts == ['a "dog', "none", 'many, "quoted"']
     assert names_of(found) == [[A, B], [], [C]]
+    with TableLines(path, DEFAULT_COLUMNS, with_labels=True) as lines:  # what jobs split
+        assert [json.loads(line)["labels"] for line in lines.read1(1 << 20).splitlines()] == [[A, B], [], [C]]
     first = read(path, f"none\t\nsome\t<{A}>\n")
     assert (first.texts, names_of(first)) == (["none", "some"], [[], [A]])
     for line, shown in (("no tab", "'no tab'"), ("text\tlabel", "'label'"), (f"a\t<{A}>\tb", "<http.*")):

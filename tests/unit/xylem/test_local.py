@@ -184,3 +184,12 @@ def test_the_page_of_examples_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("fruit 0.") and "labels: row 1: expected" in done.stdout
+
+
+def test_the_tour_runs() -> None:
+    tour = [sys.executable, ROOT / "examples" / "python_tour.py", "400"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(tour, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    for said in ("role::program 0.", "on 100 rows", "debtags@1 answers the same", "found none: call xylem"):
+        assert said in done.stdout, said
