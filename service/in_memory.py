@@ -13,19 +13,26 @@ from model_store.ensemble import Weights
 from model_store.names import name_of
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
-from service.errors import BadData, BadParameter
+from service.db.of_store import opened_database
+from service.errors import BadData, BadParameter, NotTuned
 from service.features import load_featurizer
 from service.inference.answering import Predictions
+from service.inference.options import NodeThresholds
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.rows import SparseRows
+from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.evaluate import evaluate_rows
+from service.workflows.frames import columns_given as columns_given
 from service.workflows.given import GivenInstances, given_dataset, given_instances
 from service.workflows.labelled import Labelled
 from service.workflows.train import TrainRequest, train_dataset
 
 if TYPE_CHECKING:
     from service.serving.served import ServedVersion
+
+TUNED = "tuned"
+"""The threshold that stands for each label's own."""
 
 Answers = list[list[tuple[str, float]]]
 """For each instance its labels with their scores, the best first."""
@@ -50,30 +57,37 @@ def train_given(
         threads=threads or os.cpu_count() or 1,
     )
     draft = train_dataset(given_dataset(instances, labels), request)
-    return InMemoryModel(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()), draft)
+    return InMemoryModel(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()), draft, None)
 
 
 def load_version(store: str | os.PathLike[str], name: str, version: str) -> InMemoryModel:
     """Return a version of a store, mapped. Raises StoreError."""
-    return InMemoryModel(Store(Path(store)).open(name, version), None)
+    return InMemoryModel(Store(Path(store)).open(name, version), None, Path(store))
 
 
 class InMemoryModel:
     """A model that answers in this process; any number of threads may ask it."""
 
-    def __init__(self, model: Model, draft: Draft | None) -> None:
-        """Take an opened version, or the draft of one with the model over it."""
+    def __init__(self, model: Model, draft: Draft | None, home: Path | None) -> None:
+        """Take an opened version with its store, or the draft of one with the model over it."""
         self.model = model
         self._draft = draft
+        self._home = home
+        self._tuned: NodeThresholds | None = None
         manifest = model.manifest
         self._featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
         self._predictor = make_predictor(model)
         self._served: ServedVersion | None = None
 
-    def predict(self, instances: object, top_r: int, threshold: float | None, threads: int | None) -> Answers:
+    def predict(
+        self, instances: object, top_r: int, threshold: float | str | None, threads: int | None
+    ) -> Answers:
         """Return at most top_r labels for each instance, with a threshold those that reach it.
 
-        Raises BadInput for instances of a kind that the model does not take, and for options out of range.
+        threshold  a number, or "tuned": each label's own, as they are when they are first asked for
+
+        Raises BadInput for instances of a kind that the model does not take, and for options out of range,
+        NotTuned for a version without tuned thresholds, DatabaseUnavailable.
         """
         found = self.search(instances, top_r, threshold, threads)
         names = {label: name_of(self.model.labels, label) for label in set(found.labels.tolist())}
@@ -84,16 +98,15 @@ class InMemoryModel:
         return [pairs[first:last] for first, last in pairwise(found.ptr.tolist())]
 
     def search(
-        self, instances: object, top_r: int, threshold: float | None, threads: int | None
+        self, instances: object, top_r: int, threshold: float | str | None, threads: int | None
     ) -> Predictions:
         """Return what `predict` does as arrays. Raises what it does."""
         if type(top_r) is not int or top_r < 1:
             raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
-        if threshold is not None and not (isinstance(threshold, int | float) and 0 <= threshold <= 1):
-            raise BadParameter(f"threshold: expected None or a number from 0 to 1, found {threshold!r:.40}")
+        at = self._threshold(threshold)
         rows = self._rows(given_instances(instances, self.model.manifest.n_features))
         top_r = min(top_r, self.model.manifest.n_labels)
-        options = PredictOptions(top_r=top_r, threshold=None if threshold is None else float(threshold))
+        options = PredictOptions(top_r=top_r, threshold=at)
         return self._predictor.predict_batch(rows, options, _threads(threads, rows.n_rows))
 
     def evaluate(self, instances: object, labels: object, threads: int | None) -> dict[str, Any]:
@@ -139,6 +152,37 @@ class InMemoryModel:
         home = Store(Path(store))
         home.prepare()
         return home.publish(name, self._draft).version
+
+    def _threshold(self, threshold: object) -> float | NodeThresholds | None:
+        """Return a threshold as the predictor takes it. Raises BadInput and DatabaseUnavailable."""
+        if threshold == TUNED:
+            return self._tuned_thresholds()
+        if threshold is None:
+            return None
+        if isinstance(threshold, int | float) and 0 <= threshold <= 1:
+            return float(threshold)
+        expected = f'None, "{TUNED}" or a number from 0 to 1'
+        raise BadParameter(f"threshold: expected {expected}, found {threshold!r:.40}")
+
+    def _tuned_thresholds(self) -> NodeThresholds:
+        """Return the version's thresholds, read once. Raises NotTuned and DatabaseUnavailable."""
+        if self._tuned is not None:
+            return self._tuned
+        if self._home is None:
+            raise NotTuned(
+                "threshold: expected tuned thresholds, found a model that was trained here: save it, "
+                "call xylem thresholds, and load it, or ask for a number"
+            )
+        name, version = self.model.manifest.model, self.model.manifest.version
+        with opened_database(self._home, create=False) as database:
+            found = None if database is None else ThresholdDatabase(database).load(name, version)
+        if found is None:
+            raise NotTuned(
+                f"threshold: model {name} version {version}: expected tuned thresholds, "
+                "found none: call xylem thresholds and load it again, or ask for a number"
+            )
+        self._tuned = self._predictor.node_thresholds(found.thresholds)
+        return self._tuned
 
     def _rows(self, given: GivenInstances) -> SparseRows:
         if given.kind == "text":

@@ -23,7 +23,8 @@ class Model:
     """A model that answers in this process: what `train` and `load` return. Threads may share it.
 
     Instances are what it was trained on: a list of texts, of mappings from feature names to numbers, or a
-    sparse matrix, a row each. What cannot be used is refused with a `service.errors.BadInput`.
+    sparse matrix, a row each; a series, or a frame with `text_column`, as `train` takes them. What cannot be
+    used is refused with a `service.errors.BadInput`.
     """
 
     def __init__(self, inner: InMemoryModel) -> None:
@@ -54,20 +55,42 @@ class Model:
         self,
         instances: Any,
         top_r: int = 5,
-        threshold: float | None = None,
+        threshold: float | Literal["tuned"] | None = None,
         *,
         threads: int | None = None,
+        text_column: str | None = None,
     ) -> list[list[ScoredLabel]]:
         """Return for each instance its labels with their scores, the best first, at most top_r.
 
-        threshold  only labels with at least this score, from 0 to 1
-        threads    the number of cores if left out
+        threshold    only labels with at least this score, from 0 to 1; "tuned": each label its own, as
+                     `xylem thresholds` and feedback left them when first asked for: for a loaded version
+        threads      the number of cores if left out
+        text_column  of a frame
+
+        Raises `service.errors.NotTuned` for a version without tuned thresholds.
         """
+        from service.in_memory import columns_given
+
+        instances, _ = columns_given(instances, None, text_column, None)
         found = self._inner.predict(instances, top_r, threshold, threads)
         return [[ScoredLabel(label, score) for label, score in row] for row in found]
 
-    def evaluate(self, instances: Any, labels: Any, *, threads: int | None = None) -> dict[str, Any]:
-        """Return what `xylem evaluate --json` does, in percent; F-measures are at a threshold of 0.5."""
+    def evaluate(
+        self,
+        instances: Any,
+        labels: Any = None,
+        *,
+        threads: int | None = None,
+        text_column: str | None = None,
+        label_column: str | None = None,
+    ) -> dict[str, Any]:
+        """Return what `xylem evaluate --json` does, in percent; F-measures are at a threshold of 0.5.
+
+        Instances, labels and columns are as for `train`.
+        """
+        from service.in_memory import columns_given
+
+        instances, labels = columns_given(instances, labels, text_column, label_column)
         return self._inner.evaluate(instances, labels, threads)
 
     def explain(self, instance: str | Mapping[str, float] | Any, top_r: int = 5) -> list[dict[str, Any]]:
@@ -87,27 +110,33 @@ class Model:
 
 def train(
     instances: Any,
-    labels: Iterable[Iterable[str]] | Any,
+    labels: Iterable[Iterable[str]] | Any = None,
     *,
     trainer: str = "label-tree",
     weights: Literal["float32", "bfloat16", "int8"] = "float32",
     seed: int = 0,
     threads: int | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
     **parameters: Any,
 ) -> Model:
     """Train a model; nothing is written.
 
-    instances   a list of texts, of mappings from feature names to numbers, or a sparse matrix, a row each
-    labels      a list of names for each instance, or a sparse matrix with a column for each label
-    trainer     as for `xylem train`; docs/trainers/ says which there are
-    weights     what weights are stored in
-    threads     the number of cores if left out
-    parameters  of the trainer by name, of the features as `features_NAME` (for `features.NAME`)
+    instances     a list of texts, of mappings from feature names to numbers, or a sparse matrix, a row each;
+                  or a frame of pandas, polars or pyarrow, or a Hugging Face data set, with text_column
+    labels        a list of names for each instance, or a sparse matrix with a column for each label
+    trainer       as for `xylem train`; docs/trainers/ says which there are
+    weights       what weights are stored in
+    threads       the number of cores if left out
+    text_column   the column of a frame that has the texts
+    label_column  the column of a frame that has a list of names in each row, in place of labels
+    parameters    of the trainer by name, of the features as `features_NAME` (for `features.NAME`)
 
     Raises `service.errors.BadInput` for what cannot be trained on; it names the row, from 0.
     """
-    from service.in_memory import train_given
+    from service.in_memory import columns_given, train_given
 
+    instances, labels = columns_given(instances, labels, text_column, label_column)
     named = {
         f"features.{name.removeprefix(_FEATURES)}" if name.startswith(_FEATURES) else name: value
         for name, value in parameters.items()

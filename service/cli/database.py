@@ -7,29 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from service.db.of_store import is_there
+from service.db.of_store import opened_database as opened_database
+
 if TYPE_CHECKING:
-    from service.db.engine import Database
     from service.serving.learning import OnlineLearning
-
-
-@contextmanager
-def opened_database(store: Path, *, create: bool) -> Iterator[Database | None]:
-    """Yield the database of a store, closed in the end; None when it is not there and `create` is not asked.
-
-    Raises BadParameter for a URL that cannot be used.
-    """
-    from service.db.engine import Database, default_url
-    from service.settings import read_settings
-
-    url = read_settings().database_url
-    if not create and not _is_there(store, url):
-        yield None
-        return
-    database = Database(url or default_url(store))
-    try:
-        yield database
-    finally:
-        database.close()
 
 
 @contextmanager
@@ -43,7 +25,7 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
     from service.settings import read_settings
 
     settings = read_settings(store=store)
-    if not create and not _is_there(store, settings.database_url):
+    if not create and not is_there(store, settings.database_url):
         yield None
         return
     configure("critical")
@@ -63,9 +45,3 @@ def user_name() -> str:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         return f"uid {os.getuid()}"
-
-
-def _is_there(store: Path, url: str | None) -> bool:
-    from service.db.engine import FILE_NAME
-
-    return url is not None or (store / FILE_NAME).exists()

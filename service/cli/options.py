@@ -28,7 +28,7 @@ TRAINER_NAMES = (
 )
 """Those of `service.trainers`, which takes a second to import; a test holds them equal."""
 
-FORMATS = ".jsonl, .txt, .svm, .npz, .csv or .tsv, also as .gz, or .parquet"
+FORMATS = ".jsonl, .txt, .svm, .npz, .csv or .tsv, also as .gz, .parquet, or a directory of documents"
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object as the last line; no progress bars.")]
 StoreDir = Annotated[

@@ -31,6 +31,7 @@ class Dataset:
     labels          the true labels as ids, as many rows
     unknown_labels  int32[n_rows], how many more labels a row has that the model of `labels=` does not know
     label_names     the name of each id, when the file or a names file gives names and no model does
+    warning         what may be wrong with the data, if something is
     """
 
     source: str
@@ -42,6 +43,7 @@ class Dataset:
     labels: LabelRows
     unknown_labels: NDArray[np.int32]
     label_names: list[str] | None
+    warning: str | None = None
 
 
 def renumber_labels(

@@ -49,6 +49,20 @@ def delimited_rows(file: DataFile, delimiter: str) -> Iterator[tuple[int, list[s
             yield first, cells
 
 
+def text_lines(file: DataFile) -> Iterator[tuple[int, str]]:
+    """Yield the number of each line, from 1, and its text without the line end.
+
+    Raises BadData, naming the line and the byte, for other text than UTF-8 and NUL. Memory: a block.
+    """
+    lines = _Lines(file)
+    while True:
+        number = lines.start_row()
+        line = next(lines, None)
+        if line is None:
+            return
+        yield number, line.rstrip("\r\n")
+
+
 class _Lines:
     """The lines of a file as text, for the parser; it counts them, and the bytes of the row at hand."""
 

@@ -32,6 +32,7 @@ class JsonLines(NamedTuple):
 def read_jsonl(file: DataFile, model: NameTable | None) -> JsonLines:
     """Read `{"text": ..., "labels": [...]}` or `{"features": {name: number}, "labels": [...]}`, one a line.
 
+    In place of `labels` there may be `subjects`, `[{"uri": ..., "label": ...}]`: the label is the URI.
     A file is all text or all features. Other keys (an id, say) and empty lines are passed over. Types are
     strict: `true` is no number, 1 is no label. A repeated label counts once. Without a model, label ids
     follow the names sorted by their bytes, so the order of the lines does not matter; with one they are its
@@ -93,6 +94,8 @@ class RowCollector:
         if not isinstance(found, dict):
             raise self.file.fault(number, f"expected a JSON object, found {_kind(found)}")
         kinds = [kind for kind in ("text", "features") if kind in found]
+        if "subjects" in found and "labels" not in found:
+            found["labels"] = self._subjects(number, found["subjects"])
         if len(kinds) != 1 or "labels" not in found:
             keys = ", ".join(repr(key[:40]) for key in list(found)[:10]) or "none"
             raise self.file.fault(
@@ -108,6 +111,16 @@ class RowCollector:
         else:
             self.named.append(self._features(number, found["features"]))
         self._add_labels(number, found["labels"])
+
+    def _subjects(self, number: int, subjects: object) -> list[object]:
+        """Return the URI of each of Annif's subjects, or its label where it has none."""
+        if not isinstance(subjects, list):
+            raise self.file.fault(number, f"expected an array as `subjects`, found {_kind(subjects)}")
+        for subject in subjects:
+            if not isinstance(subject, dict) or not (subject.get("uri") or subject.get("label")):
+                fault = f"expected objects with `uri` or `label` in `subjects`, found {_kind(subject)}"
+                raise self.file.fault(number, fault)
+        return [subject.get("uri") or subject["label"] for subject in subjects]
 
     def add_text(self, number: int, text: str, labels: list[str]) -> None:
         """Add a text with its labels."""

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.columns import DEFAULT_COLUMNS, TABLES, TableColumns
+from service.datasets.annif import CorpusDirectory, parts_of_directory
 from service.datasets.dataset import Dataset, renumber_labels
 from service.datasets.json_lines import parts_of_jsonl
 from service.datasets.label_names import read_label_names
-from service.datasets.reader import NAMED, refuse_names_file, suffix_of
+from service.datasets.reader import DIRECTORY, NAMED, refuse_names_file, source_of, suffix_of
 from service.datasets.sparse_text import parts_of_svm, parts_of_txt
 from service.datasets.stream import DataFile, Progress
 from service.datasets.tables import parts_of_table
@@ -28,6 +29,7 @@ class DataStream:
     largest that there are.
     Later passes check that the file is still the same.
 
+    source, warning       as of Dataset, the warning after the first pass
     label_names           as of Dataset; those of formats with names are known after `settle`
     n_labels, n_features  as of the rows that `read_dataset` gives; n_features is 0 for texts
     sha256                of the decompressed bytes, "" until the first pass has ended
@@ -38,6 +40,7 @@ class DataStream:
     ) -> None:
         """Read the names file, if any; raises BadData, and BadParameter for a format that has no order."""
         self.path = Path(path)
+        self.source = source_of(self.path)
         self._suffix = suffix_of(self.path)
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
@@ -47,6 +50,7 @@ class DataStream:
         self.n_labels = 0 if self.label_names is None else len(self.label_names)
         self.n_features = 0
         self.sha256 = ""
+        self.warning: str | None = None
         self._columns = columns
         self._ids: dict[str, int] = {}
         self._final: NDArray[np.int32] | None = None
@@ -69,11 +73,13 @@ class DataStream:
         Raises BadData for a file that cannot be used, or that is not the one that the first pass read.
         Memory: a block of the file and its rows, and names of labels.
         """
-        file = DataFile(self.path, on_progress)
+        is_directory = self._suffix == DIRECTORY
+        file = (CorpusDirectory if is_directory else DataFile)(self.path, on_progress)
         yield from self._texts(file) if self._suffix in NAMED else self._numbers(file)
         if self.sha256 and file.sha256 != self.sha256:
             raise file.fault(None, "expected the bytes that were read at first, found others: it has changed")
         self.sha256 = file.sha256
+        self.warning = file.warning if isinstance(file, CorpusDirectory) else None
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         n_named = None if self.label_names is None else len(self.label_names)
@@ -87,7 +93,9 @@ class DataStream:
             yield self._part(rows, None, None, labels)
 
     def _texts(self, file: DataFile) -> Iterator[Dataset]:
-        if self._suffix in TABLES:
+        if isinstance(file, CorpusDirectory):
+            parts = parts_of_directory(file, self._ids)
+        elif self._suffix in TABLES:
             parts = parts_of_table(file, self._columns, self._ids)
         else:
             parts = parts_of_jsonl(file, self._ids)
@@ -108,7 +116,7 @@ class DataStream:
         labels: LabelRows,
     ) -> Dataset:
         return Dataset(
-            source=self.path.name,
+            source=self.source,
             sha256="",
             n_rows=labels.n_rows,
             rows=rows,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from model_store.names import NameTable
 from service.columns import DEFAULT_COLUMNS, TABLES, TableColumns
+from service.datasets.annif import CorpusDirectory, read_directory
 from service.datasets.dataset import Dataset, first_features, first_labels, ids_in_model, renumber_labels
 from service.datasets.json_lines import JsonLines, read_jsonl
 from service.datasets.label_names import read_label_names
@@ -23,7 +25,10 @@ JSON_LINES = (".jsonl", ".ndjson")
 SUFFIXES = (".txt", ".svm", *JSON_LINES, ".npz", *TABLES)
 """The formats; but for .parquet, each may be followed by .gz."""
 
-NAMED = (*JSON_LINES, *TABLES)
+DIRECTORY = "directory"
+"""What `suffix_of` says of a directory of documents."""
+
+NAMED = (*JSON_LINES, *TABLES, DIRECTORY)
 """Formats that have the names of labels."""
 
 
@@ -37,7 +42,7 @@ def read_dataset(
     on_progress: Progress | None = None,
 ) -> Dataset:
     """Return the rows of a data file: .txt, .svm, .jsonl (or .ndjson), .X.npz with its .Y.npz, .csv, .tsv,
-    each also .gz, or .parquet.
+    each also .gz, or .parquet; or a directory of documents as Annif has them.
 
     labels  the names of an existing model: label ids of the result are the model's; a name that it does not
       know is counted for its row (`Dataset.unknown_labels`). Numeric data without names has the model's ids.
@@ -56,9 +61,7 @@ def read_dataset(
     suffix = suffix_of(path)
     if suffix in NAMED:
         refuse_names_file(label_names_file)
-        file = DataFile(path, on_progress)
-        named = read_table(file, columns, labels) if suffix in TABLES else read_jsonl(file, labels)
-        return _dataset(file, named)
+        return _read_named(path, suffix, labels, columns, on_progress)
     names = read_label_names(label_names_file) if label_names_file is not None else None
     n_named = None if names is None else len(names)
     n_labels = labels.n_names if n_named is None and labels is not None else n_named
@@ -98,19 +101,32 @@ def check_readable(path: Path) -> None:
     suffix = suffix_of(path)
     if suffix == ".parquet":
         check_installed()
+    if suffix == DIRECTORY:
+        CorpusDirectory(path)
+        return
     files = [path, partner(path)] if suffix == ".npz" else [path]
     for file in files:
         next(DataFile(file).blocks(), None)
 
 
 def suffix_of(path: Path) -> str:
-    """Return which of SUFFIXES a data file has, with or without .gz. Raises BadData."""
+    """Return which of SUFFIXES a data file has, with or without .gz, or DIRECTORY. Raises BadData."""
+    try:
+        if path.is_dir():
+            return DIRECTORY
+    except OSError:  # what cannot be looked at: reading it says why
+        pass
     suffix = Path(path.name.removesuffix(".gz")).suffix
     if suffix not in SUFFIXES:
         raise BadData(
             f"{path}: expected a name that ends in {', '.join(SUFFIXES)} (and .gz), found {path.name!r}"
         )
     return suffix
+
+
+def source_of(path: Path) -> str:
+    """Return the base name of a file or directory; `.` has that of the directory that it is."""
+    return path.name or path.absolute().name
 
 
 def refuse_names_file(label_names_file: Path | None) -> None:
@@ -121,9 +137,20 @@ def refuse_names_file(label_names_file: Path | None) -> None:
         )
 
 
+def _read_named(
+    path: Path, suffix: str, model: NameTable | None, columns: TableColumns, on_progress: Progress | None
+) -> Dataset:
+    """Return the rows of a format that has the names of labels. Raises BadData."""
+    if suffix == DIRECTORY:
+        corpus = CorpusDirectory(path, on_progress)
+        return replace(_dataset(corpus, read_directory(corpus, model)), warning=corpus.warning)
+    file = DataFile(path, on_progress)
+    return _dataset(file, read_table(file, columns, model) if suffix in TABLES else read_jsonl(file, model))
+
+
 def _dataset(file: DataFile, found: JsonLines) -> Dataset:
     return Dataset(
-        source=file.path.name,
+        source=source_of(file.path),
         sha256=file.sha256,
         n_rows=found.labels.n_rows,
         rows=None,

@@ -8,13 +8,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from model_store.names import NameTable
-from service.columns import TableColumns
+from service.columns import DEFAULT_COLUMNS, TableColumns
+from service.datasets.annif import corpus_lines, is_corpus, uris_in
 from service.datasets.delimited import DELIMITERS, delimited_rows
 from service.datasets.json_lines import JsonLines, RowCollector
 from service.datasets.parquet import ParquetTable
 from service.datasets.stream import BLOCK_BYTES, DataFile
 
 _SHOWN_MAX = 10
+
+_URIS = "subject_uris"
+"""A column of URIs with blanks between, as Annif has it."""
+
+_OTHER_LABELS = (_URIS, "subjects")
+"""Columns of labels where none is named and there is no `labels`, the first that there is."""
 
 
 class TableRow(NamedTuple):
@@ -29,20 +36,39 @@ def table_rows(file: DataFile, columns: TableColumns, *, with_labels: bool = Tru
     """Yield the rows of a table.
 
     with_labels  False: there need be no column of labels, and rows have none
-    A cell without a value is an empty text, or no label. Raises BadData, naming the line, for a table that
+    A cell without a value is an empty text, or no label. Without a header, a .tsv file may have a text and
+    `<URI>`s in each line. Raises BadData, naming the line, for a table that
     cannot be used, and BadParameter for a Parquet file where its reader is not installed.
     """
     suffix = Path(file.path.name.removesuffix(".gz")).suffix
+    if suffix == ".tsv" and columns == DEFAULT_COLUMNS and is_corpus(file.path):
+        yield from (TableRow(*row) for row in corpus_lines(file))
+        return
     wanted = [column.name for column in columns.texts]
+    label_column = _label_column(file.path, suffix, columns) if with_labels else ""
     if with_labels:
-        wanted.append(columns.labels)
+        wanted.append(label_column)
+    is_uris = label_column == _URIS and columns.separator == DEFAULT_COLUMNS.separator
     rows = _parquet_rows(file, wanted, with_labels) if suffix == ".parquet" else None
     for line, cells in rows or _delimited_rows(file, DELIMITERS[suffix], wanted):
-        labels = _labels(cells.pop(), columns.separator) if with_labels else []
+        labels = _labels(cells.pop(), columns.separator, is_uris) if with_labels else []
         # a text counts as often as its column weighs
         pairs = zip(cells, columns.texts, strict=True)
         texts = (cell or "" for cell, column in pairs for _ in range(column.weight))
         yield TableRow(line, "\n".join(texts), labels)
+
+
+def _label_column(path: Path, suffix: str, columns: TableColumns) -> str:
+    """Return the column of the labels: where none is named and there is no `labels`, that of Annif's."""
+    if columns.labels != DEFAULT_COLUMNS.labels:
+        return columns.labels
+    if suffix == ".parquet":
+        with closing(ParquetTable(DataFile(path))) as table:
+            header = list(table.columns)
+    else:
+        _, header = next(delimited_rows(DataFile(path), DELIMITERS[suffix]), (1, []))
+    found = [name for name in (columns.labels, *_OTHER_LABELS) if name in header]
+    return found[0] if found else columns.labels
 
 
 def read_table(file: DataFile, columns: TableColumns, model: NameTable | None) -> JsonLines:
@@ -114,8 +140,10 @@ def _places(file: DataFile, line: int | None, header: Sequence[str], wanted: Seq
     return [header.index(name) for name in wanted]
 
 
-def _labels(cell: Any, separator: str) -> list[str]:
+def _labels(cell: Any, separator: str, is_uris: bool) -> list[str]:
     """Return the labels in a cell: a text, a whole number, a list of texts, or nothing."""
+    if is_uris and isinstance(cell, str):
+        return uris_in(cell)
     if isinstance(cell, list):
         parts = [part for part in cell if part is not None]
     else:

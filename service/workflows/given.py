@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -58,8 +59,7 @@ def given_instances(instances: object, n_features: int | None = None) -> GivenIn
     """
     if hasattr(instances, "tocsr"):
         return GivenInstances("matrix", [], _matrix(instances, n_features))
-    is_table = hasattr(instances, "columns")  # a data frame, which iterates over the names of its columns
-    if is_table or isinstance(instances, str | bytes | Mapping) or not isinstance(instances, Iterable):
+    if isinstance(instances, str | bytes | Mapping) or not isinstance(instances, Iterable):
         expected = "a list of texts, a list of mappings, or a sparse matrix"
         raise BadData(f"instances: expected {expected}, found {type(instances).__name__}")
     rows = list(instances)
@@ -155,7 +155,11 @@ def _label_lists(labels: object, n_rows: int) -> list[list[str]]:
     for i, row in enumerate(labels):
         if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
             raise BadData(f"labels: row {i}: expected a list of strings, found {_shown(row)}")
-        rows.append(list(row))
+        names = list(row)
+        for name in names:
+            if not isinstance(name, str):
+                raise BadData(f"labels: row {i}: expected a list of strings, found {_shown(name)} in it")
+        rows.append(names)
     if len(rows) != n_rows:
         raise BadData(f"labels: expected {n_rows} rows, as many as instances, found {len(rows)}")
     return rows
@@ -187,4 +191,7 @@ def _digest(given: GivenInstances, labels: object) -> str:
 
 
 def _shown(value: object) -> str:
-    return f"{type(value).__name__} {value!r:.40}"
+    """Return a value as a message says it."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    is_missing = value is None or is_nan or type(value).__name__ == "NAType"  # pandas has one of its own
+    return f"{type(value).__name__} {value!r:.40}{': a missing value' if is_missing else ''}"

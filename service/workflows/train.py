@@ -106,6 +106,7 @@ class _Outcome(NamedTuple):
     valid   the validation rows, if there are any and they were read before the training
     n_empty  training rows without a feature, as far as they were counted
     choice  what features were tried, where they were to be chosen
+    warning  what the reader of the data says that may be wrong with them
     """
 
     trained: Trained
@@ -118,6 +119,7 @@ class _Outcome(NamedTuple):
     valid: Labelled | None = None
     n_empty: int = 0
     choice: FeatureChoice | None = None
+    warning: str | None = None
 
 
 def chosen_of(request: TrainRequest) -> Chosen:
@@ -168,7 +170,11 @@ def train_and_publish(
         model_bytes=manifest.model_bytes,
         metrics=manifest.metrics,
         note=note,
-        warnings=warnings_of(outcome.n_empty, outcome.data.rows, outcome.featurizer.kind) or None,
+        warnings=[
+            *([outcome.warning] if outcome.warning else []),
+            *warnings_of(outcome.n_empty, outcome.data.rows, outcome.featurizer.kind),
+        ]
+        or None,
         features=outcome.choice and outcome.choice.as_json(),
     )
 
@@ -285,6 +291,7 @@ def _train_on_rows(
         valid,
         int((np.diff(prepared.rows.indptr) == 0).sum()),
         prepared.choice,
+        dataset.warning,
     )
 
 
@@ -315,12 +322,13 @@ def _train_on_stream(
     names = stream.label_names or [str(label) for label in range(len(census.label_rows))]
     return _Outcome(
         trained,
-        DataInfo(stream.path.name, census.n_rows, stream.sha256),
+        DataInfo(stream.source, census.n_rows, stream.sha256),
         build_names(names),
         source.featurizer,
         census.label_rows,
         time.perf_counter() - start,
         n_empty=source.n_empty,
+        warning=stream.warning,
     )
 
 

@@ -101,3 +101,29 @@ def test_a_table_that_breaks_off_while_it_is_predicted(run_here: Run, files: Pat
     broken.write_text('text\nfirst1\n"first2\n')
     done = run_here("predict", "m", "--data", broken, store=store)
     assert done.returncode == 2 and "broken.csv:3: expected a closing quote" in done.stderr
+
+
+@pytest.mark.parametrize("how", [("label-tree",), ("plt", "-p", "solver=sgd", "--stream")])
+def test_a_directory_of_documents_is_read_where_a_labelled_file_is(
+    run_here: Run, files: Path, tmp_path: Path, how: tuple[str, ...]
+) -> None:
+    folder, store = tmp_path / "corpus", tmp_path / "store"
+    folder.mkdir()
+    for number, line in enumerate((files / "rows.jsonl").read_text().splitlines()):
+        row = json.loads(line)
+        (folder / f"{number:03}.txt").write_text(row["text"])
+        (folder / f"{number:03}.key").write_text("\n".join(row["labels"]))
+    found: dict[str, list[Any]] = {}
+    for model, data in (("a", files / "rows.jsonl"), ("b", folder)):
+        options = ("--data", data, "--json")
+        trained = answer(run_here("train", *how, "--model", model, "--valid", data, *options, store=store))
+        estimated = answer(run_here("estimate", *options, store=store))
+        evaluated = answer(run_here("evaluate", model, *options, store=store))
+        del evaluated["us_per_row"]
+        tuned = answer(run_here("thresholds", model, *options, store=store))
+        found[model] = [trained["metrics"], estimated, evaluated, tuned["validation_macro_f"]]
+        assert "warnings" not in trained
+    assert found["a"] == found["b"]
+    (folder / "007.key").unlink()
+    trained = answer(run_here("train", *how, "--model", "c", "--data", folder, "--json", store=store))
+    assert trained["warnings"] == ["1 of 150 documents have no file of subjects: rows without labels"]

@@ -285,8 +285,7 @@ def test_files_that_are_not_what_their_name_says(tmp_path: Path, name: str, data
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    (tmp_path / "folder.txt").mkdir()
-    for name in ("folder.txt", "absent.txt", "absent.jsonl", "absent.X.npz"):
+    for name in ("absent.txt", "absent.jsonl", "absent.X.npz"):
         with pytest.raises(BadData, match="expected a readable file, found"):
             read_dataset(tmp_path / name)
 

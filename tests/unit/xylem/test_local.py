@@ -99,6 +99,9 @@ def test_named_features_and_matrices() -> None:
 class Frame:
     columns = ("text", "labels")
 
+    def __getitem__(self, name: str) -> Any:
+        return []
+
     def __iter__(self) -> Any:
         return iter(self.columns)
 
@@ -112,11 +115,11 @@ MATRIX = scipy.sparse.csr_matrix(np.eye(2))
         ([], [], "instances: expected one at least, found none"),
         ("a text", [["x"]], "instances: expected a list of texts, .* found str"),
         (None, [["x"]], "instances: expected a list of texts, .* found NoneType"),
-        (Frame(), [["x"], ["y"]], "instances: expected a list of texts, .* found Frame"),
+        (Frame(), [["x"], ["y"]], "text_column: expected the name of a column, .* 'text', 'labels'"),
         (["a", 1], [["x"], []], "row 1: expected a string, found int 1"),
         (["a", {"b": 1}], [["x"], []], "row 1: expected a string, found dict"),
         ([{"a": 1}, "b"], [["x"], []], "row 1: expected a mapping as the rows before, found str 'b'"),
-        ([float("nan")], [["x"]], "row 0: expected a string, found float nan"),
+        ([float("nan")], [["x"]], "row 0: expected a string, found float nan: a missing value"),
         (["a\ud800"], [["x"]], "row 0: expected text that UTF-8 has bytes for, found a lone surrogate"),
         ([{"a": float("nan")}], [["x"]], "row 0: expected a value that is finite .*, found nan"),
         ([{"a": 10**400}], [["x"]], "row 0: expected a value that is finite"),
@@ -125,7 +128,11 @@ MATRIX = scipy.sparse.csr_matrix(np.eye(2))
         (["a"], ["x"], "labels: row 0: expected a list of strings, found str 'x'"),
         (["a"], [[""]], "row 0: label: expected a name of at least one byte"),
         (["a"], [["\ud800"]], "row 0: label: expected text, found a lone surrogate"),
-        (["a", "b"], [["x"], [None]], "row 1: expected strings in `labels`, found null"),
+        (
+            ["a", "b"],
+            [["x"], [None]],
+            "labels: row 1: expected a list of strings, found NoneType None: a missing",
+        ),
         (["a"], [["x"], ["y"]], "labels: expected 1 rows, as many as instances, found 2"),
         (["a"], MATRIX, "labels: expected 1 rows, as many as instances, found 2"),
         (MATRIX * np.nan, [["x"], ["y"]], "finite"),
@@ -177,3 +184,12 @@ def test_the_page_of_examples_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("fruit 0.") and "labels: row 1: expected" in done.stdout
+
+
+def test_the_tour_runs() -> None:
+    tour = [sys.executable, ROOT / "examples" / "python_tour.py", "400"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(tour, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    for said in ("role::program 0.", "on 100 rows", "debtags@1 answers the same", "found none: call xylem"):
+        assert said in done.stdout, said

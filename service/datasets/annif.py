@@ -1,0 +1,167 @@
+"""Corpora of Annif: a directory of documents with files of subjects beside, and lines of text and URIs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from model_store.names import NameTable
+from service.datasets.delimited import text_lines
+from service.datasets.json_lines import JsonLines, RowCollector
+from service.datasets.stream import BLOCK_BYTES, LINE_BYTES_MAX, DataFile, Progress
+from service.errors import BadData
+
+DOCUMENT = ".txt"
+
+_URIS = re.compile(r"\s*(<[^<>\s]+>\s*)*")
+_URI_LINE = re.compile(r"<[^<>\s]+>")
+
+
+class Document(NamedTuple):
+    """A text with its labels; `place` is the number of the document, or of the line that it stands in."""
+
+    place: int
+    text: str
+    labels: list[str]
+
+
+class CorpusDirectory(DataFile):
+    """A directory of `NAME.txt`, each with `NAME.tsv` or `NAME.key` beside, read as one data file.
+
+    Documents come in the order of their names; what is in directories below, and other files, is passed over.
+    `n_without` is how many of those read so far have no file of subjects.
+    """
+
+    def __init__(self, path: Path, on_progress: Progress | None = None) -> None:
+        """List the documents. Raises BadData for a directory that cannot be read or has none."""
+        super().__init__(path, on_progress)
+        self.n_without = 0
+        try:
+            found = [file.name for file in path.iterdir() if file.suffix == DOCUMENT and file.is_file()]
+        except OSError as error:
+            raise super().fault(None, f"expected a directory to read, found: {error.strerror}") from None
+        self.names = sorted(name for name in found if not name.startswith("."))
+        if not self.names:
+            raise super().fault(None, f"expected documents named *{DOCUMENT} in the directory, found none")
+
+    def fault(self, line: int | None, what: str) -> BadData:
+        """Return the error that names the document of that number."""
+        if line is None:
+            return super().fault(None, what)
+        return BadData(f"{self.path / self.names[line]}: {what}")
+
+    @property
+    def warning(self) -> str | None:
+        """Say how many of the documents read have no subjects, if any."""
+        if not self.n_without:
+            return None
+        return (
+            f"{self.n_without} of {len(self.names)} documents have no file of subjects: rows without labels"
+        )
+
+    def documents(self) -> Iterator[Document]:
+        """Yield each document. Raises BadData, naming file and line. Memory: a document and its subjects."""
+        for number, name in enumerate(self.names):
+            text = "\n".join(line for _, line in self._lines(self.path / name)).strip()
+            yield Document(number, text, self._subjects(self.path / name))
+            if self._on_progress:
+                self._on_progress(number + 1, len(self.names))
+
+    def _subjects(self, document: Path) -> list[str]:
+        for suffix, read in ((".tsv", _label_of), (".key", _label_as_it_is)):
+            file = document.with_suffix(suffix)
+            if file.exists():
+                return [read(file, number, line) for number, line in self._lines(file) if line.strip()]
+        self.n_without += 1
+        return []
+
+    def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
+        """Yield the lines of a file, by number; the digest goes on. Raises BadData."""
+        file = DataFile(path, after=self)
+        size = 0
+        for number, line in text_lines(file):
+            size += len(line)
+            if size > LINE_BYTES_MAX:
+                raise file.fault(
+                    number, f"expected at most {LINE_BYTES_MAX} characters in a file, found more"
+                )
+            yield number, line
+        self._digest = file._digest
+
+
+def read_directory(corpus: CorpusDirectory, model: NameTable | None) -> JsonLines:
+    """Read a directory as `read_jsonl` reads lines of JSON. Raises what `documents` does."""
+    collector = RowCollector(corpus)
+    for documents in _blocks(corpus):
+        for document in documents:
+            collector.add_text(*document)
+        collector.flush()
+    return collector.finish(model)
+
+
+def parts_of_directory(corpus: CorpusDirectory, ids: dict[str, int]) -> Iterator[JsonLines]:
+    """Yield what `read_directory` reads, some documents at a time, as `parts_of_jsonl` does."""
+    collector = RowCollector(corpus, ids)
+    for documents in _blocks(corpus):
+        for document in documents:
+            collector.add_text(*document)
+        collector.flush()
+        yield collector.taken()
+
+
+def is_corpus(file: Path) -> bool:
+    """Tell whether the first line of a .tsv file is a text, a tab and URIs in angle brackets, or none.
+
+    The header of a table has names of columns there. Raises BadData.
+    """
+    _, line = next(text_lines(DataFile(file)), (1, ""))
+    text, tab, uris = line.partition("\t")
+    return bool(text and tab) and _URIS.fullmatch(uris) is not None
+
+
+def corpus_lines(file: DataFile) -> Iterator[Document]:
+    """Yield the rows of a .tsv file of texts and URIs, without a header; quotes are part of the text.
+
+    Empty lines are passed over. Raises BadData, naming the line.
+    """
+    for number, line in text_lines(file):
+        if line.strip():
+            text, tab, uris = line.partition("\t")
+            if not tab or _URIS.fullmatch(uris) is None:
+                expected = "expected a text, a tab, and URIs in angle brackets with blanks between"
+                raise file.fault(number, f"{expected}, found {(uris if tab else line)[:60]!r}")
+            yield Document(number, text, uris_in(uris))
+
+
+def uris_in(cell: str) -> list[str]:
+    """Return the URIs in a text, with blanks between, without their angle brackets."""
+    return [uri.removeprefix("<").removesuffix(">") for uri in cell.split()]
+
+
+def _label_of(file: Path, number: int, line: str) -> str:
+    """Return the URI in a line of a .tsv file of subjects, else its label. Raises BadData."""
+    cells = [cell.strip() for cell in line.split("\t")]
+    uris = [cell[1:-1] for cell in cells if _URI_LINE.fullmatch(cell)]
+    if len(uris) > 1 or (cells[0].startswith("<") and not uris):
+        raise BadData(f"{file}:{number}: expected <URI>, a tab and a label, found {line[:60]!r}")
+    return uris[0] if uris else next(cell for cell in cells if cell)
+
+
+def _label_as_it_is(file: Path, number: int, line: str) -> str:
+    return line.strip()
+
+
+def _blocks(corpus: CorpusDirectory) -> Iterator[list[Document]]:
+    """Yield documents in lists of about BLOCK_BYTES characters."""
+    documents: list[Document] = []
+    size = 0
+    for document in corpus.documents():
+        documents.append(document)
+        size += len(document.text) + 64 * (1 + len(document.labels))
+        if size >= BLOCK_BYTES:
+            yield documents
+            documents, size = [], 0
+    if documents:
+        yield documents

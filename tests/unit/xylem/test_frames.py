@@ -1,0 +1,140 @@
+"""Frames and series of pandas, polars, pyarrow and Hugging Face, each by the library itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import xylem
+from model_store.names import name_of
+from model_store.store import Store
+from service.db.of_store import opened_database
+from service.errors import BadInput, NotTuned
+from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.labelled import no_progress
+from service.workflows.tune import TuneRequest, tune_and_keep
+from tests.jobs_helpers import write_data
+
+TEXTS = ["red apple", "old car", "green apple", "fast car"] * 4
+LABELS = [["fruit"], ["car"], ["fruit", "food"], ["car"]] * 4
+
+Make = Callable[[dict[str, list[Any]]], Any]
+
+
+@pytest.fixture(params=["pandas", "polars", "datasets", "pyarrow"])
+def make(request: pytest.FixtureRequest) -> Make:
+    """A library's function from columns to a frame; skipped where it is not installed."""
+    library = pytest.importorskip(request.param)
+    found: Make = {
+        "pandas": lambda: library.DataFrame,
+        "polars": lambda: lambda columns: library.DataFrame(columns, strict=False),
+        "datasets": lambda: library.Dataset.from_dict,
+        "pyarrow": lambda: library.table,
+    }[request.param]()
+    return found
+
+
+def test_a_frame_is_its_columns(make: Make) -> None:
+    frame = make({"title": TEXTS, "tags": LABELS})
+    wanted = xylem.train(TEXTS, LABELS, trainer="ovr")
+    expected, report = wanted.predict(TEXTS), wanted.evaluate(TEXTS, LABELS)
+    ways: list[tuple[tuple[Any, ...], dict[str, str]]] = [
+        ((frame,), {"text_column": "title", "label_column": "tags"}),
+        ((frame, LABELS), {"text_column": "title"}),
+        ((frame["title"], frame["tags"]), {}),
+    ]
+    for given, columns in ways:
+        model = xylem.train(*given, trainer="ovr", **columns)  # type: ignore[arg-type]
+        assert model.predict(TEXTS) == expected
+        found = model.evaluate(*given, **columns)  # type: ignore[arg-type]
+        assert {**found, "us_per_row": 0} == {**report, "us_per_row": 0}
+    assert wanted.predict(frame, text_column="title") == wanted.predict(frame["title"]) == expected
+
+
+def test_columns_that_are_missing_or_in_the_way(make: Make) -> None:
+    frame = make({"title": TEXTS, "tags": LABELS})
+    model = xylem.train(TEXTS, LABELS, trainer="ovr")
+    there = "'title', 'tags'"
+    for given, columns, fault in (
+        ((frame, LABELS), {}, f"text_column: expected the name of a column, .* {there}"),
+        ((frame, LABELS), {"text_column": "text"}, f"text_column: expected one column 'text', .* {there}"),
+        ((frame,), {"text_column": "title", "label_column": "x"}, f"label_column: expected one .* {there}"),
+        ((frame, LABELS), {"text_column": "title", "label_column": "tags"}, "label_column: .* found both"),
+        ((frame,), {"text_column": "title"}, "labels: expected a list of labels .* found NoneType"),
+        ((TEXTS, frame), {}, "labels: expected a list, or a column of a frame"),
+        ((TEXTS, LABELS), {"text_column": "title"}, "text_column: expected a frame .* found list"),
+    ):
+        for face in (lambda *a, **k: xylem.train(*a, trainer="ovr", **k), model.evaluate):
+            with pytest.raises(BadInput, match=fault):
+                face(*given, **columns)
+    with pytest.raises(BadInput, match=f"text_column: .* {there}"):
+        model.predict(frame)
+
+
+def test_missing_values_are_named_by_their_row(make: Make) -> None:
+    columns = {"text_column": "title", "label_column": "tags"}
+    for texts, labels, fault in (
+        (["a", None, "c"], [["x"], ["y"], ["x"]], "^row 1: expected a string, .*: a missing value"),
+        (["a", "b", "c"], [["x"], ["y"], None], "^labels: row 2: expected a list .*: a missing value"),
+        (["a", "b", "c"], [["x"], ["y", None], ["x"]], "^labels: row 1: .* in it"),
+    ):
+        with pytest.raises(BadInput, match=fault):
+            xylem.train(make({"title": texts, "tags": labels}), **columns)  # type: ignore[arg-type]
+
+
+def test_no_rows(make: Make) -> None:
+    empty = make({"title": [], "tags": []})
+    with pytest.raises(BadInput, match="instances: expected one at least, found none"):
+        xylem.train(empty, text_column="title", label_column="tags")
+    assert xylem.train(TEXTS, LABELS, trainer="ovr").predict(empty, text_column="title") == []
+
+
+def test_pandas_by_place_and_its_own_missing_values() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a", "b"], "tags": [["x"], float("nan")]}, index=[7, 3])
+    with pytest.raises(
+        BadInput, match="labels: row 1: expected a list of strings, found float nan: a missing"
+    ):
+        xylem.train(frame, text_column="text", label_column="tags")
+    with pytest.raises(BadInput, match="row 0: expected a string, found NAType <NA>: a missing value"):
+        xylem.train(pandas.Series([pandas.NA, "a"], dtype="object"), LABELS[:2])
+    twice = pandas.DataFrame([["a", "b"]], columns=["text", "text"])
+    with pytest.raises(
+        BadInput, match="text_column: expected one column 'text', found columns 'text', 'text'"
+    ):
+        xylem.train(twice, [["x"]], text_column="text")
+
+
+def test_a_lazy_frame_is_refused() -> None:
+    polars = pytest.importorskip("polars")
+    lazy = polars.DataFrame({"text": TEXTS}).lazy()
+    with pytest.raises(BadInput, match="expected a frame whose rows are there, found LazyFrame: collect it"):
+        xylem.train(lazy, LABELS, text_column="text")
+
+
+def test_tuned_thresholds_are_those_of_the_version(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "rows.jsonl", 120, seed=4, noise=0.3)
+    lines = [json.loads(line) for line in data.read_text().splitlines()]
+    texts = [line["text"] for line in lines]
+    model = xylem.train(texts, [line["labels"] for line in lines], trees=1)
+    with pytest.raises(NotTuned, match="found a model that was trained here: save it"):
+        model.predict(texts, threshold="tuned")
+    model.save(tmp_path / "store", "m")
+    loaded = xylem.load(tmp_path / "store", "m")
+    with pytest.raises(NotTuned, match="model m version 1: expected tuned thresholds, found none"):
+        loaded.predict(texts, threshold="tuned")
+    opened = Store(tmp_path / "store").open("m", "1")
+    with opened_database(tmp_path / "store", create=True) as database:
+        assert database is not None
+        tune_and_keep(opened, database, TuneRequest(("ofo",), data), shadow=False, on_progress=no_progress)
+        tuned = ThresholdDatabase(database).load("m", 1)
+    assert tuned is not None and len(set(tuned.thresholds.tolist())) > 1
+    scored = loaded.predict(texts, top_r=100)
+    at = {name_of(opened.labels, i): tuned.thresholds[i] for i in range(opened.manifest.n_labels)}
+    expected = [[pair for pair in row if pair.score >= at[pair.label]] for row in scored]
+    assert loaded.predict(texts, top_r=100, threshold="tuned") == expected
+    assert any(expected) and expected != scored
