@@ -99,7 +99,12 @@ def forward(listener: socket.socket, path: Path, goes: threading.Event | None = 
         except OSError:
             return
         server = socket.socket(socket.AF_UNIX)
-        server.connect(str(path))
+        try:
+            server.connect(str(path))
+        except OSError:  # it has no place for another one, or was stopped
+            client.close()
+            server.close()
+            continue
         for source, target in ((client, server), (server, client)):
             threading.Thread(target=_copy, args=(source, target, goes), daemon=True).start()
 

@@ -156,7 +156,12 @@ class Gate:
             except OSError:
                 return
             server = socket.socket(socket.AF_UNIX)
-            server.connect(str(self._path))
+            try:
+                server.connect(str(self._path))
+            except OSError:  # it has no place for another one, or was stopped
+                client.close()
+                server.close()
+                continue
             self._ends += [client, server]
             for source, target in ((client, server), (server, client)):
                 threading.Thread(target=_copy, args=(source, target), daemon=True).start()
