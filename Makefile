@@ -52,7 +52,7 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 
 # Kernels are compiled while what lint and the tests need is installed, and while it lints. Three processes for two
 # processors: a good part of the tests waits for others.
-test: $(VENV)/.run $(VENV)-clients/.done $(VENV)-clients/.npm  ## the test suite (5 minutes on 2 cores, 7 to 12 the first time)
+test: $(VENV)/.run $(VENV)-clients/.done $(VENV)-clients/.npm  ## the test suite (8 minutes on 2 cores, 11 to 13 the first time)
 	@$(MAKE) --no-print-directory lint & linting=$$!; \
 	$(BIN)/python -m service.warm; warmed=$$?; wait $$linting && exit $$warmed
 	$(BIN)/python -m pytest -n 3 --dist worksteal
