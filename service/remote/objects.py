@@ -9,15 +9,18 @@ whoever sees an old list of objects sees older aliases, never half of them.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from model_store.archive import Readable
 from model_store.errors import Conflict, Corrupt, StoreError, VersionNotFound
-from model_store.identifiers import check_alias, check_model
+from model_store.identifiers import check_alias, check_model, is_model
 from model_store.manifest import Manifest, manifest_digest
 from model_store.store import Store
 from service.errors import BadParameter, Unavailable, XylemError
@@ -68,7 +71,7 @@ class RemoteStore:
         """Return the names of the models that have aliases, ascending."""
         with self._asking("list the models"):
             found = sorted(self._names(self._root))
-        return [name for name in found if re.fullmatch("[a-z0-9][a-z0-9._-]{0,62}", name)][:MODELS_MAX]
+        return [name for name in found if is_model(name)][:MODELS_MAX]
 
     def aliases(self, model: str) -> RemoteAliases:
         """Return a model's aliases. Raises Corrupt when their object is not one."""
@@ -150,13 +153,21 @@ class RemoteStore:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             try:
                 if "file" in self._protocols():
-                    with self._fs.open(path, "xb") as file:
-                        file.write(data)
+                    self._link(path, data)
                 else:
                     self._fs.pipe_file(path, data, mode="create")
             except FileExistsError:
                 return False
         return True
+
+    def _link(self, path: str, data: bytes) -> None:
+        """Make a local file, whole at once. Raises FileExistsError: drivers would write over it."""
+        unfinished = f"{path}.{uuid.uuid4().hex}"
+        try:
+            self._fs.pipe_file(unfinished, data)
+            os.link(unfinished, path)
+        finally:
+            Path(unfinished).unlink(missing_ok=True)
 
     def _forget_old(self, model: str, serial: int) -> None:
         """Remove the objects of aliases that nobody reads any more, as far as that is allowed."""

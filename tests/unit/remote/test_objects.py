@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 import uuid
@@ -83,6 +84,25 @@ def test_no_move_of_many_at_once_is_lost(store: Store, tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert RemoteStore(url).aliases("m") == (len(aliases), dict.fromkeys(aliases, pushed))
+
+
+def test_who_reads_while_aliases_are_written_sees_those_before(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = RemoteStore(f"file://{tmp_path}/remote")
+    first, second = (remote.push(store, "m", version) for version in (1, 2))
+    before = remote.move("m", "latest", first)
+    link, seen = os.link, []
+
+    def read_and_link(source: str, target: str) -> None:
+        seen.append(remote.aliases("m"))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", read_and_link)
+    after = remote.move("m", "latest", second)
+    assert seen == [before]
+    assert remote.aliases("m") == after
+    assert len(list((tmp_path / "remote" / "m" / "aliases").iterdir())) == 2  # nothing unfinished stays
 
 
 def test_numbers_that_others_use_are_refused(store: Store, url: str, tmp_path: Path) -> None:
