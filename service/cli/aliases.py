@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli.console import print_json, print_line, print_result, print_table
-from service.cli.database import opened_database, user_name
+from service.cli.database import user_name
 from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir, parse_version
+from service.db.of_store import opened_database
 from service.errors import BadParameter, DatabaseUnavailable
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.db.of_store import is_there
-from service.db.of_store import opened_database as opened_database
 
 if TYPE_CHECKING:
     from service.serving.learning import OnlineLearning

@@ -11,9 +11,9 @@ import typer
 
 from service.cli.asked import KeyFile, Url, asked_server, read_key, refuse_beside_url
 from service.cli.console import print_facts, print_json, print_line, print_table
-from service.cli.database import opened_database
 from service.cli.jobs_source import JobFacts, JobSource, ServerJobs, StoreJobs
 from service.cli.options import DEFAULT_STORE, Json, StoreDir
+from service.db.of_store import opened_database
 
 app = typer.Typer(
     help="Jobs: training, threshold tuning and batches; of the store, or with --url of a server.",

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.cli.console import print_json, print_line, print_table
-from service.cli.database import opened_database, user_name
+from service.cli.database import user_name
 from service.cli.options import DEFAULT_STORE, Json, StoreDir
+from service.db.of_store import opened_database
 from service.errors import BadParameter
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import typer
 
 from service.cli.console import print_facts, print_json, print_table, progress
-from service.cli.database import opened_database
 from service.cli.options import (
     DEFAULT_STORE,
     FORMATS,
@@ -22,6 +21,7 @@ from service.cli.options import (
     takes_columns,
 )
 from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
+from service.db.of_store import opened_database
 from service.errors import BadParameter
 
 Data = Annotated[

@@ -34,6 +34,7 @@ from service.kernels.text.sparse_json import (
     read_number,
     skip_blanks,
 )
+from service.rows import SparseRows
 
 _INSTANCES = np.frombuffer(b'"instances"', np.uint8)
 _TOP_R = np.frombuffer(b'"top_r"', np.uint8)
@@ -87,6 +88,21 @@ class SparseBodies:
         norm = NORM_CODES[featurizer.parameters.norm]
         counts = featurizer.n_features, norm, *self._defaults
         return SparseQuery(*read_body(data_of(message), start, *counts, *self.arrays))
+
+    def read_rows(
+        self, message: bytes, start: int, featurizer: Featurizer
+    ) -> tuple[SparseRows, SparseQuery, float] | None:
+        """Return the rows that message[start:] has, what it asks for, and the number that labels must reach.
+
+        They are in `arrays`, until the next body is read. None: it is not for `read`.
+        """
+        asked = self.read(message, start, featurizer)
+        if asked.n_rows == 0:
+            return None
+        indptr, indices, values, number = self.arrays
+        n_rows, n_values = asked.n_rows, asked.n_values
+        rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], featurizer.n_features)
+        return rows, asked, number.item(0)
 
 
 def data_of(message: bytes) -> NDArray[np.uint8]:

@@ -253,14 +253,8 @@ class EmbeddedBeam(SparseBeam):
         serial: int,
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer`; reading and searching are two steps."""
-        asked = SparseQuery(*self._reader.read(message, start, self._featurizer))
-        if asked.n_rows == 0:
-            return None
-        indptr, indices, values, number = self._reader.arrays
-        n_rows, n_values = asked.n_rows, asked.n_values
-        n_features = self._featurizer.n_features
-        rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], n_features)
-        return self.answer_rows(rows, asked, number.item(0), thresholds, tuned, seal, serial)
+        found = self._reader.read_rows(message, start, self._featurizer)
+        return None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
 
     def answer_rows(
         self,
@@ -302,16 +296,8 @@ class SparseForest:
         serial: int,
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer`."""
-        n_rows, n_values, top_r, beam_width, kind, is_exact = self._bodies.read(
-            message, start, self._featurizer
-        )
-        if n_rows == 0:
-            return None
-        indptr, indices, values, number = self._bodies.arrays
-        n_features = self._featurizer.n_features
-        rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], n_features)
-        asked = SparseQuery(n_rows, n_values, top_r, beam_width, kind, is_exact)
-        return self.answer_rows(rows, asked, number.item(0), thresholds, tuned, seal, serial)
+        found = self._bodies.read_rows(message, start, self._featurizer)
+        return None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
 
     def answer_rows(
         self,

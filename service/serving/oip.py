@@ -16,6 +16,7 @@ from service.rows import SparseRows
 from service.serving.answer import is_short_of
 from service.serving.parse import parse_json, validated
 from service.serving.rows import to_options
+from service.serving.schemas.limits import limit_fault
 from service.serving.schemas.oip import (
     OUTPUTS,
     InferAnswer,
@@ -190,9 +191,9 @@ def _check_rows(csr: Arrays, places: Mapping[str, int], limits: Limits) -> None:
 
 
 def _check_limit(found: int, what: str, limit: str, limits: Limits, place: str) -> None:
-    most = getattr(limits, limit)
-    if found > most:
-        raise LimitExceeded(f"expected at most {most} {what} (limit {limit}), found {found}").at(place)
+    fault = limit_fault(found, what, limit, limits)
+    if fault is not None:
+        raise LimitExceeded(fault).at(place)
 
 
 def _rows_of(query: InferQuery, featurizer: Featurizer) -> SparseRows:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.errors import BadRequest, LimitExceeded
-from service.serving.schemas.limits import utf8_length
+from service.serving.schemas.limits import limit_fault, utf8_length
 from service.serving.schemas.oip import INPUTS, InferTensor
 from service.settings import Limits
 from service.what_is import what_is
@@ -105,11 +105,9 @@ def texts_of(tensor: InferTensor, binary: bytes | None, place: str, limits: Limi
     """
     n = check_kind(tensor, place)
     texts = _elements(tensor, n, place) if binary is None else _binary_texts(binary, n, place)
-    most = limits.text_bytes_max
     for i, text in enumerate(texts):
-        found = utf8_length(text)
-        if found > most:
-            fault = f"expected at most {most} bytes of text (limit text_bytes_max), found {found}"
+        fault = limit_fault(utf8_length(text), "bytes of text", "text_bytes_max", limits)
+        if fault is not None:
             raise LimitExceeded(fault).at(f"{place}.data[{i}]")
     return texts
 

@@ -286,12 +286,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return False
         if self.flow.write_paused or self.transport.is_closing():
             return False
-        state = self.server_state
-        headers = state.default_headers
-        if headers is not self._headers_given:  # uvicorn makes new ones each second, for the date
-            self._headers_given = headers
-            self._headers_joined = b"".join([b"%b: %b\r\n" % header for header in headers])
-        answer = answerer.answer(data, self._headers_joined)
+        answer = answerer.answer(data, self._given_headers())
         if answer is None:
             return False
         if self._late is not None:
@@ -300,8 +295,16 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.timeout_keep_alive_task is None:
             self._close_idle_after(self.timeout_keep_alive)
         self.transport.write(answer)
-        state.total_requests += 1
+        self.server_state.total_requests += 1
         return True
+
+    def _given_headers(self) -> bytes:
+        """Return the headers of every answer, as they are sent."""
+        headers = self.server_state.default_headers
+        if headers is not self._headers_given:  # uvicorn makes new ones each second, for the date
+            self._headers_given = headers
+            self._headers_joined = b"".join([b"%b: %b\r\n" % header for header in headers])
+        return self._headers_joined
 
     def _close_idle_after(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
@@ -334,9 +337,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
         target = b"" if self._is_between else self.url
         status, headers, body = self.unparsed.refuse(target, self._head_bytes, sys.exception())
-        given = b"".join([b"%b: %b\r\n" % header for header in self.server_state.default_headers])
         end = b"connection: close\r\n\r\n" + (b"" if self.parser.get_method() == b"HEAD" else body)
-        self.transport.write(STATUS_LINE[status] + given + headers + end)
+        self.transport.write(STATUS_LINE[status] + self._given_headers() + headers + end)
         self.transport.write_eof()
         self._close_later()
 

@@ -30,11 +30,17 @@ def exceeded(message: str, path: str = "") -> PydanticCustomError:
     return PydanticCustomError(LIMIT, "{message}", {"message": message, "path": path})
 
 
+def limit_fault(found: int, what: str, limit: str, limits: Any) -> str | None:
+    """Return what is told of a value beyond a limit; None where it is within."""
+    most = getattr(limits, limit)
+    return f"expected at most {most} {what} (limit {limit}), found {found}" if found > most else None
+
+
 def check_limit(found: int, what: str, limit: str, info: ValidationInfo, path: str = "") -> None:
     """Raise what is told of a limit that is exceeded; without settings as context nothing is limited."""
-    most = None if info.context is None else getattr(info.context, limit)
-    if most is not None and found > most:
-        raise exceeded(f"expected at most {most} {what} (limit {limit}), found {found}", path)
+    fault = None if info.context is None else limit_fault(found, what, limit, info.context)
+    if fault is not None:
+        raise exceeded(fault, path)
 
 
 class AtMost(NamedTuple):
