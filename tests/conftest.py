@@ -39,9 +39,10 @@ hypothesis.settings.load_profile("patient")
 
 
 def pytest_configure() -> None:
-    """Have our processes end at SIGINT also where a shell started us in the background, which ignores it."""
+    """Have our processes end at SIGINT and SIGHUP also where we were started in the background or by nohup."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
