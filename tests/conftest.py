@@ -39,7 +39,7 @@ hypothesis.settings.load_profile("patient")
 
 
 def pytest_configure() -> None:
-    """Have our processes end at SIGINT and SIGHUP also where we were started in the background or by nohup."""
+    """Have our processes end at SIGINT and SIGHUP although a shell or nohup made us ignore them."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
