@@ -84,11 +84,17 @@ def _write(file: Path, texts: Sequence[str]) -> Path:
     return file
 
 
+def _with(given: Sequence[str]) -> list[str]:
+    """Return the parameters of all, but for those that a tree has of its own, and the tree's own."""
+    keys = {item.partition("=")[0] for item in given}
+    return [*(item for item in _COMMON if item.partition("=")[0] not in keys), *given]
+
+
 def _measured(texts: Texts, variant: str, out: Path) -> tuple[str, ...]:
     """Train, publish, open, and score the test texts; return a line of the table."""
     note(f"{texts.name}: {variant}")
     trainer, _, given = variant.partition(":")
-    items = [*_COMMON, *given.split(",")]
+    items = _with(given.split(",") if given else [])
     work = out / f"{texts.name}-words" / "store"
     shutil.rmtree(work, ignore_errors=True)
     store = Store(work)
