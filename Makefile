@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOWEST_TESTS := tests/unit/api tests/unit/test_settings.py tests/contract/test_patched.py \
 	tests/e2e/test_connections.py tests/e2e/test_plain_requests.py
 
-.PHONY: help venv demo console test lint soak lowest peers bench lock clean
+.PHONY: help venv demo console test lint soak faults lowest peers bench lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -59,6 +59,9 @@ test: $(VENV)/.run $(VENV)-clients/.done $(VENV)-clients/.npm  ## the test suite
 
 soak: $(VENV)/.dev  ## the reliability runs at full size (hours), with seeds that are drawn and printed
 	SEED=drawn $(BIN)/python -m pytest -m soak --timeout=0
+
+faults: $(VENV)/.dev  ## kills, full and slow disks, clocks that jump, a network that breaks, under load (an hour; ROUNDS=60)
+	SEED=drawn $(BIN)/python -m pytest -m soak --timeout=0 -s tests/campaign
 
 # Kernels are compiled for these versions first: a few minutes.
 lowest: $(VENV)/.dev  ## a short suite with the lowest versions that pyproject.toml allows

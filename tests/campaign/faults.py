@@ -1,0 +1,151 @@
+"""What goes wrong while clients ask: each fault lasts a while and is over when its function returns."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.campaign.cluster import Replica
+from tests.campaign.disturbed import Disturbance
+from tests.campaign.network import Network
+
+CLOCK_SECONDS = 3600
+"""The clock of the day jumps by so much at most; 30 days on, the numbers of events are forgotten."""
+
+
+@dataclass
+class Stage:
+    """What can be broken."""
+
+    store: Path
+    replicas: list[Replica]
+    random: random.Random
+    seconds: float
+    disturbance: Disturbance | None
+    network: Network | None
+    database_pid: int | None
+    small_disk: Path | None
+    """A directory of the file system that store and data are on, if that is small enough to be filled."""
+
+
+Fault = Callable[[Stage], None]
+
+
+def killed(stage: Stage) -> None:
+    """kill -9 of a replica, which is started again."""
+    replica = stage.random.choice(stage.replicas)
+    replica.kill()
+    time.sleep(stage.seconds)
+    replica.start()
+
+
+def restarted(stage: Stage) -> None:
+    """SIGTERM of a replica, which ends in order and is started again."""
+    replica = stage.random.choice(stage.replicas)
+    status = replica.terminate()
+    assert status == 0, replica.log()[-3000:]
+    replica.start()
+
+
+def stopped(stage: Stage) -> None:
+    """A replica that stands still: SIGSTOP."""
+    replica = stage.random.choice(stage.replicas)
+    replica.send(signal.SIGSTOP)
+    time.sleep(stage.seconds)
+    replica.send(signal.SIGCONT)
+
+
+def slow_disk(stage: Stage) -> None:
+    """Each write to a disk waits for 20 to 200 ms."""
+    assert stage.disturbance
+    stage.disturbance.set(disk_seconds=stage.random.uniform(0.02, 0.2))
+    time.sleep(stage.seconds)
+    stage.disturbance.set()
+
+
+def clock_jumps(stage: Stage) -> None:
+    """The clock of the day jumps to and fro."""
+    assert stage.disturbance
+    until = time.monotonic() + stage.seconds
+    while time.monotonic() < until:
+        stage.disturbance.set(clock_seconds=stage.random.uniform(-CLOCK_SECONDS, CLOCK_SECONDS))
+        time.sleep(0.2)
+    stage.disturbance.set()
+
+
+def full_disk(stage: Stage) -> None:
+    """The file system of store, data and SQLite is full to the last byte."""
+    assert stage.small_disk
+    filler = stage.small_disk / "filler"
+    with filler.open("wb", buffering=0) as out:
+        size = 1 << 20
+        while size:
+            try:
+                out.write(bytes(size))
+            except OSError:
+                size //= 2
+        time.sleep(stage.seconds)
+    filler.unlink()
+
+
+def database_stands(stage: Stage) -> None:
+    """SIGSTOP of PostgreSQL, all of its processes."""
+    assert stage.database_pid
+    pids = [stage.database_pid, *_children(stage.database_pid)]
+    for pid in pids:
+        _signal(pid, signal.SIGSTOP)
+    time.sleep(stage.seconds)
+    for pid in pids:
+        _signal(pid, signal.SIGCONT)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # a connection's process that has ended
+        os.kill(pid, number)
+
+
+def connections_cut(stage: Stage) -> None:
+    """All connections to the database break, again and again."""
+    assert stage.network
+    until = time.monotonic() + stage.seconds
+    while time.monotonic() < until:
+        stage.network.cut()
+        time.sleep(stage.random.uniform(0.05, 0.3))
+
+
+def network(state: str) -> Fault:
+    """The fault of a network between replicas and database in a state."""
+
+    def fault(stage: Stage) -> None:
+        assert stage.network
+        stage.network.state = state
+        time.sleep(stage.seconds)
+        stage.network.state = "flows"
+
+    fault.__name__ = f"network_{state}"
+    fault.__doc__ = f"The network between replicas and database {state}."
+    return fault
+
+
+def possible(stage: Stage) -> list[Fault]:
+    """The faults that can be had on a stage."""
+    found: list[Fault] = [killed, restarted, stopped]
+    if stage.disturbance:
+        found += [slow_disk, clock_jumps]
+    if stage.small_disk:
+        found.append(full_disk)
+    if stage.database_pid:
+        found.append(database_stands)
+    if stage.network:
+        found += [connections_cut, *map(network, ("stands", "slow", "halves", "refuses"))]
+    return found
