@@ -26,6 +26,7 @@ from service.access.ring import KeyRing
 from service.api.door import handlers
 from service.api.door.admission import Admission
 from service.api.door.metrics import Metrics
+from service.api.door.neighbours import Neighbours, WorkerPlace
 from service.api.door.request_log import RequestLog
 from service.api.door.request_scope import RequestScope
 from service.api.door.streams import Streams
@@ -62,6 +63,7 @@ from service.serving.live import LiveModels
 from service.serving.opening import serve_model
 from service.serving.schemas.thresholds import TuneThresholdsRequest
 from service.settings import Settings, read_settings
+from service.traces.switch import open_tracer
 
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
 """Paths whose bodies, if they are lines, are never held whole, and so have no limit of bytes."""
@@ -88,20 +90,28 @@ ROUTERS = (
 )
 
 
-def create_app(settings: Settings | None = None, *, opens_first: bool = False) -> FastAPI:
+def create_app(
+    settings: Settings | None = None, *, opens_first: bool = False, place: WorkerPlace | None = None
+) -> FastAPI:
     """Return the service as an ASGI app; without `settings`, those of the environment.
+
+    place   which of a server's workers it is; None: it is the only one
 
     Its lifespan follows the store; with `opens_first` it starts when the store has been read.
     `app.state.draining`, a threading.Event, makes `/readyz` say no.
     """
     settings = settings or read_settings()
     draining, stopping = threading.Event(), threading.Event()
-    parts = _services(settings, draining, stopping)
+    parts, tracer = _services(settings, draining, stopping), open_tracer(settings, "serve")
+    if place is not None:
+        parts = parts._replace(neighbours=_neighbours(place, parts.metrics))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         parts.learning.start()
         parts.ring.start()
+        if parts.neighbours is not None:
+            await parts.neighbours.start()
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
         with _on_hangup(parts.live.wake):
             if opens_first:
@@ -109,10 +119,14 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
             yield
         stopping.set()
         following.cancel()
+        if parts.neighbours is not None:
+            parts.neighbours.close()
         parts.close()
         await asyncio.to_thread(parts.ring.close)
         await asyncio.to_thread(parts.learning.close)
         parts.metrics.settle()
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
 
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.openapi = functools.lru_cache(1)(functools.partial(openapi_document, app, settings.limits))  # type: ignore[method-assign]
@@ -131,6 +145,7 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
         metrics=parts.metrics,
         requests=requests,
         draining=draining.is_set,
+        tracer=tracer,
     )
     app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max)
     app.state.whole_requests = WholeRequests(
@@ -142,8 +157,18 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
         requests,
         settings.limits,
         draining.is_set,
+        tracer,
     )
     return app
+
+
+def _neighbours(place: WorkerPlace, metrics: Metrics) -> Neighbours:
+    """Return the workers of a server, of which this app is in one."""
+
+    def render(is_openmetrics: bool) -> bytes:
+        return metrics.render(is_openmetrics=is_openmetrics, worker=place.number)
+
+    return Neighbours(place, render)
 
 
 def _services(settings: Settings, draining: threading.Event, stopping: threading.Event) -> Services:
@@ -153,7 +178,7 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
     database = learning.database
     live = LiveModels(
         store,
-        functools.partial(serve_model, learning=learning, limits=limits),
+        functools.partial(serve_model, learning=learning, limits=limits, stages=metrics.stages),
         models_max=limits.models_max,
         versions_max=limits.versions_max,
         seconds_max=limits.request_seconds_max,
@@ -189,6 +214,7 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
         "thresholds": services.threshold_work,
         "admin": services.admin_work,
     }
+    metrics.watch_streams({"batch": services.batches, "feedback": services.feeds})
     metrics.watch_queues({name: pool.waiting for name, pool in queues.items()})
     return services
 

@@ -24,6 +24,7 @@ import uvicorn
 
 from model_store.store import Store
 from service.access.scopes import describe_access
+from service.api.door.neighbours import WorkerPlace, new_name
 from service.api.door.protocol import bounded_protocol
 from service.app import create_app
 from service.descriptors import are_used_up, raise_limit
@@ -111,6 +112,7 @@ class _Server(uvicorn.Server):
     parent       the process without which this one stops too; None: it is on its own
     opens_first  whether it accepts connections only when it has opened the models: others accept them now
     jobs         the workers of jobs, if this process looks after them
+    place        which of a server's workers it is; None: it is the only one
     """
 
     def __init__(
@@ -120,8 +122,9 @@ class _Server(uvicorn.Server):
         *,
         opens_first: bool = False,
         jobs: JobWorkers | None = None,
+        place: WorkerPlace | None = None,
     ) -> None:
-        self._app = create_app(settings, opens_first=opens_first)
+        self._app = create_app(settings, opens_first=opens_first, place=place)
         self._drain_seconds = settings.drain_seconds
         self._parent = parent
         self._jobs = jobs
@@ -207,7 +210,8 @@ class _Supervisor:
         self._jobs = jobs
         self._listener = listener
         self._spawn = multiprocessing.get_context("spawn")
-        self._workers: list[BaseProcess] = []
+        self._workers: dict[int, BaseProcess] = {}
+        self._name = new_name()
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -220,16 +224,17 @@ class _Supervisor:
         while not {signal.SIGTERM, signal.SIGINT} & set(arrived):
             if signal.SIGHUP in arrived:
                 self._send(signal.SIGHUP)
-            self._workers = [worker for worker in self._workers if self._is_alive(worker)]
-            while len(self._workers) < self._settings.workers:
-                self._workers.append(self._start())
+            self._workers = {n: worker for n, worker in self._workers.items() if self._is_alive(worker)}
+            for number in range(self._settings.workers):
+                if number not in self._workers:
+                    self._workers[number] = self._start(number)
             self._jobs.tend()
             readable, _, _ = select.select([arrivals], [], [], RESTART_SECONDS)
             arrived = arrivals.recv(4096) if readable else b""
         self._stop()
 
-    def _start(self) -> BaseProcess:
-        """Return a new worker, from which SIGHUP is kept until its event loop listens to it.
+    def _start(self, number: int) -> BaseProcess:
+        """Return a new worker of that number, from which SIGHUP is kept until its event loop listens to it.
 
         While another one lives, which answers, it accepts nothing before its models are open. The first one
         accepts at once: somebody must say that the service lives, and is not ready.
@@ -237,7 +242,9 @@ class _Supervisor:
         blocked signal stays blocked, and waits.
         """
         others = bool(self._workers)
-        worker = self._spawn.Process(target=_work, args=(self._settings, self._listener, os.getpid(), others))
+        place = WorkerPlace(self._name, number, self._settings.workers)
+        given = self._settings, self._listener, os.getpid(), others, place
+        worker = self._spawn.Process(target=_work, args=given)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
         try:
             worker.start()
@@ -258,7 +265,7 @@ class _Supervisor:
         self._send(signal.SIGTERM)
         seconds = self._settings.drain_seconds + self._settings.shutdown_seconds + GRACE_SECONDS
         deadline = time.monotonic() + seconds
-        for worker in self._workers:
+        for worker in self._workers.values():
             worker.join(max(0.0, deadline - time.monotonic()))
             if worker.is_alive():
                 log(logging.ERROR, "worker_killed", pid=worker.pid)
@@ -266,7 +273,7 @@ class _Supervisor:
                 worker.join()
 
     def _send(self, number: signal.Signals) -> None:
-        for worker in self._workers:
+        for worker in self._workers.values():
             if worker.pid is not None and worker.is_alive():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(worker.pid, number)
@@ -276,9 +283,11 @@ def _leave_to_the_loop(number: int, frame: FrameType | None) -> None:
     """Do nothing: the number is written to the wake-up descriptor."""
 
 
-def _work(settings: Settings, listener: socket.socket, parent: int, opens_first: bool) -> None:
+def _work(
+    settings: Settings, listener: socket.socket, parent: int, opens_first: bool, place: WorkerPlace
+) -> None:
     """Serve in a worker process, started with SIGHUP blocked."""
     signal.signal(signal.SIGHUP, _leave_to_the_loop)  # to ignore it would forget one that waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure(settings.log_level)
-    _Server(settings, parent, opens_first=opens_first).run([listener])
+    _Server(settings, parent, opens_first=opens_first, place=place).run([listener])

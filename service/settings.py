@@ -251,6 +251,9 @@ class Settings(BaseSettings):
         "info", description="the least severe events that are logged"
     )
     access_log: bool = Field(True, description="whether each request is logged")
+    traces: bool = Field(
+        False, description="whether traces are sent, as the variables `OTEL_...` say (the extra `otel`)"
+    )
     limits: Limits = Field(default_factory=Limits)
 
 

@@ -7,6 +7,7 @@ much as the search itself beside one. The predictions are those of `Predictor.pr
 
 from __future__ import annotations
 
+from time import perf_counter_ns
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -43,6 +44,7 @@ from service.kernels.search.sparse_request import (
 from service.kernels.search.sparse_request import SparseLimits as SparseLimits
 from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
 from service.rows import SparseRows
+from service.stages import READ, StageTimes
 
 _FIRST_NEED = Need(1, 256, 10, 10)
 _KIND = 4
@@ -75,13 +77,26 @@ class SparseAnswer(NamedTuple):
 
 
 class SparseBeam:
-    """Answers sparse requests by the beam search of a label tree. One call at a time."""
+    """Answers sparse requests by the beam search of a label tree. One call at a time.
+
+    times   when the last answer's call began, had read, searched, and written; [4], of `perf_counter_ns`
+    """
 
     def __init__(
-        self, model: Model, predictor: Predictor, featurizer: Featurizer, forms: SparseForms
+        self,
+        model: Model,
+        predictor: Predictor,
+        featurizer: Featurizer,
+        forms: SparseForms,
+        stages: StageTimes,
     ) -> None:
-        """Take a predictor, its model, and what makes its rows; `forms` says what is answered."""
+        """Take a predictor, its model, and what makes its rows; `forms` says what is answered.
+
+        stages   where the kernel counts how long it reads, searches and writes
+        """
         ensemble, shape = model.ensemble, predictor.shape
+        self.times = np.zeros(4, np.int64)
+        self._stages = stages
         self._pool = predictor.pool
         self._bodies = SparseBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
         self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
@@ -226,6 +241,10 @@ class SparseBeam:
             token=token,
             text=text,
             text_ends=text_ends,
+            times=self.times,
+            bounds_ns=self._stages.bounds_ns,
+            stage_counts=self._stages.counts,
+            total_ns=self._stages.total_ns,
         )
         self._handle = handle_of(self._call)
         self._text = text.data
@@ -235,10 +254,15 @@ class EmbeddedBeam(SparseBeam):
     """Answers plain requests by a label tree whose rows an embedding makes. One call at a time."""
 
     def __init__(
-        self, model: Model, predictor: EmbeddedPredictor, featurizer: Featurizer, forms: SparseForms
+        self,
+        model: Model,
+        predictor: EmbeddedPredictor,
+        featurizer: Featurizer,
+        forms: SparseForms,
+        stages: StageTimes,
     ) -> None:
         """Take what `SparseBeam` takes."""
-        super().__init__(model, predictor, featurizer, forms)
+        super().__init__(model, predictor, featurizer, forms, stages)
         self._reader = SparseBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
         self._featurizer = featurizer
         self._embedding = predictor.embedding
@@ -253,8 +277,12 @@ class EmbeddedBeam(SparseBeam):
         serial: int,
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer`; reading and searching are two steps."""
+        began = perf_counter_ns()
         found = self._reader.read_rows(message, start, self._featurizer)
-        return None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
+        answer = None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
+        if answer is not None:
+            _begin_at(began, self.times, self._stages)
+        return answer
 
     def answer_rows(
         self,
@@ -276,9 +304,16 @@ class SparseForest:
     """Answers sparse requests by decision trees, whose predictor is asked as ever. One call at a time."""
 
     def __init__(
-        self, model: Model, predictor: ForestPredictor, featurizer: Featurizer, forms: SparseForms
+        self,
+        model: Model,
+        predictor: ForestPredictor,
+        featurizer: Featurizer,
+        forms: SparseForms,
+        stages: StageTimes,
     ) -> None:
         """Take what `SparseBeam` takes, and the model's predictor."""
+        self.times = np.zeros(4, np.int64)
+        self._stages = stages
         self._bodies = SparseBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
         self._predictor = predictor
         self._featurizer = featurizer
@@ -296,8 +331,12 @@ class SparseForest:
         serial: int,
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer`."""
+        began = perf_counter_ns()
         found = self._bodies.read_rows(message, start, self._featurizer)
-        return None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
+        answer = None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
+        if answer is not None:
+            _begin_at(began, self.times, self._stages)
+        return answer
 
     def answer_rows(
         self,
@@ -310,6 +349,7 @@ class SparseForest:
         serial: int,
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer_rows`."""
+        began = perf_counter_ns()
         n_rows, _, top_r, beam_width, kind, is_exact = asked
         if not is_taken(n_rows, top_r, beam_width, self._n_children, self._limits):
             return None
@@ -317,22 +357,39 @@ class SparseForest:
             return None
         threshold = tuned if kind == TUNED else number if kind == NUMBER else None
         found = self._predictor.predict(rows, PredictOptions(top_r, beam_width, bool(is_exact), threshold))
+        searched_at = perf_counter_ns()
         named = thresholds[:0] if kind == TUNED else thresholds
         predictions = predictions_json(self._names, named, seal, serial, spans_of(found))
+        self.times[:] = began, began, searched_at, perf_counter_ns()
+        self._stages.count_times(self.times)
         return SparseAnswer(n_rows, b",".join(predictions), kind == TUNED)
+
+
+def _begin_at(began: int, times: NDArray[np.int64], stages: StageTimes) -> None:
+    """Let an answer whose rows were read before its call have begun then."""
+    times[0] = began
+    stages.count_one(READ, int(times[1]) - began)
 
 
 SparseAnswers: TypeAlias = SparseBeam | SparseForest
 
 
 def sparse_answers(
-    model: Model, predictor: Searcher, featurizer: Featurizer, forms: SparseForms
+    model: Model,
+    predictor: Searcher,
+    featurizer: Featurizer,
+    forms: SparseForms,
+    stages: StageTimes | None = None,
 ) -> SparseAnswers:
-    """Return what answers sparse requests from an opened version that `predictor` serves."""
+    """Return what answers sparse requests from an opened version that `predictor` serves.
+
+    stages   where it is counted how long reading, searching and writing take; None: nobody asks
+    """
+    stages = stages or StageTimes()
     if isinstance(predictor, ForestPredictor):
-        return SparseForest(model, predictor, featurizer, forms)
+        return SparseForest(model, predictor, featurizer, forms, stages)
     if isinstance(predictor, EmbeddedPredictor):
-        return EmbeddedBeam(model, predictor, featurizer, forms)
+        return EmbeddedBeam(model, predictor, featurizer, forms, stages)
     if isinstance(predictor, Predictor):
-        return SparseBeam(model, predictor, featurizer, forms)
+        return SparseBeam(model, predictor, featurizer, forms, stages)
     raise TypeError(f"expected a predictor of trees, found {type(predictor).__name__}")

@@ -21,6 +21,7 @@ from service.serving.schemas.instances import AnyInstance, SparseInstance, TextI
 from service.serving.schemas.predict import TUNED, Options, PredictRequest
 from service.serving.served import ServedVersion
 from service.settings import Limits
+from service.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
 
 SHORT_BEAMS = 64
 """Rows times beam width up to which a prediction runs on the event loop: a fraction of a millisecond."""
@@ -41,16 +42,28 @@ MASKED_AN_ITEM = 64
 
 
 def answer_query(
-    query: PredictRequest, served: ServedVersion, stop: NDArray[np.uint8] | None = None
+    query: PredictRequest,
+    served: ServedVersion,
+    stop: NDArray[np.uint8] | None = None,
+    notes: StageNotes | None = None,
 ) -> bytes:
-    """Return a request's answer as JSON, of the version that serves it; once `stop` is set, what is sure."""
+    """Return a request's answer as JSON, of the version that serves it; once `stop` is set, what is sure.
+
+    notes   where it is noted when its stages end; the wait for this thread is the first
+    """
+    notes = notes or StageNotes()
+    notes.end(QUEUE)
     rows = to_rows(query.instances, served.featurizer)
+    notes.end(FEATURES)
     epoch = served.thresholds.epoch
     options = to_options(query, served, stop)
     found = served.predictor.predict(rows, options)
+    notes.end(SEARCH)
     explanations = explain_labels(found, rows, served) if query.explain else None
     unknown = unknown_rows(query.instances, rows)
-    return _write(write_predictions(found, options, epoch, served, explanations, unknown), epoch, served)
+    answer = _write(write_predictions(found, options, epoch, served, explanations, unknown), epoch, served)
+    notes.end(WRITE)
+    return answer
 
 
 class Answer(NamedTuple):
@@ -65,40 +78,54 @@ class Answer(NamedTuple):
     n_json: int | None = None
 
 
-def answer_now(message: bytes, start: int, served: ServedVersion, limits: Limits) -> Answer | PredictRequest:
+def answer_now(
+    message: bytes, start: int, served: ServedVersion, limits: Limits, notes: StageNotes
+) -> Answer | PredictRequest:
     """Return the answer to the body message[start:], or the request that it is if that is for a thread.
 
     One kernel reads, searches and writes sparse rows. What it does not read, the models of
     `service.serving.schemas` read, which refuse what is wrong; rows of texts and of names go on by the same
     kernel. Event loop only. Raises BadInput.
+
+    notes   where it is noted when the stages end that the kernel does not count
     """
     if _INDICES in message:  # else there is no sparse row
         epoch, present = _at_present(served, SHORT_BEAMS)
         found = served.sparse.answer(message, start, *present)
         if found is not None:
+            if notes.is_traced:
+                notes.take_counted(served.sparse.times)
             parts = answer_head(served.name, served.version, epoch), found.predictions, ANSWER_END
             return Answer(parts, found.n_rows, found.is_tuned)
+    notes.begin()
     query = parse_predict(message[start:], limits)
-    answer = answer_shortly(query, served)
+    notes.end(READ)
+    answer = answer_shortly(query, served, notes)
     return query if answer is None else Answer((answer,), len(query.instances), query.threshold == TUNED)
 
 
-def answer_shortly(query: PredictRequest, served: ServedVersion) -> bytes | None:
+def answer_shortly(query: PredictRequest, served: ServedVersion, notes: StageNotes) -> bytes | None:
     """Return the answer if a thread would only delay it, else None. Event loop only."""
     if not is_short(query, served):
         return None
     rows = to_rows(query.instances, served.featurizer)
+    notes.end(FEATURES)
     unknown = unknown_rows(query.instances, rows)
     answer = None if unknown else _answer_rows(query, rows, served)
     if answer is not None:
+        if notes.is_traced:
+            notes.take_counted(served.sparse.times)
         return answer
     epoch = served.thresholds.epoch
     options = to_options(query, served)
     found = served.predictor.predict_shortly(rows, options)
     if found is None:
         return None
+    notes.end(SEARCH)
     explanations = explain_labels(found, rows, served) if query.explain else None
-    return _write(write_predictions(found, options, epoch, served, explanations, unknown), epoch, served)
+    answer = _write(write_predictions(found, options, epoch, served, explanations, unknown), epoch, served)
+    notes.end(WRITE)
+    return answer
 
 
 def _answer_rows(query: PredictRequest, rows: SparseRows, served: ServedVersion) -> bytes | None:

@@ -20,16 +20,30 @@ from service.serving.schemas.predict import AnyLine
 from service.serving.served import ServedVersion
 from service.serving.wire import dump, dump_line
 from service.settings import Limits
+from service.stages import QUEUE, READ, SEARCH, WRITE, StageNotes
 
 
 def answer_block(
-    block: LineBlock, served: ServedVersion, options: PredictOptions, limits: Limits, *, explain: bool = False
+    block: LineBlock,
+    served: ServedVersion,
+    options: PredictOptions,
+    limits: Limits,
+    notes: StageNotes | None = None,
+    *,
+    explain: bool = False,
 ) -> Answered:
-    """Return an answer line for each line of a block: a prediction, explained or not, or the line's error."""
+    """Return an answer line for each line of a block: a prediction, explained or not, or the line's error.
+
+    notes   where it is noted when its stages end; the wait for this thread is the first
+    """
+    notes = notes or StageNotes()
+    notes.end(QUEUE)
     rows, unknown, lines = _read(block.lines, served.featurizer, limits)
+    notes.end(READ)
     epoch = served.thresholds.epoch
     options = with_present_thresholds(options, served)
     found = served.predictor.predict_batch(rows, options, 1)
+    notes.end(SEARCH)
     explanations = explain_labels(found, rows, served) if explain else None
     predictions = iter(write_predictions(found, options, epoch, served, explanations, unknown))
     answers = []
@@ -41,6 +55,7 @@ def answer_block(
             answers.append(next(predictions) + b"\n")
         else:
             answers.append(b'{"id":%b,%b\n' % (dump(identity), next(predictions)[1:]))
+    notes.end(WRITE)
     return Answered(b"".join(answers), rows.n_rows, len(lines) - rows.n_rows)
 
 

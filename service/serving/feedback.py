@@ -30,6 +30,7 @@ from service.serving.schemas.feedback import FeedbackAnswer
 from service.serving.served import LiveServed, ServedVersion
 from service.serving.wire import dump_line
 from service.settings import Limits
+from service.stages import COMMIT, READ, StageNotes
 from service.thresholds.live.events import Event, Events
 from service.thresholds.live.feedback import FeedbackOutcome, Result
 
@@ -74,8 +75,10 @@ class FeedbackDesk:
         """Let the threads end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def count_body(self, body: bytes, served: ServedVersion) -> FeedbackAnswer:
+    async def count_body(self, body: bytes, served: ServedVersion, notes: StageNotes) -> FeedbackAnswer:
         """Count the events of a body; each is durable when the answer says that it was applied.
+
+        notes   where it is noted when its stages end
 
         Raises BadInput for a body that holds no events, Overloaded, DatabaseUnavailable.
         """
@@ -83,7 +86,9 @@ class FeedbackDesk:
         if parts is None:
             values = parse_feedback(body, self._limits)
             parts = await self._read(values, served, is_long=len(body) > SHORT_BYTES)
+        notes.end(READ)
         done = await self._finish(self._submit(parts, may_wait=False), served)
+        notes.end(COMMIT)
         return {
             "model": served.name,
             "version": served.version,
@@ -91,10 +96,17 @@ class FeedbackDesk:
             "results": [verdict_line(verdict) for verdict in done.verdicts],
         }
 
-    async def begin_block(self, block: LineBlock, served: ServedVersion) -> asyncio.Task[Answered]:
-        """Hand the events of a block of lines to the writer; return the task that ends with their answer."""
-        submitted = self._submit(await self._read_lines(block, served), may_wait=True)
-        return asyncio.create_task(self._lines(block.first, submitted, served))
+    async def begin_block(
+        self, block: LineBlock, served: ServedVersion, notes: StageNotes
+    ) -> asyncio.Task[Answered]:
+        """Hand the events of a block of lines to the writer; return the task that ends with their answer.
+
+        notes   where it is noted when its stages end
+        """
+        parts = await self._read_lines(block, served)
+        notes.end(READ)
+        submitted = self._submit(parts, may_wait=True)
+        return asyncio.create_task(self._lines(block.first, submitted, served, notes))
 
     async def _read_lines(self, block: LineBlock, served: ServedVersion) -> list[_Part]:
         lines = [line for line in block.lines if line is not None]
@@ -149,9 +161,12 @@ class FeedbackDesk:
         self._on_verdicts(served.name, [verdict.result for verdict in done])
         return _Outcome(done, served.thresholds.epoch)
 
-    async def _lines(self, first: int, submitted: Sequence[_Submitted], served: ServedVersion) -> Answered:
+    async def _lines(
+        self, first: int, submitted: Sequence[_Submitted], served: ServedVersion, notes: StageNotes
+    ) -> Answered:
         """Return the lines that answer a block of a stream, once its events are durable."""
         verdicts = (await self._finish(submitted, served)).verdicts
+        notes.end(COMMIT)
         lines = b"".join(dump_line(verdict_line(verdict, first + i)) for i, verdict in enumerate(verdicts))
         n_bad = sum(verdict.result == "rejected" for verdict in verdicts)
         return Answered(lines, len(verdicts) - n_bad, n_bad)

@@ -31,6 +31,7 @@ from service.serving.served import ServedVersion
 from service.serving.tensors import check_kind, divide_binary, join_bytes, numbers_of, texts_of
 from service.serving.wire import dump
 from service.settings import Limits
+from service.stages import FEATURES, QUEUE, SEARCH, WRITE, StageNotes
 
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""
@@ -105,24 +106,45 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
     return InferQuery(options, n_rows, len(indices), None, csr, "inputs", outputs, request.id)
 
 
-def infer_now(query: InferQuery, served: ServedVersion) -> InferAnswered | None:
-    """Return the answer if a thread would only delay it, else None. Event loop only."""
+def infer_now(query: InferQuery, served: ServedVersion, notes: StageNotes) -> InferAnswered | None:
+    """Return the answer if a thread would only delay it, else None. Event loop only.
+
+    notes   where it is noted when its stages end
+    """
     if not is_short_of(query.options, query.n_rows, (query.n_items,), served):
         return None
     rows = _rows_of(query, served.featurizer)
+    notes.end(FEATURES)
     epoch = served.thresholds.epoch
     found = served.predictor.predict_shortly(rows, to_options(query.options, served))
-    return None if found is None else _write(query, found, epoch, served)
+    if found is None:
+        return None
+    notes.end(SEARCH)
+    answer = _write(query, found, epoch, served)
+    notes.end(WRITE)
+    return answer
 
 
 def answer_infer(
-    query: InferQuery, served: ServedVersion, stop: NDArray[np.uint8] | None = None
+    query: InferQuery,
+    served: ServedVersion,
+    stop: NDArray[np.uint8] | None = None,
+    notes: StageNotes | None = None,
 ) -> InferAnswered:
-    """Return the answer, of the version that serves it; once `stop` is set, what is sure."""
+    """Return the answer, of the version that serves it; once `stop` is set, what is sure.
+
+    notes   where it is noted when its stages end; the wait for this thread is the first
+    """
+    notes = notes or StageNotes()
+    notes.end(QUEUE)
     rows = _rows_of(query, served.featurizer)
+    notes.end(FEATURES)
     epoch = served.thresholds.epoch
     found = served.predictor.predict(rows, to_options(query.options, served, stop))
-    return _write(query, found, epoch, served)
+    notes.end(SEARCH)
+    answer = _write(query, found, epoch, served)
+    notes.end(WRITE)
+    return answer
 
 
 def is_tuned(query: InferQuery) -> bool:

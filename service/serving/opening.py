@@ -22,12 +22,19 @@ from service.serving.schemas.instances import NamedInstance, SparseInstance, Tex
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
 from service.settings import Limits
+from service.stages import StageTimes
 
 
 def serve_model(
-    model: Model, learning: OnlineLearning | None = None, limits: Limits | None = None
+    model: Model,
+    learning: OnlineLearning | None = None,
+    limits: Limits | None = None,
+    stages: StageTimes | None = None,
 ) -> ServedVersion:
-    """Return what serves a version. Blocking. Raises Corrupt."""
+    """Return what serves a version. Blocking. Raises Corrupt.
+
+    stages   where it is counted how long the stages of short answers take; None: nobody asks
+    """
     manifest = model.manifest
     predictor = make_predictor(model)
     predictor.warm_up()
@@ -50,13 +57,13 @@ def serve_model(
         ),
         thresholds,
         PredictionIds(thresholds, learning or NO_KEY),
-        sparse_answers(model, predictor, featurizer, sparse_forms(limits or Limits())),
+        sparse_answers(model, predictor, featurizer, sparse_forms(limits or Limits()), stages),
     )
-    _warm_up(served)
+    _warm_up(served, model)
     return served
 
 
-def _warm_up(served: ServedVersion) -> None:
+def _warm_up(served: ServedVersion, model: Model) -> None:
     """Answer one instance of each kind that the model takes: as it is, with lists of labels, explained.
 
     Lines of a batch are read by a kernel of their own, and so are sparse bodies and sparse events.
@@ -64,7 +71,8 @@ def _warm_up(served: ServedVersion) -> None:
     read_sparse_lines([b"{}"], 1)
     read_sparse_events(b"{}", served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
-    served.sparse.answer(body, 0, served.thresholds.thresholds, None, *served.ids.seal(0, 1))
+    uncounted = sparse_answers(model, served.predictor, served.featurizer, sparse_forms(Limits()))
+    uncounted.answer(body, 0, served.thresholds.thresholds, None, *served.ids.seal(0, 1))
     label = name_of(served.labels, 0)
     ways: tuple[dict[str, Any], ...] = (
         {},

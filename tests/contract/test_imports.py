@@ -21,6 +21,9 @@ LEAVES = {
     "service.faults",
     "service.parameters",
     "service.columns",
+    "service.stages",
+    "service.traces.context",
+    "service.traces.tracer",
 }
 """What every part of the service may import; they import nothing of ours but each other."""
 
@@ -79,6 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.registry": {"service.db", "service.thresholds.store", "model_store"},
     "service.jobs": {
         *_COMMON,
+        "service.traces",
         "service.registry",
         "service.serving",
         "service.workflows",
@@ -136,6 +140,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.parameters": set(),
     "service.columns": set(),
     "service.descriptors": set(),
+    "service.stages": set(),
+    "service.traces": {"model_store"},
     # models in this process, imported when they are first asked for: the client needs nothing of the service
     "xylem.local": {"service.in_memory"},
     "xylem.estimators": {"service.in_memory"},

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import platform
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib.metadata import version as version_of
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
+    Exemplar,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
 )
 from prometheus_client.gc_collector import GCCollector
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from model_store.version import code_version
+from service.api.door.collectors import StageCollector, StreamCollector, WorkerCollector
+from service.api.door.streams import Streams
 from service.serving.live import LiveStatus
+from service.stages import StageTimes
 from service.thresholds.live.follower import Follower
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -48,19 +54,28 @@ class Series(NamedTuple):
 class Timing:
     """The requests of one series.
 
-    counts   of those that took at most so many SECONDS and longer than the bound before; the last: of longer
+    counts      of those that took at most so many SECONDS, longer than the bound before; the last: of longer
+    exemplars   by the place of a count, the last of these requests that a trace tells of
     """
 
-    __slots__ = ("counts", "seconds")
+    __slots__ = ("counts", "exemplars", "seconds")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
+        self.exemplars: dict[int, Exemplar] | None = None
+
+    def point_to(self, trace_id: str, seconds: float, at: float) -> None:
+        """Let a request that took so long, and ended then, stand for those that are counted with it."""
+        self.exemplars = self.exemplars or {}
+        self.exemplars[bisect_left(SECONDS, seconds)] = Exemplar({"trace_id": trace_id}, seconds, at)
 
     def add(self, other: Timing) -> None:
         """Count the requests of another one too."""
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         self.seconds += other.seconds
+        if other.exemplars:
+            self.exemplars = (self.exemplars or {}) | other.exemplars
 
 
 class Metrics:
@@ -68,9 +83,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.stages = StageTimes()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self.registry.register(_RequestCollector(self))
+        self.registry.register(StageCollector(self.stages))
+        self.registry.register(WorkerCollector())
         self.settle: Callable[[], None] = lambda: None
         """Counts what waits to be counted."""
         self.in_flight = 0
@@ -140,11 +158,36 @@ class Metrics:
         """Report how much waits in each queue, read when the figures are."""
         self.registry.register(_QueueCollector(waiting))
 
-    def render(self) -> bytes:
-        """Return the figures in Prometheus's text format."""
+    def watch_streams(self, streams: Mapping[str, Streams]) -> None:
+        """Report the streams of each kind, read when the figures are."""
+        self.registry.register(StreamCollector(streams))
+
+    def render(self, *, is_openmetrics: bool = False, worker: int | None = None) -> bytes:
+        """Return the figures in Prometheus's text format, or in that of OpenMetrics, which knows exemplars.
+
+        worker   what every figure's label `worker` says; None: they have none
+        """
         self.settle()
         self.fold_closed()
-        return generate_latest(self.registry)
+        figures: Any = self.registry if worker is None else _OfWorker(self.registry, str(worker))
+        page: bytes = (generate_openmetrics if is_openmetrics else generate_latest)(figures)
+        return page
+
+
+class _OfWorker:
+    """The figures of a registry with a label that says which worker's they are."""
+
+    def __init__(self, registry: CollectorRegistry, worker: str) -> None:
+        self._registry = registry
+        self._worker = worker
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        for family in self._registry.collect():
+            family.samples = [
+                sample._replace(labels={"worker": self._worker, **sample.labels}) for sample in family.samples
+            ]
+            yield family
 
 
 class _RequestCollector(Collector):
@@ -171,9 +214,7 @@ class _RequestCollector(Collector):
             requests.add_metric((route, str(status), model, version), sum(timing.counts))
             whole[route, model, version].add(timing)
         for labels, timing in whole.items():
-            counts = accumulate(timing.counts)
-            buckets = list(zip((*map(floatToGoString, SECONDS), "+Inf"), counts, strict=True))
-            seconds.add_metric(labels, buckets, timing.seconds)
+            seconds.add_metric(labels, _buckets(timing), timing.seconds)
         errors = CounterMetricFamily("xylem_errors", "Requests refused or failed, by code.", labels=("code",))
         for code, n in metrics.errors.items():
             errors.add_metric((code,), n)
@@ -202,6 +243,17 @@ class _RequestCollector(Collector):
             "Connections ended because the client did not read its answer.",
             value=metrics.aborted,
         )
+
+
+def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+    """Return the buckets of a histogram: bound, count, and the request that stands for it, if any."""
+    bounds = (*map(floatToGoString, SECONDS), "+Inf")
+    exemplars = timing.exemplars or {}
+    found: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
+    for i, (bound, n) in enumerate(zip(bounds, accumulate(timing.counts), strict=True)):
+        exemplar = exemplars.get(i)
+        found.append((bound, n) if exemplar is None else (bound, n, exemplar))
+    return found
 
 
 class _QueueCollector(Collector):

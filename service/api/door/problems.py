@@ -9,6 +9,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Scope
 
+from service.api.door.stage_notes import trace_id_of
 from service.errors import AccessRefused, BadInput
 from service.serving.problems import PROBLEMS, code_of, describe_error, log_untold
 
@@ -83,6 +84,6 @@ def problem_response(
 def error_response(scope: Scope, error: Exception) -> Response:
     """Return the answer for an error of ours."""
     scope["error_code"] = code_of(error)
-    log_untold(error, request_id=scope.get("request_id"))
+    log_untold(error, request_id=scope.get("request_id"), **trace_id_of(scope))
     challenge = error.challenge if isinstance(error, AccessRefused) else None
     return problem_response(scope, challenge=challenge, **describe_error(error))

@@ -15,6 +15,7 @@ from service.access.key_text import without_secrets
 from service.api.door.admission import PROBES
 from service.api.door.metrics import SECONDS, Metrics, Series, Timing
 from service.logs import Request, log_requests, said_of
+from service.traces.tracer import Trace
 
 SETTLE_SECONDS = 0.002
 """For so long requests that were answered wait to be counted and logged: what is done for several at once
@@ -71,6 +72,13 @@ class RequestLog:
             self._settled_by = now + _FORGOTTEN_SECONDS
             asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
         self._ended.append((now, request_id, outcome, seconds))
+
+    def record_traced(self, request_id: str, outcome: RequestOutcome, seconds: float, trace: Trace) -> None:
+        """Note an answered request that a trace tells of, whose id its log line has."""
+        if trace.own.is_sampled:
+            outcome.timing.point_to(trace.id_text, seconds, time.time())
+        said = b'%b,"trace_id":"%b"' % (outcome.said, trace.id_text.encode())
+        self.record(request_id, outcome._replace(said=said), seconds)
 
     def settle(self) -> None:
         """Count and log what was noted."""

@@ -16,8 +16,12 @@ from service.api.door.body_guard import BodyGuard
 from service.api.door.metrics import Metrics
 from service.api.door.problems import error_response, problem_response
 from service.api.door.request_log import ANSWERED_BY, RequestLog, new_request_id
+from service.api.door.stage_notes import NOTES, TRACE, trace_id_of
+from service.api.door.tracing import Exchange, begin_trace, end_trace
 from service.errors import XylemError
 from service.logs import log
+from service.stages import StageNotes
+from service.traces.tracer import Tracer
 
 CLIENT_GONE = 499
 """The status logged for a request whose client left before the answer."""
@@ -29,6 +33,7 @@ class RequestScope:
     """ASGI middleware around everything else.
 
     draining   whether the server is about to stop: connections are then closed after their answer
+    tracer     None: traces are off
     """
 
     def __init__(
@@ -38,25 +43,29 @@ class RequestScope:
         metrics: Metrics,
         requests: RequestLog,
         draining: Callable[[], bool],
+        tracer: Tracer | None = None,
     ) -> None:
         self._app = app
         self._admission = admission
         self._metrics = metrics
         self._requests = requests
         self._draining = draining
+        self._tracer = tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = time.perf_counter()
+        started = time.perf_counter_ns()
         method = scope["method"]
         if method == "HEAD":  # what GET answers, whose body the server leaves out
             scope = {**scope, "method": "GET"}
-        scope["request_id"] = request_id = _request_id(scope)
+        scope["request_id"] = _request_id(scope)
+        trace = None if self._tracer is None else begin_trace(self._tracer, scope)
+        scope[NOTES] = StageNotes(is_traced=trace is not None and trace.own.is_sampled)
         bytes_max = self._admission.bytes_max(scope)
-        guard = BodyGuard(scope, receive, send, request_id, bytes_max, self._draining())
+        guard = BodyGuard(scope, receive, send, scope["request_id"], bytes_max, self._draining())
         admitted = self._admission.enter(scope)
         self._metrics.in_flight += 1
         try:
@@ -72,17 +81,30 @@ class RequestScope:
             if admitted:
                 self._admission.leave()
             self._metrics.in_flight -= 1
-            route = getattr(scope.get("route"), "path", "none")
-            code = scope.get("error_code")
-            by = scope.get(ANSWERED_BY)
-            outcome = self._requests.outcome(method, route, scope["path"], guard.status, code, by)
-            self._requests.record(request_id, outcome, time.perf_counter() - started)
+            self._record(method, scope, guard.status, started)
+
+    def _record(self, method: str, scope: Scope, status: int, started: int) -> None:
+        """Note an answered request: its figures, its log line, its span."""
+        request_id, path, notes = scope["request_id"], scope["path"], scope[NOTES]
+        route = getattr(scope.get("route"), "path", "none")
+        code = scope.get("error_code")
+        by = scope.get(ANSWERED_BY)
+        self._metrics.stages.count(notes)
+        outcome = self._requests.outcome(method, route, path, status, code, by)
+        seconds = 1e-9 * (time.perf_counter_ns() - started)
+        trace = scope.get(TRACE)
+        if trace is None or self._tracer is None:
+            self._requests.record(request_id, outcome, seconds)
+            return
+        self._requests.record_traced(request_id, outcome, seconds, trace)
+        exchange = Exchange(request_id, method, route, path, status, code, by, started)
+        end_trace(self._tracer, trace, exchange, notes)
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""
         foreseen = isinstance(error, XylemError | StoreError)
         if not foreseen or guard.status:
-            log(logging.ERROR, "failure", request_id=scope["request_id"], error=error)
+            log(logging.ERROR, "failure", request_id=scope["request_id"], error=error, **trace_id_of(scope))
         if guard.status:
             raise error
         if foreseen:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
+import time
 from collections.abc import Awaitable, Callable
 
 from starlette.requests import ClientDisconnect
@@ -30,12 +32,45 @@ Begin = Callable[[LineBlock], Awaitable[Awaitable[Answered]]]
 """Begins to answer a block, when those before have begun; what it returns is the answer, once it is there."""
 
 
+STALLED_SECONDS = 1.0
+"""A stream has stalled that waits so long for its client to read."""
+
+
+class _Progress:
+    """What a stream is at: its blocks that are begun and not sent, and since when one is being sent."""
+
+    __slots__ = ("blocks", "sends_since")
+
+    def __init__(self) -> None:
+        self.blocks = 0
+        self.sends_since = math.inf
+
+
 class Streams:
-    """Streams of one kind: at most `limits.batches_max` at a time."""
+    """Streams of one kind: at most `limits.batches_max` at a time.
+
+    cut   streams ended because their client sent too little
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._slots = limits.batches_max
+        self._open: set[_Progress] = set()
+        self.cut = 0
+
+    @property
+    def open(self) -> int:
+        """Return how many are being answered."""
+        return len(self._open)
+
+    @property
+    def blocks(self) -> int:
+        """Return how many blocks of theirs are being answered, or wait to be sent."""
+        return sum(each.blocks for each in self._open)
+
+    def stalled(self) -> int:
+        """Return how many have waited for STALLED_SECONDS or longer for their client to read."""
+        now = time.monotonic()
+        return sum(now - each.sends_since >= STALLED_SECONDS for each in self._open)
 
     def answer(
         self, begin: Begin, on_answer: Callable[[Answered], None], rows_max: int, headers: dict[str, str]
@@ -59,31 +94,36 @@ class Streams:
         send: Send,
     ) -> None:
         """Read, answer and write until the body ends."""
-        if not self._slots:
+        if self.open >= self._limits.batches_max:
             raise Overloaded(f"expected at most {self._limits.batches_max} batches at a time, found more")
         reader = LineReader(receive, self._limits, rows_max)
         answers: asyncio.Queue[Awaitable[Answered] | None] = asyncio.Queue(BLOCKS_QUEUED)
         fault: Exception | None = None
-        self._slots -= 1
+        progress = _Progress()
+        self._open.add(progress)
         try:
             head = Response(media_type="application/x-ndjson", headers=headers)
             del head.headers["content-length"]
             await send({"type": "http.response.start", "status": 200, "headers": head.raw_headers})
             async with asyncio.TaskGroup() as group:
                 group.create_task(reader.read())
-                group.create_task(_dispatch(reader, begin, answers))
+                group.create_task(_dispatch(reader, begin, answers, progress))
                 while (answering := await answers.get()) is not None:
                     answered = await answering
                     on_answer(answered)
+                    progress.sends_since = time.monotonic()
                     await _write(send, answered.lines)
+                    progress.sends_since = math.inf
+                    progress.blocks -= 1
         except* ClientDisconnect as gone:
             raise gone.exceptions[0]  # noqa: B904
         except* Unavailable as failed:
             fault = failed.exceptions[0]
         finally:
-            self._slots += 1
+            self._open.remove(progress)
             while not answers.empty():
                 _give_up(answers.get_nowait())
+        self.cut += reader.fault is not None
         fault = fault or reader.fault
         if fault is None:
             await send({"type": "http.response.body", "body": b""})
@@ -98,11 +138,12 @@ async def _write(send: Send, lines: bytes) -> None:
 
 
 async def _dispatch(
-    reader: LineReader, begin: Begin, answers: asyncio.Queue[Awaitable[Answered] | None]
+    reader: LineReader, begin: Begin, answers: asyncio.Queue[Awaitable[Answered] | None], progress: _Progress
 ) -> None:
     """Begin each block, and hand what it becomes to the writer."""
     while (block := await reader.take()).lines:
         answering = await begin(block)
+        progress.blocks += 1
         try:
             await answers.put(answering)
         except asyncio.CancelledError:

@@ -26,6 +26,8 @@ from service.api.door.admission import JSON, TENSORS, Admission, check_media
 from service.api.door.metrics import Metrics
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
 from service.api.door.request_log import AnsweredBy, RequestLog, RequestOutcome, new_request_id
+from service.api.door.stage_notes import TRACE
+from service.api.door.tracing import Exchange, end_trace
 from service.errors import XylemError
 from service.logs import log
 from service.serving.answer import SHORT_ITEMS, Answer, answer_now
@@ -33,12 +35,17 @@ from service.serving.oip import HEADER, infer_now, is_tuned, parse_infer
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import DEFAULT_ALIAS, LiveServed, ServedVersion
 from service.settings import Limits
+from service.stages import READ, StageNotes
+from service.traces.tracer import Trace, Tracer
 
 HEADS_KEPT = 4096
 """Heads that are remembered. Those of one client differ by their content-length."""
 
 HEAD_LENGTH_KEPT = 1024
-"""Bytes of a head up to which it is."""
+"""Bytes of a head up to which it is, without what each request has of its own."""
+
+HEAD_LENGTH_MAX = 4096
+"""Bytes of a whole head up to which it is looked at."""
 
 _SHORT_BYTES = 8 * SHORT_ITEMS
 """Bytes of a body up to which it is read here: what is longer hardly takes short."""
@@ -56,6 +63,12 @@ _ELSEWHERE = frozenset({b"expect", b"origin", b"transfer-encoding", b"upgrade"})
 
 _ID = re.compile(rb"\r\n[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*([A-Za-z0-9._:/+=@-]{1,128})[ \t]*(?=\r\n|\Z)")
 """The id that a client gives a request: another in each, so that a head is remembered without it."""
+
+_TRACEPARENT, _TRACESTATE = (
+    re.compile(rb"\r\n[Tt]race%b:[ \t]*([!-~]+(?:[ \t]+[!-~]+)*)[ \t]*(?=\r\n|\Z)" % end)
+    for end in (b"parent", b"state")
+)
+"""The span that a request continues: another in each, too."""
 
 
 class _Head(NamedTuple):
@@ -75,6 +88,18 @@ class _Head(NamedTuple):
     json_bytes: str | None
 
 
+class _Own(NamedTuple):
+    """What a head says that those of the same client's other requests do not; None: it does not say it."""
+
+    request_id: bytes | None
+    traceparent: bytes | None
+    tracestate: bytes | None
+
+
+_NOTHING = _Own(None, None, None)
+_OWN_HEADERS = (b"x-request-id", b"traceparent", b"tracestate")
+
+
 class _Target(NamedTuple):
     """What requests with a head are answered with, for as long as the store stays as it is."""
 
@@ -89,6 +114,7 @@ class WholeRequests:
 
     routes     those that predict
     draining   whether the server is about to stop
+    tracer     None: traces are off
     """
 
     def __init__(
@@ -101,6 +127,7 @@ class WholeRequests:
         requests: RequestLog,
         limits: Limits,
         draining: Callable[[], bool],
+        tracer: Tracer | None = None,
     ) -> None:
         self._routes = routes
         self._live = live
@@ -111,6 +138,8 @@ class WholeRequests:
         self._requests = requests
         self._limits = limits
         self._draining = draining
+        self._tracer = tracer
+        self._notes = StageNotes()
         self._heads: dict[bytes, _Head] = {}
 
     def learn(self, message: bytes, scope: Scope) -> None:
@@ -122,15 +151,16 @@ class WholeRequests:
         if found is None:
             return
         head, _, body = message.partition(_HEAD_END)
-        if len(head) > HEAD_LENGTH_KEPT or scope["query_string"] or scope["http_version"] != "1.1":
+        if len(head) > HEAD_LENGTH_MAX or scope["query_string"] or scope["http_version"] != "1.1":
             return
         headers = dict(scope["headers"])
         is_odd = len(headers) != len(scope["headers"]) or head.count(b"\n") != len(headers)
         is_odd = is_odd or b"host" not in headers or not _ELSEWHERE.isdisjoint(headers)
-        if b"x-request-id" in headers and not is_odd:
-            given = _ID.search(head)
-            is_odd, head = given is None, head if given is None else _without(head, given)
-        if is_odd or len(body) > self._limits.body_bytes_max:
+        head, own = _divide(head)
+        is_odd = is_odd or any(
+            (name in headers) != (value is not None) for name, value in zip(_OWN_HEADERS, own, strict=True)
+        )
+        if is_odd or len(head) > HEAD_LENGTH_KEPT or len(body) > self._limits.body_bytes_max:
             return
         if headers.get(b"content-length") != b"%d" % len(body):
             return
@@ -166,45 +196,72 @@ class WholeRequests:
         end = message.find(_HEAD_END)
         head = message[:end]
         notes = self._live.notes  # before the store is looked at: what is noted must not outlive its state
-        target, given = notes.get(head) or self._find(head, notes), None
-        if target is None and (given := _ID.search(head)) is not None:
-            head = _without(head, given)
+        target, own = notes.get(head) or self._find(head, notes), _NOTHING
+        if target is None and end <= HEAD_LENGTH_MAX:
+            head, own = _divide(head)
             target = notes.get(head) or self._find(head, notes)
         start = end + len(_HEAD_END)
         if target is None or len(message) - start != target.n_bytes or target.n_bytes > _SHORT_BYTES:
             return None
         if self._admission.is_full or self._draining():
             return None
-        began = time.perf_counter()
-        served = target.served
+        began, served, stages = time.perf_counter_ns(), target.served, self._notes
+        trace = None if self._tracer is None else self._tracer.begin(own.traceparent, own.tracestate)
+        if trace is not None and trace.own.is_sampled:
+            stages = StageNotes(is_traced=True)
         try:
             if not self._is_open:
                 self._ring.check(target.known.authorization, AccessScope.PREDICT)
-            found = self._answer_now(message, start, target)
+            found = self._answer_now(message, start, target, stages)
         except (XylemError, StoreError) as error:
-            return self._refuse(target, error, given, headers, began)
+            return self._refuse(target, error, own.request_id, headers, began, trace, stages)
         except Exception as error:  # the route meets it again, and answers
             log(logging.ERROR, "failure", error=error)
             return None
         if found is None or (found.is_tuned and served.thresholds.is_stale):
+            stages.noted = []
             return None  # it goes to a thread, or its answer has a header of its own
         self._metrics.rows[served.name] += found.n_rows
-        request_id = new_request_id() if given is None else given[1].decode()
-        self._requests.record(request_id, target.outcome, time.perf_counter() - began)
+        if stages.noted:
+            self._metrics.stages.count(stages)
+        request_id = new_request_id() if own.request_id is None else own.request_id.decode()
+        if trace is None:
+            self._requests.record(request_id, target.outcome, 1e-9 * (time.perf_counter_ns() - began))
+        else:
+            self._record_traced(request_id, target, target.outcome, HTTPStatus.OK, began, trace, stages)
         length = b"%d" % sum(map(len, found.parts))
         media = _JSON if found.n_json is None else _BINARY % found.n_json
         return b"".join(
             (_STATUS, headers, _LENGTH, length, media, _ID_LINE, request_id.encode(), _HEAD_END, *found.parts)
         )
 
-    def _answer_now(self, message: bytes, start: int, target: _Target) -> Answer | None:
+    def _record_traced(
+        self,
+        request_id: str,
+        target: _Target,
+        outcome: RequestOutcome,
+        status: int,
+        began: int,
+        trace: Trace,
+        stages: StageNotes,
+    ) -> None:
+        """Note an answered request that a trace tells of, and end its span."""
+        assert self._tracer is not None
+        self._requests.record_traced(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began), trace)
+        known, by = target.known, _by(target.known, target.served)
+        exchange = Exchange(request_id, "POST", known.route, known.path, status, outcome.code, by, began)
+        end_trace(self._tracer, trace, exchange, stages)
+
+    def _answer_now(self, message: bytes, start: int, target: _Target, stages: StageNotes) -> Answer | None:
         """Return the answer to the body message[start:]; None: it is for a thread. Raises BadInput."""
         known, served = target.known, target.served
         if not known.is_tensors:
-            found = answer_now(message, start, served, self._limits)
+            found = answer_now(message, start, served, self._limits, stages)
             return None if isinstance(found, PredictRequest) else found
+        stages.begin()
         query = parse_infer(message[start:], known.json_bytes, self._limits)
-        answered = infer_now(query, served)
+        stages.end(READ)
+        answered = infer_now(query, served, stages)
         if answered is None:
             return None
         return Answer((answered.body,), query.n_rows, is_tuned(query), answered.n_json)
@@ -213,28 +270,25 @@ class WholeRequests:
         self,
         target: _Target,
         error: Exception,
-        given: re.Match[bytes] | None,
+        given_id: bytes | None,
         headers: bytes,
-        began: float,
+        began: int,
+        trace: Trace | None,
+        stages: StageNotes,
     ) -> bytes:
         """Return the answer to a request at fault."""
-        request_id = new_request_id() if given is None else given[1].decode()
+        request_id = new_request_id() if given_id is None else given_id.decode()
         known = target.known
-        scope: Scope = {"path": known.path, "request_id": request_id}
+        scope: Scope = {"path": known.path, "request_id": request_id, TRACE: trace}
         problem = error_response(scope, error)
-        outcome = self._requests.outcome(
-            "POST",
-            known.route,
-            known.path,
-            problem.status_code,
-            scope["error_code"],
-            _by(known, target.served),
-        )
-        self._requests.record(request_id, outcome, time.perf_counter() - began)
-        status = b"HTTP/1.1 %d %b\r\n" % (
-            problem.status_code,
-            HTTPStatus(problem.status_code).phrase.encode(),
-        )
+        self._metrics.stages.count(stages)
+        status_code, code, by = problem.status_code, scope["error_code"], _by(known, target.served)
+        outcome = self._requests.outcome("POST", known.route, known.path, status_code, code, by)
+        if trace is None:
+            self._requests.record(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began))
+        else:
+            self._record_traced(request_id, target, outcome, status_code, began, trace, stages)
+        status = b"HTTP/1.1 %d %b\r\n" % (status_code, HTTPStatus(status_code).phrase.encode())
         lines = [b"%b: %b\r\n" % header for header in problem.raw_headers]
         return b"".join((status, headers, *lines, _ID_LINE, request_id.encode(), _HEAD_END, problem.body))
 
@@ -255,6 +309,12 @@ def _by(known: _Head, served: ServedVersion) -> AnsweredBy:
     return AnsweredBy(served.name, served.version, None if is_version(known.ref) else known.ref)
 
 
-def _without(head: bytes, given: re.Match[bytes]) -> bytes:
-    """Return a head without the request's id."""
-    return head[: given.start()] + head[given.end() :]
+def _divide(head: bytes) -> tuple[bytes, _Own]:
+    """Return a head without what is each request's own, and that. Of two headers of a name one is left."""
+    values = []
+    for pattern in (_ID, _TRACEPARENT, _TRACESTATE):
+        given = pattern.search(head)
+        values.append(None if given is None else given[1])
+        if given is not None:
+            head = head[: given.start()] + head[given.end() :]
+    return head, _Own(*values)

@@ -7,6 +7,7 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import NDJSON, check_media
+from service.api.door.stage_notes import notes_of_block
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import (
     answers,
@@ -63,9 +64,12 @@ async def batch(request: Request, services: Wired) -> Response:
     loop = asyncio.get_running_loop()
 
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:
-        return loop.run_in_executor(
-            services.batch_threads, answer_block, block, served, engine_options, limits
+        notes, count = notes_of_block(request.scope, services.metrics.stages)
+        answering = loop.run_in_executor(
+            services.batch_threads, answer_block, block, served, engine_options, limits, notes
         )
+        answering.add_done_callback(count)
+        return answering
 
     def record(answered: Answered) -> None:
         services.metrics.rows[served.name] += answered.n_rows

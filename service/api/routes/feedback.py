@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import JSON, NDJSON, check_media, is_json, read_body
 from service.api.door.responses import json_response
+from service.api.door.stage_notes import notes_of, notes_of_block
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import answers, content, of_version, problems, takes
 from service.api.routes.services import Wired
 from service.api.routes.versions import find_served
 from service.serving.feedback import BLOCK_EVENTS_MAX
+from service.serving.lines import Answered, LineBlock
 from service.serving.schemas.feedback import FeedbackAnswer
 
 router = APIRouter(tags=["feedback"], dependencies=[needs("feedback")], route_class=RawRoute)
@@ -50,8 +52,14 @@ async def feedback(request: Request, services: Wired) -> Response:
     served = await find_served(request, services.live)
     if is_json(request.scope):
         body = await read_body(request, services.limits)
-        return json_response(await services.desk.count_body(body, served))
+        return json_response(await services.desk.count_body(body, served, notes_of(request.scope)))
     services.learning.follower.check()
     headers = {"xylem-model": served.name, "xylem-version": str(served.version)}
-    begin = partial(services.desk.begin_block, served=served)
+
+    async def begin(block: LineBlock) -> asyncio.Task[Answered]:
+        notes, count = notes_of_block(request.scope, services.metrics.stages)
+        answering = await services.desk.begin_block(block, served, notes)
+        answering.add_done_callback(count)
+        return answering
+
     return services.feeds.answer(begin, lambda answered: None, BLOCK_EVENTS_MAX, headers)

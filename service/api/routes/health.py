@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST as OPENMETRICS_TYPE
 
+from service.api.door.neighbours import join_pages
 from service.api.routes.admins import needs
 from service.api.routes.operations import answers, content, problems
 from service.api.routes.services import Wired
 from service.serving.schemas.models import Alive, Readiness, ServedAlias, ServingFailure
 
 router = APIRouter(tags=["service"])
+
+_OPENMETRICS = "application/openmetrics-text"
 
 _FIGURES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The figures", "content": {"text/plain": {"schema": {"type": "string"}}}}
@@ -56,6 +60,11 @@ async def readyz(services: Wired, response: Response) -> Readiness:
     responses={**_FIGURES, **problems(401, 403, 503)},
     dependencies=[needs("metrics")],
 )
-async def metrics(services: Wired) -> Response:
-    """Answer with the figures, in Prometheus's text format."""
-    return Response(services.metrics.render(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+async def metrics(request: Request, services: Wired) -> Response:
+    """Answer with the figures of all workers, in OpenMetrics's format if that is asked for."""
+    is_openmetrics = _OPENMETRICS in request.headers.get("accept", "")
+    media = OPENMETRICS_TYPE if is_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
+    if services.neighbours is None:
+        return Response(services.metrics.render(is_openmetrics=is_openmetrics), media_type=media)
+    pages = await services.neighbours.pages(is_openmetrics=is_openmetrics)
+    return Response(join_pages(pages), media_type=media)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
 from model_store.version import code_version
 from service.api.door.admission import TENSORS, read_body
+from service.api.door.stage_notes import notes_of
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.operations import OPEN_INFERENCE, content, of_version, problems, takes
@@ -30,6 +32,7 @@ from service.serving.schemas.oip import (
 )
 from service.serving.served import ServedVersion
 from service.serving.wire import dump
+from service.stages import READ
 
 router = APIRouter(tags=["inference"], dependencies=[needs("predict")], route_class=RawRoute)
 
@@ -71,11 +74,14 @@ async def infer(request: Request, services: Wired) -> Response:
     body = await read_body(request, services.limits, TENSORS)
     began = asyncio.get_running_loop().time()
     served = await find_served(request, services.live)
+    notes = notes_of(request.scope)
     query = parse_infer(body, request.headers.get(HEADER), services.limits)
-    answer = infer_now(query, served)
+    notes.end(READ)
+    answer = infer_now(query, served, notes)
     if answer is None:
-        deadline_ms = query.options.deadline_ms
-        answer = await run_until_deadline(services.work, began, deadline_ms, answer_infer, query, served)
+        notes.begin()
+        deadline_ms, answer_noted = query.options.deadline_ms, partial(answer_infer, notes=notes)
+        answer = await run_until_deadline(services.work, began, deadline_ms, answer_noted, query, served)
     services.metrics.rows[served.name] += query.n_rows
     headers = stale_headers(served) if is_tuned(query) else {}
     return _response(answer, headers)

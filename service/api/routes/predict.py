@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
 from service.api.door.admission import read_body
 from service.api.door.responses import JsonResponse
+from service.api.door.stage_notes import notes_of
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.operations import content, of_version, problems, takes
@@ -37,10 +39,13 @@ async def predict(request: Request, services: Wired) -> Response:
     body = await read_body(request, services.limits)
     began = asyncio.get_running_loop().time()
     served = await find_served(request, services.live)
-    found = answer_now(body, 0, served, services.limits)
+    notes = notes_of(request.scope)
+    found = answer_now(body, 0, served, services.limits, notes)
     if isinstance(found, PredictRequest):
+        notes.begin()
+        answer_noted = partial(answer_query, notes=notes)
         answer = await run_until_deadline(
-            services.work, began, found.deadline_ms, answer_query, found, served
+            services.work, began, found.deadline_ms, answer_noted, found, served
         )
         found = Answer((answer,), len(found.instances), found.threshold == TUNED)
     services.metrics.rows[served.name] += found.n_rows

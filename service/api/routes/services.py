@@ -14,6 +14,7 @@ from model_store.store import Store
 from service.access.audit import AuditLog
 from service.access.ring import KeyRing
 from service.api.door.metrics import Metrics
+from service.api.door.neighbours import Neighbours
 from service.api.door.streams import Streams
 from service.api.door.work import WorkPool
 from service.jobs.jobs import Jobs
@@ -41,6 +42,7 @@ class Services(NamedTuple):
     followers          free places for streams of events
     batches, feeds     the streams of batches, and of feedback
     draining           whether the server is about to stop
+    neighbours         the other workers of the server; None: there are none
     """
 
     settings: Settings
@@ -64,6 +66,7 @@ class Services(NamedTuple):
     feeds: Streams
     tune: Tune
     draining: Callable[[], bool]
+    neighbours: Neighbours | None = None
 
     @property
     def limits(self) -> Limits:

@@ -13,6 +13,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from model_store.compiled.calls import caller
+from model_store.compiled.clock import clock_ns
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import (
     F32_1,
@@ -31,6 +32,7 @@ from service.kernels.search.beam_workspace import widest_level
 from service.kernels.search.call import Call
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED, Search
 from service.kernels.search.threshold_update import log_of
+from service.stages import READ, SEARCH, WRITE
 
 _UniTuple: Any = types.UniTuple
 READS, SEARCHES, WRITES = _UniTuple(types.int64, 6), types.none, types.boolean
@@ -102,6 +104,8 @@ class SparseCall(NamedTuple):
     exact                    [most rows]
     offsets, utf8            the fields of a NameTable
     token, text, text_ends   as `write_predictions` takes them
+    times                    [4]   when the call began, had read, searched, and written, in nanoseconds
+    bounds_ns, stage_counts, total_ns   of a StageTimes
     """
 
     model: Handle
@@ -130,6 +134,10 @@ class SparseCall(NamedTuple):
     token: U8_1
     text: U8_1
     text_ends: I64_1
+    times: I64_1
+    bounds_ns: I64_1
+    stage_counts: I64_2
+    total_ns: I64_1
 
 
 def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: SparseLimits) -> bool:
@@ -197,6 +205,27 @@ def _search_rows(
     _search(model.searching, (call.call, *dtypes))
 
 
+@inlined
+def _count_stage(stage: int, nanoseconds: int, call: SparseCall) -> None:
+    """Count that a stage took so long."""
+    bucket = 0
+    while bucket < len(call.bounds_ns) and nanoseconds > call.bounds_ns[bucket]:
+        bucket += 1
+    call.stage_counts[stage, bucket] += 1
+    call.total_ns[stage] += nanoseconds
+
+
+@inlined
+def _count_stages(is_read: bool, call: SparseCall) -> None:
+    """Count what a call took that ends now; whether it has read its rows too."""
+    times = call.times
+    times[3] = clock_ns()
+    if is_read:
+        _count_stage(READ, times[1] - times[0], call)
+    _count_stage(SEARCH, times[2] - times[1], call)
+    _count_stage(WRITE, times[3] - times[2], call)
+
+
 @kernel
 def answer_sparse(
     data: NDArray[np.uint8],
@@ -222,8 +251,11 @@ def answer_sparse(
     rows = call.indptr, call.indices, call.values
     counts = model.n_features, model.norm, model.top_r, model.beam_width
     asked = _given_of(call.given)
-    if asked[0] == 0:
+    is_read = asked[0] == 0
+    call.times[0] = call.times[1] = clock_ns()
+    if is_read:
         asked = _read(model.reading, (data, start, *counts, *rows, call.number))
+        call.times[1] = clock_ns()
     n_rows, n_values, top_r, beam_width, threshold, is_exact = asked
     call.asked[4] = threshold
     is_sure = is_exact != 0 or threshold == NUMBER
@@ -239,6 +271,7 @@ def answer_sparse(
     if not _has_room(n_rows, n_values, top_r, n_kept, call):
         return GROW
     _search_rows(model, n_rows, top_r, n_chunks, log_threshold, call)
+    call.times[2] = clock_ns()
     for row in range(n_rows):
         if is_sure and not call.exact[row]:
             return 0
@@ -248,4 +281,7 @@ def answer_sparse(
     spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
     names, on = (call.offsets, call.utf8), (call.token, call.text, call.text_ends)
     is_written = _write(model.writing, (spans, named, names, seal, serial, *on))
-    return n_rows if is_written else GROW
+    if not is_written:
+        return GROW
+    _count_stages(is_read, call)
+    return n_rows

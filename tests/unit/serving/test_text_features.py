@@ -19,6 +19,7 @@ from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
 from service.settings import Limits
+from service.stages import StageNotes
 from tests.served_models import publish_model
 
 TEXTS = ["a text editor", "", "TERMINAL\ud83d\ude00 zzz", "北京 e\u0301dit", "x" * 5000]
@@ -42,7 +43,7 @@ def test_every_way_to_an_answer_says_the_same(served: ServedVersion) -> None:
     queries = [parse_predict(body, limits) for body in bodies]
     expected = [labels_of(answer_query(query, served))[0] for query in queries]
     for body, labels in zip(bodies, expected, strict=True):
-        now = answer_now(body, 0, served, limits)
+        now = answer_now(body, 0, served, limits, StageNotes())
         if hasattr(now, "parts"):
             assert labels_of(b"".join(now.parts)) == [labels]
     together = json.dumps({"instances": [{"text": text} for text in TEXTS], "top_r": 3}).encode()

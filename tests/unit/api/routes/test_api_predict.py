@@ -180,7 +180,7 @@ def test_a_search_that_nobody_waits_for_is_stopped(
     """The answer is given up after a while; its thread sees the flag, and answers the next request."""
     begun, stopped = threading.Event(), threading.Event()
 
-    def search(query: PredictRequest, served: Any, stop: Any) -> Any:
+    def search(query: PredictRequest, served: Any, stop: Any, notes: Any) -> Any:
         begun.set()
         while not stop[0]:
             time.sleep(0.001)

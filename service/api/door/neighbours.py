@@ -1,0 +1,159 @@
+"""The worker processes of a server ask each other for their figures, so that one scrape has those of all.
+
+Each listens on a socket of the machine's abstract names: nothing on a disk, nothing to clean up. Both ends
+look at who the other is (SO_PEERCRED): figures go to processes of the same user only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+SECONDS_MAX = 1.0
+"""So long a worker is waited for."""
+
+PAGE_BYTES_MAX = 32 << 20
+"""The most bytes of a worker's figures."""
+
+_BACKLOG = 16
+_PLAIN, _OPENMETRICS = b"p", b"o"
+_CREDENTIALS = struct.Struct("3i")
+
+
+class WorkerPlace(NamedTuple):
+    """Which of a server's workers a process is.
+
+    name     what the sockets of these workers are called, a part that nobody guesses
+    number   from 0; a worker that is started again has the number of the one that died
+    """
+
+    name: str
+    number: int
+    n_workers: int
+
+    def socket_name(self, number: int) -> str:
+        """Return the name of a worker's socket."""
+        return f"\0xylem-{self.name}-{number}"
+
+
+def new_name() -> str:
+    """Return a name for the sockets of a server's workers."""
+    return secrets.token_hex(16)
+
+
+class Neighbours:
+    """One worker, as the others ask it, and the others, as it asks them. Event loop only.
+
+    render   returns the worker's own figures, in OpenMetrics's format or not
+    """
+
+    def __init__(self, place: WorkerPlace, render: Callable[[bool], bytes]) -> None:
+        self._place = place
+        self._render = render
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Answer the others from now on."""
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listening.bind(self._place.socket_name(self._place.number))
+        self._server = await asyncio.start_unix_server(self._tell, sock=listening, backlog=_BACKLOG)
+
+    def close(self) -> None:
+        """Answer no more."""
+        if self._server is not None:
+            self._server.close()
+
+    async def pages(self, *, is_openmetrics: bool) -> list[bytes | None]:
+        """Return the figures of each worker, in the order of their numbers; None: it did not answer."""
+        ours = self._place.number
+
+        async def page(number: int) -> bytes | None:
+            if number == ours:
+                return self._render(is_openmetrics)
+            try:
+                async with asyncio.timeout(SECONDS_MAX):
+                    return await self._ask(number, _OPENMETRICS if is_openmetrics else _PLAIN)
+            except (OSError, TimeoutError):
+                return None
+
+        return await asyncio.gather(*map(page, range(self._place.n_workers)))
+
+    async def _ask(self, number: int, kind: bytes) -> bytes | None:
+        """Return a worker's figures; None: they are too many, or it is another user's. Raises OSError."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.setblocking(False)  # on one machine it is connected at once, or there is no room
+            connection.connect(self._place.socket_name(number))
+        except OSError:
+            connection.close()
+            raise
+        reader, writer = await asyncio.open_unix_connection(sock=connection)
+        try:
+            if not _is_ours(writer):
+                return None
+            writer.write(kind)
+            page = bytearray()
+            while part := await reader.read(1 << 16):
+                page += part
+                if len(page) > PAGE_BYTES_MAX:
+                    return None
+            return bytes(page) or None
+        finally:
+            writer.close()
+
+    async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one who asks."""
+        try:
+            if _is_ours(writer):
+                async with asyncio.timeout(SECONDS_MAX):
+                    kind = await reader.read(1)
+                    writer.write(self._render(kind == _OPENMETRICS))
+                    await writer.drain()
+        except (OSError, TimeoutError):
+            pass
+        finally:
+            writer.close()
+
+
+def _is_ours(writer: asyncio.StreamWriter) -> bool:
+    """Return whether the other end of a connection is a process of our user."""
+    sock = writer.get_extra_info("socket")
+    _, user, _ = _CREDENTIALS.unpack(
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
+    return bool(user == os.getuid())
+
+
+_HELP, _END = b"# HELP ", b"# EOF\n"
+
+
+def join_pages(pages: list[bytes | None]) -> bytes:
+    """Return the figures of several workers as one page: each figure's lines together, as formats ask.
+
+    Of a worker that did not answer, `xylem_worker_up` says so.
+    """
+    families: dict[bytes, list[bytes]] = {}
+    is_openmetrics = False
+    for number, page in enumerate(pages):
+        if page is None:
+            families.setdefault(b"xylem_worker_up", []).append(b'xylem_worker_up{worker="%d"} 0.0\n' % number)
+            continue
+        is_openmetrics = page.endswith(_END)
+        for part in page.removesuffix(_END).split(b"\n" + _HELP):
+            text = part.removeprefix(_HELP).removesuffix(b"\n")
+            name = text.partition(b" ")[0]
+            families.setdefault(name, []).append(_HELP + text + b"\n")
+    joined = [_joined(parts) for parts in families.values()]
+    return b"".join(joined) + (_END if is_openmetrics else b"")
+
+
+def _joined(parts: list[bytes]) -> bytes:
+    """Return what is said of a figure, once, and then each worker's lines."""
+    lines = [line for part in parts for line in part.splitlines(keepends=True)]
+    about = list(dict.fromkeys(line for line in lines if line.startswith(b"#")))
+    return b"".join([*about, *(line for line in lines if not line.startswith(b"#"))])

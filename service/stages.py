@@ -1,0 +1,96 @@
+"""How long the stages of an answer take: noted where they end, counted for `/metrics`, told to traces.
+
+Times are of `time.perf_counter_ns`, which kernels know too (`model_store.compiled.clock`).
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+
+import numpy as np
+from numpy.typing import NDArray
+
+STAGES = ("read", "features", "search", "write", "queue", "commit")
+"""What a stage is called: the body read; its rows made; searched; the answer written; waiting for a thread;
+events of feedback until they are durable."""
+
+READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
+
+STAGE_SECONDS = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 5e-3, 0.025, 0.1, 0.5, 2.5)
+"""The bounds of the histogram's buckets."""
+
+NOTES_MAX = 256
+"""Stages of a request that a trace tells of: a stream may have any number."""
+
+
+class StageNotes:
+    """When the stages of a request began and ended. One thread at a time.
+
+    noted      (stage, began, ended) of each, to be counted
+    counted    those that a kernel has counted already; noted only where `is_traced`
+    is_traced  whether a trace tells of them
+    """
+
+    __slots__ = ("_at", "counted", "is_traced", "noted")
+
+    def __init__(self, *, is_traced: bool = False) -> None:
+        self.is_traced = is_traced
+        self.noted: list[tuple[int, int, int]] = []
+        self.counted: list[tuple[int, int, int]] = []
+        self._at = perf_counter_ns()
+
+    def begin(self) -> None:
+        """Begin a stage: what came before belongs to none."""
+        self._at = perf_counter_ns()
+
+    def end(self, stage: int) -> None:
+        """Note that a stage ends, which began where the one before ended, or with `begin`."""
+        now = perf_counter_ns()
+        self.noted.append((stage, self._at, now))
+        self._at = now
+
+    def take_counted(self, times: NDArray[np.int64]) -> None:
+        """Note what a kernel has counted: when it began, had read, searched, and written; [4]."""
+        instants = times.tolist()
+        stages = zip((READ, SEARCH, WRITE), instants, instants[1:], strict=False)
+        self.counted += [each for each in stages if each[2] > each[1]]
+        self._at = instants[-1]
+
+    def add(self, other: StageNotes) -> None:
+        """Note what a part of the request noted and what was counted of it, as far as there is room."""
+        self.counted += (other.counted + other.noted)[: max(0, NOTES_MAX - len(self.counted))]
+
+
+class StageTimes:
+    """A histogram for each stage. Event loop only; kernels that run there count in the same arrays.
+
+    bounds_ns  [buckets]              the buckets' upper bounds
+    counts     [stages, buckets + 1]  stages that took at most that long and longer than the bound before
+    total_ns   [stages]
+    """
+
+    def __init__(self) -> None:
+        self.bounds_ns = np.array([round(1e9 * bound) for bound in STAGE_SECONDS], np.int64)
+        self.counts = np.zeros((len(STAGES), len(STAGE_SECONDS) + 1), np.int64)
+        self.total_ns = np.zeros(len(STAGES), np.int64)
+
+    def count(self, notes: StageNotes) -> None:
+        """Count what was noted, which is forgotten but where it is traced."""
+        for stage, began, ended in notes.noted:
+            self.count_one(stage, ended - began)
+        if notes.is_traced:
+            notes.counted += notes.noted
+        notes.noted = []
+
+    def count_one(self, stage: int, nanoseconds: int) -> None:
+        """Count that a stage took so long."""
+        self.counts[stage, np.searchsorted(self.bounds_ns, nanoseconds)] += 1
+        self.total_ns[stage] += nanoseconds
+
+    def count_times(self, times: NDArray[np.int64]) -> None:
+        """Count a call that began, had read, searched, and written at these times, [4]."""
+        began, read, searched, written = times.tolist()
+        if read > began:
+            self.count_one(READ, read - began)
+        self.count_one(SEARCH, searched - read)
+        self.count_one(WRITE, written - searched)
