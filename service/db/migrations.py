@@ -60,12 +60,19 @@ def _jobs(connection: Connection) -> None:
     tables.METADATA.create_all(connection, tables=(tables.JOBS,), checkfirst=False)
 
 
+def _traces_of_jobs(connection: Connection) -> None:
+    """Let a job know the trace of the request that made it. No row is written anew."""
+    if "traceparent" not in {column["name"] for column in inspect(connection).get_columns("jobs")}:
+        connection.execute(text("ALTER TABLE jobs ADD COLUMN traceparent VARCHAR(64)"))
+
+
 STEPS: tuple[Callable[[Connection], None], ...] = (
     _feedback,
     _shadows,
     _no_index_of_days,
     _access_and_history,
     _jobs,
+    _traces_of_jobs,
 )
 """Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
 

@@ -15,7 +15,8 @@ audit_log              a row for each action of an admin (`service.access.audit`
 alias_history          a row for each move of an alias (`service.registry.history`); `state` is `intended`
                        before the store is changed, and `done` once it was
 jobs                   a row for each job, those that have ended too: see service/jobs. Times are seconds
-                       since 1970; `claim` is a secret of the worker that has the job until `lease_until`
+                       since 1970; `claim` is a secret of the worker that has the job until `lease_until`;
+                       `traceparent` is the span of the request that made it
 """
 
 from __future__ import annotations
@@ -173,5 +174,6 @@ JOBS = Table(
     Column("lease_until", Float),
     Column("cancel_asked", Boolean, nullable=False),
     Column("revision", Integer, nullable=False),
+    Column("traceparent", String(64)),
     Index("ix_jobs_state", "state", "number"),
 )

@@ -59,6 +59,7 @@ class Job:
     worker      who has it, or had it last
     cancel_asked  it runs, and is to be cancelled
     revision    rises with every change of the job
+    traceparent   the span of the request that made it, as W3C writes it; None: no trace is known
     """
 
     id: str
@@ -79,6 +80,7 @@ class Job:
     worker: str | None
     cancel_asked: bool
     revision: int
+    traceparent: str | None = None
 
     @property
     def has_ended(self) -> bool:

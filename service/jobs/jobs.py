@@ -42,11 +42,18 @@ class Jobs:
         self._limits = settings.limits
         self.data = DataRoot(settings.data_dir, settings.limits.data_bytes_max)
 
-    def submit(self, kind: str, body: object, idempotency_key: str | None = None) -> Submitted:
+    def submit(
+        self,
+        kind: str,
+        body: object,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> Submitted:
         """Check a request and add a job for it, or return the one that came with this key before.
 
         kind  training, threshold-tuning or batch
         body  the JSON value of the request
+        traceparent   the span of the request that asks for it, which the job's continues
 
         `Submitted` is (job, is_new): HTTP answers 202 to both. Raises BadFields with all that is wrong, each
         with its place; IdempotencyConflict; Overloaded when as many jobs wait as may; LimitExceeded;
@@ -60,7 +67,7 @@ class Jobs:
         from service.jobs.kinds import check_request  # trainers and readers: not before they are needed
 
         request, model = check_request(kind, body, self.data, self._limits)
-        return self._queue.submit(kind, model, request, idempotency_key)
+        return self._queue.submit(kind, model, request, idempotency_key, traceparent)
 
     def get(self, job_id: str) -> Job:
         """Return a job; `Job.as_json()` is what clients are told. Raises JobNotFound, DatabaseUnavailable."""

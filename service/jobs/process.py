@@ -20,6 +20,7 @@ from service.jobs.files import WORK, BoundedLog
 from service.jobs.job import JobProgress
 from service.jobs.leases import Claim, Word
 from service.jobs.messages import LINE_BYTES_MAX, Rate, settings_as_json
+from service.jobs.phases import PhaseNotes
 from service.settings import Limits, Settings
 
 TICK_SECONDS = 0.1
@@ -83,6 +84,7 @@ class JobProcess:
         self._module = module
         self._rate = Rate()
         self._progress: JobProgress | None = None
+        self.phases = PhaseNotes()
         self._final: dict[str, Any] | None = None
         self._lines = b""
 
@@ -189,6 +191,7 @@ class JobProcess:
                 said = json.loads(line)
                 if "progress" in said:
                     self._progress = self._rate.progress(*said["progress"])
+                    self.phases.note(self._progress.phase)
                 else:
                     self._final = said
 

@@ -59,9 +59,16 @@ class JobQueue:
         self._limits = limits
 
     def submit(
-        self, kind: str, model: str, request: Mapping[str, Any], idempotency_key: str | None = None
+        self,
+        kind: str,
+        model: str,
+        request: Mapping[str, Any],
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
     ) -> Submitted:
         """Add a job whose request has been checked, or return the one that came with this key before.
+
+        traceparent  the span of the request that makes it
 
         Raises IdempotencyConflict for a key that came with another request, Overloaded when as many jobs wait
         as may (limit jobs_queued_max), LimitExceeded, BadRequest for a key of other characters, and
@@ -96,6 +103,7 @@ class JobQueue:
                 "attempts": 0,
                 "cancel_asked": False,
                 "revision": 1,
+                "traceparent": traceparent,
             }
             connection.execute(insert(JOBS).values(values))
             return Submitted(job_of(find(connection, values["id"])), True)
@@ -234,6 +242,7 @@ def job_of(row: Row[Any]) -> Job:
         worker=row.worker,
         cancel_asked=row.cancel_asked,
         revision=row.revision,
+        traceparent=row.traceparent,
     )
 
 

@@ -16,6 +16,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -24,12 +25,15 @@ from model_store.staging import collect
 from service.db.engine import Database, default_url
 from service.errors import DatabaseUnavailable
 from service.jobs.files import BoundedLog, can_work, make_directory, remove_forgotten, remove_leftovers
-from service.jobs.job import JobProgress
+from service.jobs.job import Job, JobProgress
 from service.jobs.leases import Claim, ClaimLost, Leases, Word
 from service.jobs.messages import settings_of_json
+from service.jobs.phases import PhaseNotes
 from service.jobs.process import CHILD, JobProcess, Outcome
 from service.logs import configure, log
 from service.settings import Settings
+from service.traces.switch import open_tracer
+from service.traces.tracer import Trace, Tracer
 
 POLL_SECONDS = 0.5
 """The pause between two looks for a job that waits."""
@@ -49,7 +53,15 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class Worker:
     """Runs one job at a time, in the thread that calls `run`, which must live as long as the process."""
 
-    def __init__(self, settings: Settings, database: Database, name: str, module: str = CHILD) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        name: str,
+        module: str = CHILD,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self._tracer = tracer
         self._module = module
         self._settings = settings
         self._leases = Leases(database, settings.limits)
@@ -76,20 +88,29 @@ class Worker:
 
     def _work(self, claim: Claim, stopping: threading.Event) -> None:
         """Run a claimed job to its end, and say so in the database."""
-        job = claim.job
-        log(logging.INFO, "job_started", job=job.id, kind=job.kind, model=job.model, attempt=job.attempts)
+        job, began, phases = claim.job, time.perf_counter_ns(), PhaseNotes()
+        trace = None if self._tracer is None else _begin_trace(self._tracer, job)
+        known = {} if trace is None else {"trace_id": trace.id_text}
+        said = {"kind": job.kind, "model": job.model, "attempt": job.attempts}
+        log(logging.INFO, "job_started", job=job.id, **said, **known)
         try:
             directory = make_directory(self._settings.store, job.id)
             told = BoundedLog(directory, self._settings.limits.job_log_bytes_max)
             _tell(told, "started", attempt=job.attempts, worker=self._name)
             process = JobProcess(claim, self._settings, directory, told, self._teller(claim), self._module)
+            phases = process.phases
             outcome = process.run(stopping)
             _tell(told, outcome.end, detail=outcome.error)
         except OSError as error:  # a store that is full or away, no process to be had
             found = f"expected to start the job's process, found: {error.strerror or type(error).__name__}"
             outcome = Outcome("failed", found, "no-space" if error.filename is None else "unavailable")
         self._settle(claim, outcome, stopping)
-        log(logging.INFO, "job_ended", job=job.id, end=outcome.end, code=outcome.code)
+        log(logging.INFO, "job_ended", job=job.id, end=outcome.end, code=outcome.code, **known)
+        if trace is not None and self._tracer is not None:
+            attributes = {"xylem.job": job.id, **{f"xylem.{name}": value for name, value in said.items()}}
+            attributes["xylem.end"] = outcome.end
+            fault = outcome.code or outcome.end if outcome.end != "succeeded" else None
+            self._tracer.end(trace, f"job {job.kind}", "consumer", began, attributes, phases.parts(), fault)
         self._clear(claim, outcome)
 
     def _teller(self, claim: Claim) -> Callable[[JobProgress | None], Word]:
@@ -161,11 +182,10 @@ def run_workers(settings: Settings, jobs: int, parent: int | None = None) -> Non
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
     database = Database(settings.database_url or default_url(settings.store))
+    tracer = open_tracer(settings, "jobs")
     host = f"{socket.gethostname()}:{os.getpid()}"
-    threads = [
-        threading.Thread(target=Worker(settings, database, f"{host}:{number}").run, args=(stopping,))
-        for number in range(jobs)
-    ]
+    workers = [Worker(settings, database, f"{host}:{number}", CHILD, tracer) for number in range(jobs)]
+    threads = [threading.Thread(target=worker.run, args=(stopping,)) for worker in workers]
     for thread in threads:
         thread.start()
     log(logging.INFO, "job_worker_started", jobs=jobs, database=database.shown, pid=os.getpid())
@@ -176,8 +196,15 @@ def run_workers(settings: Settings, jobs: int, parent: int | None = None) -> Non
         for thread in threads if stopping.is_set() else ():
             thread.join()
     database.close()
+    if tracer is not None:
+        tracer.close()
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def _begin_trace(tracer: Tracer, job: Job) -> Trace | None:
+    """Return the span of a job, which continues that of the request that made it."""
+    return tracer.begin(None if job.traceparent is None else job.traceparent.encode())
 
 
 def _tell(told: BoundedLog, event: str, **fields: object) -> None:

@@ -58,7 +58,7 @@ def test_every_figure_is_one(tmp_path: Path, name: str) -> None:
 
 def test_labels_of_figures_are_theirs() -> None:
     page = (DEPLOY.parent / "docs" / "metrics.md").read_text()
-    labels = {"instance", "job", "le"}
+    labels = {"instance", "job", "le", "worker"}
     for line in page.splitlines():
         if line.startswith("| `xylem_"):
             labels |= {label.strip() for label in line.split("|")[3].split(",")}
@@ -73,7 +73,7 @@ def test_every_alert_says_what_to_do() -> None:
     counts = {
         key: len(re.findall(rf"^ +(?:- )?{key}:", text, re.MULTILINE)) for key in ("alert", "expr", "action")
     }
-    assert set(counts.values()) == {10}
+    assert set(counts.values()) == {12}
 
 
 def test_probes_ask_routes_that_there_are_and_ports_are_the_image_s() -> None:

@@ -39,3 +39,9 @@ def trace_id_of(scope: Scope) -> dict[str, str]:
     """Return the field of a log line that says which trace a request belongs to; empty: to none known."""
     trace: Trace | None = scope.get(TRACE)
     return {} if trace is None else {"trace_id": trace.id_text}
+
+
+def span_of(scope: Scope) -> str | None:
+    """Return the span of a request as others continue it, a `traceparent`; None: it has none."""
+    trace: Trace | None = scope.get(TRACE)
+    return None if trace is None else trace.own.traceparent()

@@ -11,6 +11,7 @@ from starlette.responses import FileResponse
 
 from service.api.door.admission import read_body
 from service.api.door.responses import ClosingStream, json_response
+from service.api.door.stage_notes import span_of
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import answers, content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
@@ -110,7 +111,7 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
 async def _submit(kind: str, request: Request, services: Services) -> Response:
     body = parse_json(await read_body(request, services.limits))
     key = request.headers.get("idempotency-key")
-    submitted = await services.admin_work.run(services.jobs.submit, kind, body, key)
+    submitted = await services.admin_work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
     headers = {"location": f"/v1/admin/jobs/{submitted.job.id}"}
     return Response(dump(submitted_json(submitted)), 202, headers, media_type="application/json")
 

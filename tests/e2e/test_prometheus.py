@@ -1,0 +1,260 @@
+"""The shipped rules and dashboard in a real Prometheus, which scrapes a real server with two workers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.test_metrics_page import families, name_of
+from tests.servers import ServerProcess, wait_for
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+RULES = DEPLOY / "alerts.yaml"
+PREDICT = "/v1/models/raw/predict"
+BODY = {"instances": [{"indices": [1, 5], "values": [1.0, 0.5]}]}
+
+
+def promtool(*arguments: str | Path) -> str:
+    """What `promtool` prints, which must say that all is well."""
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not installed (Debian's package prometheus)")
+    command = [program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def alerts() -> list[str]:
+    return re.findall(r"^ +- alert: (\w+)$", RULES.read_text(), re.MULTILINE)
+
+
+def test_the_rules_are_rules() -> None:
+    assert f"{len(alerts())} rules found" in promtool("check", "rules", RULES)
+
+
+def rate_of(n: int) -> str:
+    """A counter that rises by so much a minute, for half an hour."""
+    return f"0+{n}x60"
+
+
+INSTANCE = {"instance": "a"}
+PREDICTS = 'route="/v1/models/{model}/predict"'
+CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
+    "XylemNotReady": ({'xylem_ready{instance="a"}': "0x60"}, {'xylem_ready{instance="a"}': "1x60"}, INSTANCE),
+    "XylemErrors": (
+        {
+            'xylem_requests_total{route="r",status="500"}': rate_of(2),
+            'xylem_requests_total{route="r",status="200"}': rate_of(100),
+        },
+        {
+            'xylem_requests_total{route="r",status="500"}': rate_of(1),
+            'xylem_requests_total{route="r",status="200"}': rate_of(1000),
+        },
+        {"route": "r"},
+    ),
+    "XylemOverloaded": (
+        {'xylem_errors_total{instance="a",code="overloaded"}': rate_of(1)},
+        {'xylem_errors_total{instance="a",code="bad-request"}': rate_of(1)},
+        INSTANCE,
+    ),
+    "XylemSlow": (
+        {
+            f'xylem_request_seconds_bucket{{model="m",{PREDICTS},le="0.25"}}': rate_of(98),
+            f'xylem_request_seconds_bucket{{model="m",{PREDICTS},le="+Inf"}}': rate_of(100),
+            f'xylem_request_seconds_bucket{{model="m",{PREDICTS},le="0.5"}}': rate_of(100),
+        },
+        {
+            f'xylem_request_seconds_bucket{{model="m",{PREDICTS},le="0.25"}}': rate_of(100),
+            f'xylem_request_seconds_bucket{{model="m",{PREDICTS},le="+Inf"}}': rate_of(100),
+        },
+        {"model": "m"},
+    ),
+    "XylemQueue": (
+        {'xylem_queue_depth{instance="a",queue="predictions"}': "33x60"},
+        {'xylem_queue_depth{instance="a",queue="predictions"}': "32x60"},
+        {**INSTANCE, "queue": "predictions"},
+    ),
+    "XylemVersionFailed": (
+        {'xylem_model_failed{instance="a",model="m",ref="7"}': "1x60"},
+        {'xylem_model_failed{instance="a",model="m",ref="7"}': "1 _x60"},
+        {**INSTANCE, "model": "m", "ref": "7"},
+    ),
+    "XylemVersionsDiffer": (
+        {f'xylem_model_version{{instance="{i}",model="m",alias="l"}}': f"{i}x60" for i in (1, 2)},
+        {f'xylem_model_version{{instance="{i}",model="m",alias="l"}}': "2x60" for i in (1, 2)},
+        {"model": "m", "alias": "l"},
+    ),
+    "XylemStoreFailed": (
+        {'xylem_store_failed{instance="a"}': "1x60"},
+        {'xylem_store_failed{instance="a"}': "0x60"},
+        INSTANCE,
+    ),
+    "XylemDatabaseFailed": (
+        {'xylem_database_failed{instance="a"}': "1x60"},
+        {'xylem_database_failed{instance="a"}': "0x60"},
+        INSTANCE,
+    ),
+    "XylemThresholdsOld": (
+        {'xylem_threshold_lag_seconds{instance="a"}': "61x60"},
+        {'xylem_threshold_lag_seconds{instance="a"}': "59x60"},
+        INSTANCE,
+    ),
+    "XylemWorkerSilent": (
+        {'xylem_worker_up{instance="a",worker="1"}': "0x60"},
+        {'xylem_worker_up{instance="a",worker="1"}': "1x60"},
+        {**INSTANCE, "worker": "1"},
+    ),
+    "XylemStreamsStalled": (
+        {'xylem_streams_stalled{instance="a",stream="batch"}': "5x60"},
+        {'xylem_streams_stalled{instance="a",stream="batch"}': "4x60"},
+        {**INSTANCE, "stream": "batch"},
+    ),
+}
+"""Of each alert: figures at which it fires, figures at which it does not, and the labels that it has then."""
+
+
+def test_each_alert_fires_where_it_should_and_not_elsewhere(tmp_path: Path) -> None:
+    assert set(CASES) == set(alerts())
+    tests = []
+    for name, (firing, silent, labels) in CASES.items():
+        block = RULES.read_text().partition(f"alert: {name}\n")[2].partition("- alert: ")[0]
+        said = dict(re.findall(r'^ +(summary|action): "(.*)"$', block, re.MULTILINE))
+        for label, value in labels.items():
+            said = {key: text.replace(f"{{{{ $labels.{label} }}}}", value) for key, text in said.items()}
+        [severity] = re.findall(r"severity: (\w+)", block)
+        expected = [{"exp_labels": {**labels, "severity": severity}, "exp_annotations": said}]
+        for series, alerted in ((firing, expected), (silent, [])):
+            inputs = [{"series": each, "values": points} for each, points in series.items()]
+            asked = {"eval_time": "25m", "alertname": name, "exp_alerts": alerted}
+            tests.append({"interval": "30s", "input_series": inputs, "alert_rule_test": [asked]})
+    cases = tmp_path / "cases.yaml"  # JSON is YAML
+    cases.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "30s", "tests": tests}))
+    promtool("test", "rules", cases)
+
+
+class PrometheusProcess:
+    """A Prometheus on loopback that scrapes a server and knows the shipped rules."""
+
+    def __init__(self, directory: Path, target: int) -> None:
+        program = shutil.which("prometheus")
+        if program is None:
+            pytest.skip("prometheus is not installed (Debian's package)")
+        config = directory / "prometheus.yaml"
+        config.write_text(
+            "global: {scrape_interval: 500ms, evaluation_interval: 500ms}\n"
+            f"rule_files: ['{RULES}']\n"
+            "scrape_configs:\n- job_name: xylem\n"
+            f"  static_configs: [{{targets: ['127.0.0.1:{target}']}}]\n"
+        )
+        promtool("check", "config", config)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._log = (directory / "prometheus.log").open("wb")
+        self.process = subprocess.Popen(
+            [
+                program,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={directory / 'tsdb'}",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+                "--enable-feature=exemplar-storage",
+            ],
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._log.close()
+
+    def ask(self, path: str, **query: str) -> Any:
+        """The data that the query API answers with; None: nobody listens yet."""
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            pytest.fail(f"{query}: {error.read().decode()}")
+        except OSError:
+            return None
+
+
+@pytest.fixture
+def scraped(own_store: Any, tmp_path: Path) -> Iterator[tuple[ServerProcess, PrometheusProcess]]:
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not installed (Debian's package)")
+    with ServerProcess(own_store.root, workers=2, drain_seconds=0.1) as server:
+        prometheus = PrometheusProcess(tmp_path, server.port)
+        try:
+            yield server, prometheus
+        finally:
+            prometheus.close()
+
+
+def values(prometheus: PrometheusProcess, query: str) -> list[float]:
+    """The values that a query has now."""
+    found = prometheus.ask("query", query=query)
+    return [] if found is None else [float(each["value"][1]) for each in found["result"]]
+
+
+def test_prometheus_scrapes_it_and_every_panel_asks_for_what_is_there(
+    scraped: tuple[ServerProcess, PrometheusProcess], tmp_path: Path
+) -> None:
+    server, prometheus = scraped
+    for _ in range(20):
+        assert server.ask("POST", PREDICT, BODY)[0] == 200
+    wait_for(lambda: values(prometheus, "up") == [1])
+    wait_for(lambda: values(prometheus, "sum(xylem_worker_up)") == [2])
+    route = "/v1/models/{model}/predict"
+    wait_for(lambda: values(prometheus, f'sum(xylem_requests_total{{route="{route}"}})') == [20])
+    names = set(prometheus.ask("label/__name__/values"))
+    ours = {name_of(family): family.type for family in families(tmp_path)}
+    always = {f"{name}_count" if kind == "histogram" else name for name, kind in ours.items()}
+    assert always - names <= {  # nothing has happened yet that they tell of
+        "xylem_errors_total",
+        "xylem_feedback_events_total",
+        "xylem_model_failed",
+        "xylem_shadow_events",
+        "xylem_shadow_macro_f",
+        "xylem_threshold_epoch",
+        "xylem_threshold_macro_f",
+    }
+    scraped_once = promtool_metrics(server)
+    assert scraped_once == ""
+    board = json.loads((DEPLOY / "grafana" / "xylem.json").read_text())
+    n_answered = 0
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            query = target["expr"].replace("$__rate_interval", "1m").replace("$model", ".*")
+            found = prometheus.ask("query", query=query)
+            n_answered += bool(found["result"])
+    assert n_answered >= 12
+    rules = prometheus.ask("rules")["groups"][0]["rules"]
+    assert [rule["name"] for rule in rules] == alerts()
+    wait_for(lambda: {rule["health"] for rule in prometheus.ask("rules")["groups"][0]["rules"]} == {"ok"})
+    assert prometheus.ask("alerts")["alerts"] == []
+
+
+def promtool_metrics(server: ServerProcess) -> str:
+    """What `promtool check metrics` finds wrong with our own figures on the page."""
+    page = server.ask("GET", "/metrics")[1]
+    program = shutil.which("promtool")
+    assert program is not None
+    done = subprocess.run(
+        [program, "check", "metrics"], input=page, capture_output=True, check=False, timeout=60
+    )
+    assert done.returncode in (0, 3), done.stderr  # 3: what is told of is a matter of style
+    told = (done.stdout + done.stderr).decode().splitlines()
+    return "\n".join(line for line in told if line.startswith("xylem_"))

@@ -1,0 +1,94 @@
+"""A receiver of OpenTelemetry's protocol over HTTP, on loopback: what it was sent, as plain values."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple, Self
+
+
+class ReceivedSpan(NamedTuple):
+    """A span as it came. Ids are hexadecimal; an empty parent: it has none."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str
+    name: str
+    kind: int
+    state: str
+    began: int
+    ended: int
+    attributes: dict[str, Any]
+    is_failed: bool
+    resource: dict[str, Any]
+
+
+def values_of(attributes: Any) -> dict[str, Any]:
+    """Attributes as a dictionary."""
+    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in attributes}
+
+
+class Receiver:
+    """Receives spans, in a thread of its own."""
+
+    def __init__(self) -> None:
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+        self.spans: list[ReceivedSpan] = []
+        self.n_requests = 0
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                assert self.path == "/v1/traces", self.path
+                request = ExportTraceServiceRequest.FromString(body)
+                receiver.take(request)
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def take(self, request: Any) -> None:
+        """Keep the spans of a request."""
+        self.n_requests += 1
+        for group in request.resource_spans:
+            resource = values_of(group.resource.attributes)
+            for scope in group.scope_spans:
+                self.spans += [_received(span, resource) for span in scope.spans]
+
+    def of_trace(self, trace_id: str) -> list[ReceivedSpan]:
+        """The spans of a trace so far."""
+        return [span for span in list(self.spans) if span.trace_id == trace_id]
+
+
+def _received(span: Any, resource: dict[str, Any]) -> ReceivedSpan:
+    return ReceivedSpan(
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex(),
+        span.name,
+        span.kind,
+        span.trace_state,
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        values_of(span.attributes),
+        span.status.code == 2,
+        resource,
+    )

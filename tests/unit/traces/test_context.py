@@ -1,0 +1,164 @@
+"""W3C Trace Context: what is read of headers, by a slow oracle, and which traces are sampled."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from service.errors import BadParameter
+from service.traces.context import Sampling, TraceContext, new_id, parse_traceparent, sampling_of
+from service.traces.tracer import EndedSpan, Tracer
+
+GOOD = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
+HEX = "0123456789abcdef"
+
+
+def read_slowly(value: str) -> TraceContext | None:
+    """W3C Trace Context, 3.2.2, letter by letter."""
+    parts = value.split("-", 4)
+    if len(parts) < 4 or [len(part) for part in parts[:4]] != [2, 32, 16, 2]:
+        return None
+    if any(letter not in HEX for part in parts[:4] for letter in part):
+        return None
+    version, trace_id, span_id, flags = parts[:4]
+    if version == "ff" or (version == "00" and len(parts) > 4):
+        return None
+    if set(trace_id) == {"0"} or set(span_id) == {"0"}:
+        return None
+    return TraceContext(int(trace_id, 16), int(span_id, 16), int(flags, 16) % 2 == 1)
+
+
+def some_hex(n: int) -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.text(HEX, min_size=n, max_size=n), st.just("0" * n), st.text("0aFf-g ", max_size=n + 1)
+    )
+
+
+WRITTEN = st.tuples(
+    st.one_of(st.sampled_from(["00", "01", "fe", "ff"]), some_hex(2)), some_hex(32), some_hex(16), some_hex(2)
+).map("-".join)
+ALMOST = st.tuples(WRITTEN, st.sampled_from(["", "-", "-more", "x", " ", "\n"])).map("".join)
+
+
+@given(st.one_of(ALMOST, st.text(st.characters(max_codepoint=255), max_size=80)))
+@example(GOOD.decode())
+@example("cc" + GOOD.decode()[2:] + "-what-comes")
+@example(GOOD.decode().upper())
+@example(GOOD.decode() + "\n")
+def test_a_traceparent_is_read_as_the_standard_says(value: str) -> None:
+    found = parse_traceparent(value.encode("latin-1"))
+    assert found == read_slowly(value)
+    if found is not None:
+        assert parse_traceparent(found.traceparent().encode()) == found
+
+
+class Kept:
+    """Keeps the spans that it is handed."""
+
+    def __init__(self) -> None:
+        self.spans: list[EndedSpan] = []
+
+    def send(self, spans: list[EndedSpan]) -> None:  # type: ignore[override]
+        self.spans += spans
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@given(st.one_of(ALMOST, st.text(st.characters(max_codepoint=255), max_size=80)))
+def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
+    tracer = Tracer(sampling_of({}), Kept())
+    trace = tracer.begin(value.encode("latin-1"), b"vendor=1")
+    assert trace is not None
+    parent = read_slowly(value)
+    assert trace.parent == parent
+    if parent is None:
+        assert (trace.own.is_sampled, trace.state) == (True, "")
+        assert 0 < trace.own.trace_id < 1 << 128
+    else:
+        assert (trace.own.trace_id, trace.own.is_sampled) == (parent.trace_id, parent.is_sampled)
+        assert trace.own.span_id != parent.span_id
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "roots", "sampled", "unsampled"),
+    [
+        ("", "", 1.0, True, False),
+        ("always_on", "", 1.0, True, True),
+        ("always_off", "", 0.0, False, False),
+        ("traceidratio", "0.5", 0.5, False, False),  # the lower half of this id is above a half
+        ("traceidratio", "0.6", 0.6, True, True),
+        ("parentbased_always_on", "", 1.0, True, False),
+        ("parentbased_always_off", "", 0.0, True, False),
+        ("parentbased_traceidratio", "0.01", 0.01, True, False),
+    ],
+)
+def test_samplers_are_the_standard_s(
+    name: str, argument: str, roots: float, sampled: bool, unsampled: bool
+) -> None:
+    sampling = sampling_of({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument})
+    parent = TraceContext(TRACE_ID & ~((1 << 64) - 1) | 0x8448EB211C80319C, SPAN_ID, True)
+    assert sampling.samples(parent) is sampled
+    assert sampling.samples(parent._replace(is_sampled=False)) is unsampled
+    random.seed(11)
+    found = [
+        trace_id for trace_id in (sampling.new_trace_id() for _ in range(20_000)) if trace_id is not None
+    ]
+    assert abs(len(found) - 20_000 * roots) < 600
+    assert len(set(found)) == len(found)
+    assert all(trace_id % (1 << 64) < sampling.bound for trace_id in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("sometimes", "1"),
+        ("traceidratio", "2"),
+        ("traceidratio", "-0.1"),
+        ("traceidratio", "nan"),
+        ("parentbased_traceidratio", "one"),
+    ],
+)
+def test_a_sampler_that_is_none_is_refused(name: str, argument: str) -> None:
+    with pytest.raises(BadParameter, match=r"OTEL_TRACES_SAMPLER.*: expected .*, found"):
+        sampling_of({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument})
+
+
+def test_ids_are_not_zero() -> None:
+    assert all(0 < new_id() < 1 << 64 for _ in range(100))
+
+
+def test_a_span_that_is_not_sampled_is_not_handed_on() -> None:
+    kept = Kept()
+    tracer = Tracer(Sampling(0, True), kept)
+    assert tracer.begin() is None
+    unsampled = tracer.begin(GOOD[:-1] + b"0")
+    assert unsampled is not None
+    tracer.end(unsampled, "GET /x", "server", 0, {}, [("read", 1, 2)])
+    assert kept.spans == []
+    sampled = tracer.begin(GOOD, b"a=1")
+    assert sampled is not None
+    tracer.end(sampled, "GET /x", "server", 5, {"n": 1}, [("read", 5, 7)], "overloaded")
+    part, whole = kept.spans
+    assert (whole.parent_id, whole.is_parent_remote, whole.state, whole.fault) == (
+        SPAN_ID,
+        True,
+        "a=1",
+        "overloaded",
+    )
+    assert (part.parent_id, part.is_parent_remote, part.name) == (whole.own.span_id, False, "read")
+    assert {span.own.trace_id for span in kept.spans} == {TRACE_ID}
+    assert part.ended - part.began == 2
+    assert part.began == whole.began
+
+
+def test_a_long_tracestate_is_left_out() -> None:
+    tracer = Tracer(Sampling(0, True), Kept())
+    for n, kept in ((512, 512), (513, 0)):
+        trace = tracer.begin(GOOD, b"a" * n)
+        assert trace is not None
+        assert len(trace.state) == kept
