@@ -15,6 +15,7 @@ TRACESTATE_MAX = 512
 TRACEPARENT_CHARACTERS = 55
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_UNSAMPLED = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]")
 _ID_BITS = 64
 _LOW = (1 << _ID_BITS) - 1
 _SAMPLED = 1
@@ -56,6 +57,11 @@ def parse_traceparent(value: bytes) -> TraceContext | None:
         return None
     context = TraceContext(int(trace_id, 16), int(span_id, 16), bool(int(flags, 16) & _SAMPLED))
     return context if context.trace_id and context.span_id else None
+
+
+def is_unsampled(value: bytes) -> bool:
+    """Return whether a `traceparent` of version 00 is right, and says not to sample."""
+    return _UNSAMPLED.fullmatch(value) is not None
 
 
 class Sampling(NamedTuple):

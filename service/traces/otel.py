@@ -30,6 +30,7 @@ _KINDS = {"server": SpanKind.SERVER, "consumer": SpanKind.CONSUMER, "internal": 
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
 _FAILED = Status(StatusCode.ERROR)
 _FINE = Status()
+_NO_STATE = TraceState()
 
 
 class OtlpSender:
@@ -54,8 +55,9 @@ class OtlpSender:
     def send(self, spans: Sequence[EndedSpan]) -> None:
         """Take spans, to be sent soon; the SDK drops the oldest where too many wait."""
         try:
+            contexts: dict[int, SpanContext] = {}
             for span in spans:
-                self._processor.on_end(self._readable(span))
+                self._processor.on_end(self._readable(span, contexts))
         except Exception as error:  # no span is worth an answer
             log(logging.ERROR, "trace_failed", error=error)
 
@@ -65,16 +67,15 @@ class OtlpSender:
         closing.start()
         closing.join(CLOSE_SECONDS)
 
-    def _readable(self, span: EndedSpan) -> ReadableSpan:
-        state = TraceState.from_header([span.state]) if span.state else None
-        context = SpanContext(span.own.trace_id, span.own.span_id, False, _FLAGS, state)
-        parent = None
+    def _readable(self, span: EndedSpan, contexts: dict[int, SpanContext]) -> ReadableSpan:
+        """Return a span as the SDK has it; `contexts` are those of one trace by their ids, each made once."""
+        own, parent = self._context(span, span.own.span_id, contexts), None
         if span.parent_id is not None:
-            parent = SpanContext(span.own.trace_id, span.parent_id, span.is_parent_remote, _FLAGS, state)
+            parent = self._context(span, span.parent_id, contexts, is_remote=span.is_parent_remote)
         attributes = span.attributes if span.fault is None else {**span.attributes, "error.type": span.fault}
         return ReadableSpan(
             span.name,
-            context,
+            own,
             parent,
             self._resource,
             attributes,
@@ -84,6 +85,15 @@ class OtlpSender:
             end_time=span.ended,
             instrumentation_scope=self._scope,
         )
+
+    def _context(
+        self, span: EndedSpan, span_id: int, contexts: dict[int, SpanContext], *, is_remote: bool = False
+    ) -> SpanContext:
+        found = contexts.get(span_id)
+        if found is None:
+            state = TraceState.from_header([span.state]) if span.state else _NO_STATE
+            found = contexts[span_id] = SpanContext(span.own.trace_id, span_id, is_remote, _FLAGS, state)
+        return found
 
 
 def _check(environment: Mapping[str, str]) -> None:

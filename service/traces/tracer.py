@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter_ns, time_ns
 from typing import Literal, NamedTuple, Protocol
 
-from service.traces.context import TRACESTATE_MAX, Sampling, TraceContext, new_id, parse_traceparent
+from service.traces.context import (
+    TRACESTATE_MAX,
+    Sampling,
+    TraceContext,
+    is_unsampled,
+    new_id,
+    parse_traceparent,
+)
 
 Attributes = Mapping[str, str | int | bool]
 
@@ -17,19 +24,21 @@ Part = tuple[str, int, int]
 class Trace(NamedTuple):
     """A span that has begun.
 
-    own      of the span
+    own      of the span; None: it is not sampled, and there is none
     parent   the span of another process that it continues; None: it begins a trace
     state    that process's `tracestate`
+    said     the span as a `traceparent`; of one that is not sampled the parent's
     """
 
-    own: TraceContext
+    own: TraceContext | None
     parent: TraceContext | None
     state: str
+    said: str
 
     @property
     def id_text(self) -> str:
         """Return the trace's id as logs and exemplars have it: 32 hexadecimal digits."""
-        return f"{self.own.trace_id:032x}"
+        return self.said[3:35]
 
 
 class EndedSpan(NamedTuple):
@@ -73,14 +82,20 @@ class Tracer:
 
         A span that is not sampled is returned where it continues a trace, whose id is worth a log line.
         """
+        if traceparent is not None and self._sampling.follows and is_unsampled(traceparent):
+            return Trace(None, None, "", traceparent.decode())
         parent = None if traceparent is None else parse_traceparent(traceparent)
         if parent is None:
             trace_id = self._sampling.new_trace_id()
-            return None if trace_id is None else Trace(TraceContext(trace_id, new_id(), True), None, "")
-        is_sampled = self._sampling.samples(parent)
-        own = TraceContext(parent.trace_id, new_id(), is_sampled)
-        has_state = is_sampled and tracestate and len(tracestate) <= TRACESTATE_MAX
-        return Trace(own, parent, tracestate.decode("latin-1") if has_state and tracestate else "")
+            if trace_id is None:
+                return None
+            own = TraceContext(trace_id, new_id(), True)
+            return Trace(own, None, "", own.traceparent())
+        if not self._sampling.samples(parent):
+            return Trace(None, parent, "", parent._replace(is_sampled=False).traceparent())
+        own = TraceContext(parent.trace_id, new_id(), True)
+        state = b"" if tracestate is None or len(tracestate) > TRACESTATE_MAX else tracestate
+        return Trace(own, parent, state.decode("latin-1"), own.traceparent())
 
     def end(
         self,
@@ -96,11 +111,11 @@ class Tracer:
 
         began   when it began, by `perf_counter_ns`
         """
-        if not trace.own.is_sampled:
+        own, parent = trace.own, trace.parent
+        if own is None:
             return
         now = perf_counter_ns()
         since = time_ns() - now
-        own, parent = trace.own, trace.parent
         parent_id = None if parent is None else parent.span_id
         whole = EndedSpan(
             own,

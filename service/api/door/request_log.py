@@ -75,10 +75,10 @@ class RequestLog:
 
     def record_traced(self, request_id: str, outcome: RequestOutcome, seconds: float, trace: Trace) -> None:
         """Note an answered request that a trace tells of, whose id its log line has."""
-        if trace.own.is_sampled:
+        if trace.own is not None:
             outcome.timing.point_to(trace.id_text, seconds, time.time())
         said = b'%b,"trace_id":"%b"' % (outcome.said, trace.id_text.encode())
-        self.record(request_id, outcome._replace(said=said), seconds)
+        self.record(request_id, RequestOutcome(outcome.timing, said, outcome.code, outcome.level), seconds)
 
     def settle(self) -> None:
         """Count and log what was noted."""

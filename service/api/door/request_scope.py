@@ -63,7 +63,7 @@ class RequestScope:
             scope = {**scope, "method": "GET"}
         scope["request_id"] = _request_id(scope)
         trace = None if self._tracer is None else begin_trace(self._tracer, scope)
-        scope[NOTES] = StageNotes(is_traced=trace is not None and trace.own.is_sampled)
+        scope[NOTES] = StageNotes(is_traced=trace is not None and trace.own is not None)
         bytes_max = self._admission.bytes_max(scope)
         guard = BodyGuard(scope, receive, send, scope["request_id"], bytes_max, self._draining())
         admitted = self._admission.enter(scope)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import NamedTuple
 
 from starlette.types import Scope
@@ -55,7 +56,7 @@ def begin_trace(tracer: Tracer, scope: Scope) -> Trace | None:
 
 def end_trace(tracer: Tracer, trace: Trace, exchange: Exchange, notes: StageNotes) -> None:
     """End the span of a request, and hand it on if it is sampled."""
-    if not trace.own.is_sampled:
+    if trace.own is None:
         return
     attributes: dict[str, str | int | bool] = {
         "http.request.method": exchange.method,
@@ -71,6 +72,7 @@ def end_trace(tracer: Tracer, trace: Trace, exchange: Exchange, notes: StageNote
     fault = exchange.code or str(exchange.status) if exchange.status >= _FAILED else None
     if exchange.code is not None:
         attributes["xylem.code"] = exchange.code
-    parts = [(STAGES[stage], began, ended) for stage, began, ended in notes.counted]
+    stages = sorted(notes.counted, key=itemgetter(1))
+    parts = [(STAGES[stage], began, ended) for stage, began, ended in stages]
     name = f"{exchange.method} {exchange.route}"
     tracer.end(trace, name, "server", exchange.began, attributes, parts, fault)

@@ -207,7 +207,7 @@ class WholeRequests:
             return None
         began, served, stages = time.perf_counter_ns(), target.served, self._notes
         trace = None if self._tracer is None else self._tracer.begin(own.traceparent, own.tracestate)
-        if trace is not None and trace.own.is_sampled:
+        if trace is not None and trace.own is not None:
             stages = StageNotes(is_traced=True)
         try:
             if not self._is_open:
@@ -248,6 +248,8 @@ class WholeRequests:
         """Note an answered request that a trace tells of, and end its span."""
         assert self._tracer is not None
         self._requests.record_traced(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began), trace)
+        if trace.own is None:
+            return
         known, by = target.known, _by(target.known, target.served)
         exchange = Exchange(request_id, "POST", known.route, known.path, status, outcome.code, by, began)
         end_trace(self._tracer, trace, exchange, stages)

@@ -75,13 +75,21 @@ def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
     trace = tracer.begin(value.encode("latin-1"), b"vendor=1")
     assert trace is not None
     parent = read_slowly(value)
-    assert trace.parent == parent
     if parent is None:
-        assert (trace.own.is_sampled, trace.state) == (True, "")
+        assert trace.own is not None
+        assert (trace.own.is_sampled, trace.state, trace.parent) == (True, "", None)
         assert 0 < trace.own.trace_id < 1 << 128
+    elif not parent.is_sampled:
+        assert trace.own is None
     else:
-        assert (trace.own.trace_id, trace.own.is_sampled) == (parent.trace_id, parent.is_sampled)
+        assert trace.own is not None
+        assert (trace.own.trace_id, trace.parent, trace.state) == (parent.trace_id, parent, "vendor=1")
         assert trace.own.span_id != parent.span_id
+    told = parse_traceparent(trace.said.encode())
+    assert told is not None
+    assert told.is_sampled == (trace.own is not None)
+    assert trace.id_text == f"{told.trace_id:032x}"
+    assert parent is None or told.trace_id == parent.trace_id
 
 
 @pytest.mark.parametrize(
