@@ -34,6 +34,7 @@ from service.logs import configure, log
 from service.remote.follower import RemoteFollower
 from service.remote.objects import RemoteStore, shown_url
 from service.settings import Settings
+from service.traces.switch import are_on
 
 BACKLOG = 2048
 RESTART_SECONDS = 1.0
@@ -54,9 +55,13 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def run(settings: Settings) -> None:
-    """Serve as the settings say until told to stop. Raises Unavailable for a port in use."""
+    """Serve as the settings say until told to stop.
+
+    Raises Unavailable for a port in use, BadParameter for variables of OpenTelemetry that are not understood.
+    """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the event loop listens to it
     configure(settings.log_level)
+    are_on(settings)  # what is wrong with traces is told once, and not by each worker that it ends
     raise_limit(settings.limits.requests_max)
     listener = _listen(settings.host, settings.port)
     shown, port = listener.getsockname()[:2]
@@ -225,9 +230,9 @@ class _Supervisor:
             if signal.SIGHUP in arrived:
                 self._send(signal.SIGHUP)
             self._workers = {n: worker for n, worker in self._workers.items() if self._is_alive(worker)}
-            for number in range(self._settings.workers):
-                if number not in self._workers:
-                    self._workers[number] = self._start(number)
+            for place in range(self._settings.workers):
+                if place not in self._workers:
+                    self._workers[place] = self._start(place)
             self._jobs.tend()
             readable, _, _ = select.select([arrivals], [], [], RESTART_SECONDS)
             arrived = arrivals.recv(4096) if readable else b""

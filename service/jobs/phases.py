@@ -1,10 +1,12 @@
-"""When the phases of a job began and ended, as its process told them: parts of its span."""
+"""The span of a job, and its phases beneath it, which began and ended as its process told them."""
 
 from __future__ import annotations
 
 from time import perf_counter_ns
+from typing import Any
 
-from service.traces.tracer import Part
+from service.jobs.job import Job
+from service.traces.tracer import Part, Tracer
 
 PHASES_MAX = 256
 """The most phases that are told of."""
@@ -33,3 +35,36 @@ class PhaseNotes:
         if self._phase and len(self._ended) < PHASES_MAX:
             self._ended.append((self._phase, self._began, perf_counter_ns()))
         self._phase = ""
+
+
+class JobSpan:
+    """The span of a job, which continues that of the request that made it.
+
+    fields   what log lines say of it; nothing where there is none
+    phases   those of the job's process
+    """
+
+    def __init__(self, tracer: Tracer | None, job: Job) -> None:
+        self._tracer = tracer
+        self._job = job
+        parent = None if job.traceparent is None else job.traceparent.encode()
+        self._trace = None if tracer is None else tracer.begin(parent)
+        self._began = perf_counter_ns()
+        self.fields: dict[str, Any] = {} if self._trace is None else {"trace_id": self._trace.id_text}
+        self.phases = PhaseNotes()
+
+    def end(self, end: str, code: str) -> None:
+        """End it as the job has ended; `code` says why it failed."""
+        if self._tracer is None or self._trace is None:
+            return
+        job = self._job
+        attributes: dict[str, str | int | bool] = {
+            "xylem.job": job.id,
+            "xylem.kind": job.kind,
+            "xylem.model": job.model,
+            "xylem.attempt": job.attempts,
+            "xylem.end": end,
+        }
+        fault = code or end if end != "succeeded" else None
+        parts = self.phases.parts()
+        self._tracer.end(self._trace, f"job {job.kind}", "consumer", self._began, attributes, parts, fault)

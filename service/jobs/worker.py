@@ -16,7 +16,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import FrameType
 
@@ -25,15 +24,15 @@ from model_store.staging import collect
 from service.db.engine import Database, default_url
 from service.errors import DatabaseUnavailable
 from service.jobs.files import BoundedLog, can_work, make_directory, remove_forgotten, remove_leftovers
-from service.jobs.job import Job, JobProgress
+from service.jobs.job import JobProgress
 from service.jobs.leases import Claim, ClaimLost, Leases, Word
 from service.jobs.messages import settings_of_json
-from service.jobs.phases import PhaseNotes
+from service.jobs.phases import JobSpan
 from service.jobs.process import CHILD, JobProcess, Outcome
 from service.logs import configure, log
 from service.settings import Settings
 from service.traces.switch import open_tracer
-from service.traces.tracer import Trace, Tracer
+from service.traces.tracer import Tracer
 
 POLL_SECONDS = 0.5
 """The pause between two looks for a job that waits."""
@@ -88,29 +87,23 @@ class Worker:
 
     def _work(self, claim: Claim, stopping: threading.Event) -> None:
         """Run a claimed job to its end, and say so in the database."""
-        job, began, phases = claim.job, time.perf_counter_ns(), PhaseNotes()
-        trace = None if self._tracer is None else _begin_trace(self._tracer, job)
-        known = {} if trace is None else {"trace_id": trace.id_text}
-        said = {"kind": job.kind, "model": job.model, "attempt": job.attempts}
-        log(logging.INFO, "job_started", job=job.id, **said, **known)
+        job, span = claim.job, JobSpan(self._tracer, claim.job)
+        said = {"kind": job.kind, "model": job.model, "attempt": job.attempts, **span.fields}
+        log(logging.INFO, "job_started", job=job.id, **said)
         try:
             directory = make_directory(self._settings.store, job.id)
             told = BoundedLog(directory, self._settings.limits.job_log_bytes_max)
             _tell(told, "started", attempt=job.attempts, worker=self._name)
             process = JobProcess(claim, self._settings, directory, told, self._teller(claim), self._module)
-            phases = process.phases
+            span.phases = process.phases
             outcome = process.run(stopping)
             _tell(told, outcome.end, detail=outcome.error)
         except OSError as error:  # a store that is full or away, no process to be had
             found = f"expected to start the job's process, found: {error.strerror or type(error).__name__}"
             outcome = Outcome("failed", found, "no-space" if error.filename is None else "unavailable")
         self._settle(claim, outcome, stopping)
-        log(logging.INFO, "job_ended", job=job.id, end=outcome.end, code=outcome.code, **known)
-        if trace is not None and self._tracer is not None:
-            attributes = {"xylem.job": job.id, **{f"xylem.{name}": value for name, value in said.items()}}
-            attributes["xylem.end"] = outcome.end
-            fault = outcome.code or outcome.end if outcome.end != "succeeded" else None
-            self._tracer.end(trace, f"job {job.kind}", "consumer", began, attributes, phases.parts(), fault)
+        log(logging.INFO, "job_ended", job=job.id, end=outcome.end, code=outcome.code, **span.fields)
+        span.end(outcome.end, outcome.code)
         self._clear(claim, outcome)
 
     def _teller(self, claim: Claim) -> Callable[[JobProgress | None], Word]:
@@ -200,11 +193,6 @@ def run_workers(settings: Settings, jobs: int, parent: int | None = None) -> Non
         tracer.close()
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-def _begin_trace(tracer: Tracer, job: Job) -> Trace | None:
-    """Return the span of a job, which continues that of the request that made it."""
-    return tracer.begin(None if job.traceparent is None else job.traceparent.encode())
 
 
 def _tell(told: BoundedLog, event: str, **fields: object) -> None:

@@ -50,7 +50,12 @@ class OtlpSender:
         said = OTELResourceDetector().detect()  # by the environment, which wins
         self._resource = Resource(ours).merge(said)
         self._scope = InstrumentationScope("xylem", code_version())
-        self._processor = BatchSpanProcessor(OTLPSpanExporter())
+        try:
+            self._processor = BatchSpanProcessor(OTLPSpanExporter())
+        except ValueError as error:
+            raise BadParameter(
+                f"OTEL_...: expected values that OpenTelemetry takes, found: {error}"
+            ) from None
 
     def send(self, spans: Sequence[EndedSpan]) -> None:
         """Take spans, to be sent soon; the SDK drops the oldest where too many wait."""

@@ -217,6 +217,7 @@ class WholeRequests:
             return self._refuse(target, error, own.request_id, headers, began, trace, stages)
         except Exception as error:  # the route meets it again, and answers
             log(logging.ERROR, "failure", error=error)
+            stages.noted = []
             return None
         if found is None or (found.is_tuned and served.thresholds.is_stale):
             stages.noted = []
