@@ -166,19 +166,16 @@ def test_nothing_is_sent_or_imported_that_was_not_asked_for(shared_store: Path, 
     assert (receiver.n_requests, receiver.spans) == (0, [])
 
 
-@pytest.mark.parametrize("kind", ["closed", "silent"])
-def test_a_receiver_that_is_down_hurts_no_request(
-    shared_store: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, kind: str
+def test_a_receiver_that_does_not_answer_hurts_no_request(
+    shared_store: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It takes connections, and never says a word: worse than one that refuses them."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        if kind == "closed":
-            silent.close()
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "64")
         monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "16")
         with ServerProcess(shared_store, traces=True, drain_seconds=0.1) as server:
-            for _ in range(200):  # 800 spans: more than wait
+            for _ in range(60):  # 240 spans: more than wait
                 assert server.ask("POST", PREDICT, BODY)[0] == 200
             assert server.terminate() == 0
     assert receiver.n_requests == 0
