@@ -51,6 +51,7 @@ def serve_model(
         thresholds,
         PredictionIds(thresholds, learning or NO_KEY),
         sparse_answers(model, predictor, featurizer, sparse_forms(limits or Limits())),
+        model,
     )
     _warm_up(served)
     return served
