@@ -94,8 +94,9 @@ export function correction({ labelNames, again, fail }) {
       const answer = await sendJson("POST", `${modelPath(mine.model, `version:${mine.answer.version}`)}/feedback`, body);
       const [result] = answer.results;
       if (result.result === "applied") {
-        await showMoves(mine, answer, before, labels);
+        for (const row of rows) ticks.set(row.dataset.label, row.children[0].checked); // also where thresholds move
         eventId = newId();
+        await showMoves(mine, answer, before, labels);
         again();
       } else say(refusal(result));
     } catch (error) {
@@ -112,9 +113,11 @@ export function correction({ labelNames, again, fail }) {
     const moveOf = (id) => (after.get(id)?.threshold ?? 0) - (before.get(id)?.threshold ?? 0);
     const moved = ids.filter((id) => after.has(id) && moveOf(id) !== 0);
     moved.sort((one, other) => Math.abs(moveOf(other)) - Math.abs(moveOf(one)));
-    const says = el("p", { class: "good" }, `Thank you: ${count(labels.length)} labels counted. `,
+    const held = labels.length === 1 ? "1 label holds" : `${count(labels.length)} labels hold`;
+    const first = before.size ? null : el("p", { class: "dim" }, "The first correction gave every label a threshold. They start low, and move with each correction.");
+    const says = el("p", { class: "good" }, `Thank you, it is counted: ${held}, the others shown do not. `,
       moved.length ? "Their thresholds moved, most of all:" : "No threshold of a label shown moved.");
-    byId("moved").replaceChildren(says, ...(moved.length ? [movesTable(moved.slice(0, THRESHOLDS_TOLD_MAX), before, after)] : []));
+    byId("moved").replaceChildren(says, ...(first ? [first] : []), ...(moved.length ? [movesTable(moved.slice(0, THRESHOLDS_TOLD_MAX), before, after)] : []));
   }
 
   function say(text) {

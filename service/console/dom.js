@@ -68,3 +68,8 @@ export function moment(when) {
   return el("time", { datetime: full, title: full },
     date.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }));
 }
+
+/** Return a list of facts by name. */
+export const facts = (values) => el("dl", { class: "facts" },
+  Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "")
+    .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));

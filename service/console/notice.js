@@ -67,7 +67,7 @@ export function dialog(title, ...children) {
   const heading = el("h2", { id: "dialog-heading" }, title);
   const close = el("button", { type: "button", class: "quiet close", "aria-label": "Close", onclick: () => box.close() }, "×");
   const box = el("dialog", { "aria-labelledby": "dialog-heading", onclose: () => box.remove() },
-    el("div", { class: "row between" }, heading, close), ...children);
+    el("div", { class: "row between head" }, heading, close), ...children);
   document.body.append(box);
   box.showModal();
   return box;

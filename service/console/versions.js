@@ -1,7 +1,8 @@
 // Versions of a model side by side, where each came from, and what its aliases named.
 
 import { getJson, sendJson } from "./api.js";
-import { bytes, count, decimal, el, field, moment, table } from "./dom.js";
+import { comparison } from "./compare.js";
+import { bytes, count, decimal, el, facts, field, moment, table } from "./dom.js";
 import { models } from "./models.js";
 import { dialog, notice } from "./notice.js";
 
@@ -27,14 +28,15 @@ export const close = () => models.removeEventListener("change", show);
 function show() {
   const details = models.details;
   if (!details) {
-    place.replaceChildren(el("h1", {}, "Versions"), el("p", {}, "There is no model yet: train one on the page Train."));
+    place.replaceChildren(el("h1", {}, "Versions"), el("p", {}, "There is no model yet: ", el("a", { href: "#/train" }, "train one"), "."));
     return;
   }
   const history = el("div", {}, el("p", { class: "dim" }, "…"));
   const back = el("button", { type: "button", onclick: () => openRollback(details, reload) }, "Roll back…");
   place.replaceChildren(
     el("div", { class: "row between" }, el("h1", {}, `Versions of ${details.name}`), back),
-    versionsTable(details), el("h2", {}, "What the aliases named"), history);
+    versionsTable(details), details.version_details.filter((version) => !version.error).length > 1 ? comparison(details) : "",
+    el("h2", {}, "What the aliases named"), history);
   showHistory(details.name, history);
 }
 
@@ -100,13 +102,13 @@ function openRollback(details, done) {
 
 /** Open a dialog with some fields and a reason; `move` does it, and returns what an alias names now. */
 function openMove(title, verb, fields, move, done) {
-  const reason = el("input", { maxlength: 1024, placeholder: "kept in the history" });
+  const reason = el("input", { maxlength: 1024, autofocus: true, placeholder: "kept in the history" });
   const said = el("div", { role: "status" });
   const submit = async (event) => {
     event?.preventDefault();
     try {
       const moved = await move(reason.value);
-      said.replaceChildren(el("p", { class: "good" }, `${moved.alias} names version ${moved.version} now, before ${moved.previous_version ?? "none"}.`));
+      said.replaceChildren(el("p", { class: "good" }, `${moved.alias} names version ${moved.version} now; before it named ${moved.previous_version ? `version ${moved.previous_version}` : "none"}.`));
       form.replaceChildren(el("button", { type: "button", class: "primary", onclick: () => box.close() }, "Done"));
       form.firstChild.focus();
       await done();
@@ -144,8 +146,3 @@ async function showProvenance(model, version) {
 
 const settings = (values) => Object.entries(values).map(([name, value]) => `${name}=${value}`).join(" ");
 const ruleText = (rule) => `${rule.alias}, if ${(rule.if ?? []).map((one) => `${one.metric} changes by at least ${one.least_change}`).join(" and ") || "trained"}`;
-
-/** Return a list of facts by name. */
-export const facts = (values) => el("dl", { class: "facts" },
-  Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "")
-    .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));

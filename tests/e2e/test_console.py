@@ -23,7 +23,7 @@ HOSTILE = (
 AXE = Path(__file__).resolve().parents[1] / "typescript" / "node_modules" / "axe-core" / "axe.min.js"
 FILLED = {
     "predict": "document.querySelector('#predictions li')",
-    "versions": "document.querySelectorAll('#page-versions table').length === 2",
+    "versions": "['#comparison svg', 'h2 ~ div time'].every(e => document.querySelector(`#page-versions ${e}`))",
     "labels": "document.querySelector('#page-labels tbody tr')",
     "train": "document.querySelector('#page-train table')",
     "keys": "document.querySelectorAll('#page-keys table').length === 2",
@@ -160,6 +160,12 @@ def a_text_is_predicted_and_explained(browser: Browser) -> None:
     browser.wait("document.querySelector('#predictions').children.length === 1")
     browser.fill("#threshold", "")
     browser.wait("document.querySelector('#predictions').children.length === 6")
+    browser.fill("#weigh", "own")
+    browser.fill("#weights", "white: 1000")
+    browser.wait("document.querySelector('#predictions .name').textContent === 'white'")
+    assert browser.run("document.querySelector('#correct').hidden")
+    browser.fill("#weigh", "")
+    browser.wait("document.querySelector('#predictions .name').textContent === 'green'")
 
 
 def each_key_stroke_changes_what_is_shown(browser: Browser) -> None:
@@ -221,13 +227,70 @@ def a_version_is_promoted_and_rolled_back_with_a_reason(browser: Browser, server
     assert server.ask("GET", "/v1/models/colours")[1]["aliases"] == {"latest": 1}
 
 
-def labels_are_searched(browser: Browser) -> None:
+def two_versions_are_compared(browser: Browser, server: ServerProcess) -> None:
+    """The page says of two versions what the server has of each."""
+    go(browser, "versions")
+    browser.wait("document.querySelector('#label-differences tbody tr')")
+    assert browser.run(
+        "[...document.querySelectorAll('#page-versions select')].map(e => e.value).slice(0, 2)"
+    ) == [
+        "2",
+        "1",
+    ]
+    one, two = (server.ask("GET", f"/v1/models/colours/versions/{version}")[1] for version in (1, 2))
+    rows = browser.run(
+        "Object.fromEntries([...document.querySelector('#comparison table').querySelectorAll('tbody tr')]"
+        ".map(row => [...row.cells].map(cell => cell.textContent)).map(([name, ...rest]) => [name, rest]))"
+    )
+    assert rows["P@1"][:2] == [f"{version['metrics']['P@1']:.2f}" for version in (one, two)]
+    bands = browser.run(
+        "document.querySelectorAll('#comparison svg.chart')[0].querySelectorAll('rect').length"
+    )
+    assert bands == 2 * len(one["validation"]["bands"])
+    points = browser.run(
+        "document.querySelectorAll('#comparison svg.chart')[1].querySelectorAll('circle').length"
+    )
+    assert points == len(one["validation"]["reliability"])
+    assert "points apart on average" in browser.text("#comparison")
+    assert browser.run("document.querySelectorAll('#label-differences tbody tr').length") == len(WORDS)
+    browser.fill("#label-differences input", "BL")
+    browser.wait("document.querySelectorAll('#label-differences tbody tr').length === 2")
+    browser.fill("#compare-old", "2")
+    browser.wait("document.querySelector('#comparison').textContent.includes('two different versions')")
+
+
+def labels_are_searched_and_explained(browser: Browser, server: ServerProcess) -> None:
     go(browser, "labels")
     browser.wait("document.querySelectorAll('#page-labels tbody tr').length === 6")
-    browser.fill("#page-labels input", "BL")
+    browser.fill("#version", "version:2")
+    browser.wait("document.querySelector('#page-labels .tiles')")
+    browser.fill("#page-labels input[type=search]", "BL")
     browser.wait("document.querySelectorAll('#page-labels tbody tr').length === 2")
     browser.fill("#page-labels select", "by name")
-    assert browser.text("#page-labels tbody td") == "black"
+    browser.wait("document.querySelector('#page-labels tbody .name').textContent === 'black'")
+    browser.fill("#page-labels input[type=search]", "blue")
+    browser.wait("document.querySelector('#page-labels tbody .name').textContent === 'blue'")
+    browser.click("#page-labels tbody .label-name")
+    browser.wait(
+        "document.querySelector('dialog .bar-adds') && document.querySelector('dialog svg.chart path')"
+    )
+    assert browser.run("document.querySelector('dialog td').textContent") == "blue"  # the word speaks for it
+    label = next(i for i, word in enumerate(server_labels(server)) if word == "blue")
+    points = server.ask("GET", f"/v1/models/colours/versions/2/threshold-history?id={label}")[1]["points"]
+    assert [point["kind"] for point in points] == ["tuned", "feedback"]
+    assert browser.run("document.querySelectorAll('dialog svg.chart circle').length") == len(points)
+    browser.click("dialog .close")
+    browser.fill("#page-labels input[type=search]", "")
+    browser.wait("document.querySelectorAll('#page-labels tbody tr').length === 6")
+    browser.click("#page-labels input[type=checkbox]")
+    browser.wait("document.querySelector('#page-labels').textContent.includes('No label fits')")
+
+
+def server_labels(server: ServerProcess) -> list[str]:
+    """The labels of version 2 of the model, by id."""
+    return [
+        label["label"] for label in server.ask("GET", "/v1/models/colours/versions/2/labels")[1]["labels"]
+    ]
 
 
 def a_key_is_made_and_revoked(browser: Browser, server: ServerProcess) -> None:
@@ -355,7 +418,8 @@ def test_a_visit(browser: Browser, server: ServerProcess, tmp_path: Path) -> Non
     a_request_is_copied_without_the_key(browser, server)
     a_correction_moves_thresholds(browser, server)
     a_version_is_promoted_and_rolled_back_with_a_reason(browser, server)
-    labels_are_searched(browser)
+    two_versions_are_compared(browser, server)
+    labels_are_searched_and_explained(browser, server)
     a_key_is_made_and_revoked(browser, server)
     health_draws_the_latencies(browser)
     fields_become_instances_and_figures_are_read(browser)
