@@ -31,7 +31,7 @@ function show() {
     place.replaceChildren(el("h1", {}, "Versions"), el("p", {}, "There is no model yet: ", el("a", { href: "#/train" }, "train one"), "."));
     return;
   }
-  const history = el("div", {}, el("p", { class: "dim" }, "…"));
+  const history = el("div", { id: "history" }, el("p", { class: "dim" }, "…"));
   const back = el("button", { type: "button", onclick: () => openRollback(details, reload) }, "Roll back…");
   place.replaceChildren(
     el("div", { class: "row between" }, el("h1", {}, `Versions of ${details.name}`), back),

@@ -23,7 +23,7 @@ HOSTILE = (
 AXE = Path(__file__).resolve().parents[1] / "typescript" / "node_modules" / "axe-core" / "axe.min.js"
 FILLED = {
     "predict": "document.querySelector('#predictions li')",
-    "versions": "['#comparison svg', 'h2 ~ div time'].every(e => document.querySelector(`#page-versions ${e}`))",
+    "versions": "['#label-differences td', '#history td'].every(e => document.querySelector(e))",
     "labels": "document.querySelector('#page-labels tbody tr')",
     "train": "document.querySelector('#page-train table')",
     "keys": "document.querySelectorAll('#page-keys table').length === 2",
@@ -161,8 +161,8 @@ def a_text_is_predicted_and_explained(browser: Browser) -> None:
     browser.fill("#threshold", "")
     browser.wait("document.querySelector('#predictions').children.length === 6")
     browser.fill("#weigh", "own")
-    browser.fill("#weights", "white: 1000")
-    browser.wait("document.querySelector('#predictions .name').textContent === 'white'")
+    browser.fill("#weights", "green: 1e-9")
+    browser.wait("document.querySelector('#predictions .name').textContent !== 'green'")
     assert browser.run("document.querySelector('#correct').hidden")
     browser.fill("#weigh", "")
     browser.wait("document.querySelector('#predictions .name').textContent === 'green'")
