@@ -54,6 +54,28 @@ def train(browser: Browser, key: str) -> None:
     keep(browser, "train")
 
 
+def versions(browser: Browser) -> None:
+    browser.press("Versions")
+    browser.wait("document.querySelector('#label-differences td') && document.querySelector('#history td')")
+    browser.look(1000, 420)
+    keep(browser, "versions")
+    browser.look(1000, 900)
+    browser.run("document.querySelector('#compare-heading').scrollIntoView()")
+    keep(browser, "compare")
+
+
+def label(browser: Browser) -> None:
+    browser.press("Labels")
+    browser.fill("#version", "version:1")
+    browser.fill("#page-labels input[type=search]", "works-with::text")
+    browser.wait("document.querySelectorAll('#page-labels tbody tr').length === 1")
+    browser.click("#page-labels tbody .label-name")
+    browser.wait("document.querySelector('dialog .bar-adds') && document.querySelector('dialog svg.chart')")
+    browser.look(1000, 1000)
+    keep(browser, "label")
+    browser.click("dialog .close")
+
+
 def main() -> None:
     url, key = sys.argv[1:3]
     PICTURES.mkdir(exist_ok=True)
@@ -62,10 +84,8 @@ def main() -> None:
         browser.open(url)
         predict(browser)
         train(browser, key)
-        browser.press("Versions")
-        browser.wait("document.querySelectorAll('#page-versions table').length === 2")
-        browser.look(1000, 480)
-        keep(browser, "versions")
+        versions(browser)
+        label(browser)
         browser.press("Health")
         browser.wait("document.querySelector('#figures svg')")
         browser.look(1000, 560)

@@ -6,7 +6,7 @@ import { byId, el, field } from "./dom.js";
 /** Return an element that says a Problem; `again` is called once there is a key, or by the button. */
 export function notice(problem, again) {
   if (problem.isAboutKey) return keyNotice(problem, again);
-  const faults = (problem.errors ?? []).slice(0, 20).map((fault) => el("li", {}, `${fault.path}: ${fault.detail}`));
+  const faults = (problem.errors ?? []).filter((fault) => !problem.message.includes(fault.detail)).slice(0, 20).map((fault) => el("li", {}, `${fault.path}: ${fault.detail}`));
   return el("div", { class: "notice bad", role: "alert" },
     el("p", {}, problem.message), faults.length ? el("ul", {}, faults) : null,
     again && el("button", { type: "button", onclick: again }, "Try again"));
