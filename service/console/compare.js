@@ -119,12 +119,12 @@ function bands([older, newer]) {
 function reliability(versions) {
   const apart = versions.map((version) => {
     const error = version.validation?.calibration_error;
-    return typeof error === "number" ? `${named(version)}: ${decimal(100 * error, 1)} points apart on average` : `${named(version)}: not measured`;
+    return typeof error === "number" ? `version ${version.version} ${decimal(100 * error, 1)} points` : `version ${version.version} not measured`;
   });
   return el("div", {}, el("h3", {}, "Are scores probabilities?"), legend(versions.map(named)),
-    reliabilityChart(`Score against the share that is true. ${apart.join("; ")}.`, versions.map((version) => version.validation?.reliability ?? [])),
+    reliabilityChart(`Score against the share that is true. Apart on average: ${apart.join(", ")}.`, versions.map((version) => version.validation?.reliability ?? [])),
     el("p", { class: "dim" }, "On the dashed line a score of 0.7 is right seven times in ten; above it the model is too careful, below it too sure."),
-    el("p", {}, `${apart.join("; ")} (expected calibration error).`));
+    el("p", {}, `Apart on average: ${apart.join(", ")} (expected calibration error).`));
 }
 
 const fOf = ({ support, hits, predicted }) => (support + predicted ? (2 * hits) / (support + predicted) : null);

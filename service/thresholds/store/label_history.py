@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, select
 
 from service.db.tables import CHECKPOINTS, LOG
 from service.thresholds.store.codec import decode_state
@@ -34,6 +34,15 @@ class ThresholdPoint(NamedTuple):
     at: float
     kind: str
     threshold: float
+
+
+class _Logged(NamedTuple):
+    """A row of the log."""
+
+    epoch: int
+    at: float
+    kind: str
+    payload: bytes
 
 
 def label_history(connection: Connection, head: Head, label: int, n_labels: int) -> list[ThresholdPoint]:
@@ -77,7 +86,7 @@ def _logged(connection: Connection, head: Head, label: int, n_labels: int) -> It
             yield ThresholdPoint(epoch, at, FEEDBACK, float(deltas.thresholds[place]))
 
 
-def _changes(connection: Connection, head: Head) -> Iterator[Row[tuple[int, float, str, bytes]]]:
+def _changes(connection: Connection, head: Head) -> Iterator[_Logged]:
     """Yield feedback of the log, the newest first, some at a time: their payloads may be large."""
     table = LOG.c
     query = select(table.epoch, table.created_at, table.kind, table.payload).where(
@@ -86,8 +95,8 @@ def _changes(connection: Connection, head: Head) -> Iterator[Row[tuple[int, floa
     query = query.order_by(table.epoch.desc()).limit(_PAGE)
     below = head.epoch + 1
     for _ in range(CHANGES_MAX // _PAGE):
-        page = connection.execute(query.where(table.epoch < below)).all()
+        page = [_Logged(*row) for row in connection.execute(query.where(table.epoch < below))]
         yield from page
         if len(page) < _PAGE:
             return
-        below = page[-1][0]
+        below = page[-1].epoch
