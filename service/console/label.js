@@ -43,8 +43,8 @@ function featureTables({ features }) {
   const most = Math.max(...features.map((one) => Math.abs(one.weight)), 1e-9);
   const part = (says, fits, kind) => {
     const rows = features.filter(({ weight }) => fits(weight)).slice(0, FEATURES_SHOWN).map(({ feature, weight }) => [el("bdi", {}, feature),
-      bar(kind, Math.abs(weight) / most), el("span", { class: `${kind}-text` }, `${weight < 0 ? "−" : "+"}${decimal(Math.abs(weight))}`)]);
-    return el("div", {}, rows.length ? table(says, [says, "Size", "Weight"], rows, [2]) : el("p", { class: "dim" }, `${says}: nothing.`));
+      el("span", { class: `${kind}-text` }, `${weight < 0 ? "−" : "+"}${decimal(Math.abs(weight))}`), bar(kind, Math.abs(weight) / most)]);
+    return el("div", {}, rows.length ? table(says, [says, "Weight", "Size"], rows, [1]) : el("p", { class: "dim" }, `${says}: nothing.`));
   };
   return [el("div", { class: "columns" }, part("Speaks for it", (weight) => weight > 0, "adds"), part("Speaks against it", (weight) => weight < 0, "takes")),
     el("p", { class: "dim" }, `Of the ${count(features.length)} features that weigh most.`)];

@@ -12,6 +12,7 @@ const HISTORY_ROWS = 50;
 export const heading = "Versions";
 
 let place = null;
+let compared = { of: "", node: null }; // stays while the versions and `latest` are the same: so does what was chosen
 
 const adminPath = (model) => `v1/admin/models/${encodeURIComponent(model)}`;
 
@@ -23,7 +24,10 @@ export async function open(section) {
 }
 
 /** Leave the page. */
-export const close = () => models.removeEventListener("change", show);
+export function close() {
+  models.removeEventListener("change", show);
+  compared = { of: "", node: null };
+}
 
 function show() {
   const details = models.details;
@@ -35,12 +39,21 @@ function show() {
   const back = el("button", { type: "button", onclick: () => openRollback(details, reload) }, "Roll back…");
   place.replaceChildren(
     el("div", { class: "row between" }, el("h1", {}, `Versions of ${details.name}`), back),
-    versionsTable(details), details.version_details.filter((version) => !version.error).length > 1 ? comparison(details) : "",
+    versionsTable(details), comparisonOf(details),
     el("h2", {}, "What the aliases named"), history);
   showHistory(details.name, history);
 }
 
 const reload = () => models.load();
+
+/** Return the comparison of versions, "" where there are no two. */
+function comparisonOf(details) {
+  const good = details.version_details.filter((version) => !version.error).map((version) => version.version);
+  if (good.length < 2) return "";
+  const of = JSON.stringify([details.name, details.aliases.latest, good]);
+  if (compared.of !== of) compared = { of, node: comparison(details) };
+  return compared.node;
+}
 
 function versionsTable(details) {
   const good = details.version_details.filter((version) => !version.error);

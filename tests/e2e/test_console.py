@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,32 @@ def a_key_is_asked_for_and_a_wrong_one_is_told(browser: Browser) -> None:
     assert KEY not in browser.run("location.href + document.cookie + JSON.stringify(localStorage)")
 
 
+def a_training_that_fails_says_why_and_is_retried(
+    browser: Browser, server: ServerProcess, tmp_path: Path
+) -> None:
+    file = tmp_path / "broken.jsonl"
+    file.write_bytes(b'{"text": "no end"\n' * 9)
+    browser.fill("#train-model", "broken")
+    browser.choose_files("#train-data-file", file)
+    browser.click("#train-submit")
+    browser.wait("document.querySelector('#job .failed')")
+    assert "broken.jsonl" in browser.text("#job .notice")
+    first = broken_job(server)["started"]
+    browser.press("Retry")
+    deadline = time.monotonic() + 60
+    while (job := broken_job(server))["state"] != "failed" or job["started"] == first:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.05)
+    browser.wait("document.querySelector('#job .failed')")
+
+
+def broken_job(server: ServerProcess) -> dict[str, Any]:
+    """The job of the model that cannot be trained."""
+    _, found = server.ask("GET", "/v1/admin/jobs?model=broken", authorization=f"Bearer {KEY}")
+    job: dict[str, Any] = found["jobs"][0]
+    return job
+
+
 def a_version_is_trained_from_an_uploaded_file_and_promoted(
     browser: Browser, server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -230,6 +257,7 @@ def a_version_is_promoted_and_rolled_back_with_a_reason(browser: Browser, server
 def two_versions_are_compared(browser: Browser, server: ServerProcess) -> None:
     """The page says of two versions what the server has of each."""
     go(browser, "versions")
+    browser.wait("document.querySelector('#compare-old option:checked').textContent === '1 (latest)'")
     browser.wait("document.querySelector('#label-differences tbody tr')")
     assert browser.run(
         "[...document.querySelectorAll('#page-versions select')].map(e => e.value).slice(0, 2)"
@@ -428,6 +456,7 @@ def test_a_visit(browser: Browser, server: ServerProcess, tmp_path: Path) -> Non
     """Each step goes on where the one before it has ended: so they are one test, on one processor."""
     an_empty_service_says_what_to_do(browser)
     a_key_is_asked_for_and_a_wrong_one_is_told(browser)
+    a_training_that_fails_says_why_and_is_retried(browser, server, tmp_path)
     a_version_is_trained_from_an_uploaded_file_and_promoted(browser, server, tmp_path)
     a_text_is_predicted_and_explained(browser)
     each_key_stroke_changes_what_is_shown(browser)

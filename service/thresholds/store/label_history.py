@@ -27,7 +27,7 @@ PAYLOAD_BYTES_MAX = 32_000_000
 _PAGE = 256
 
 
-class ThresholdPoint(NamedTuple):
+class PastThreshold(NamedTuple):
     """A label's threshold from an epoch on; `kind` is that of the change, `at` seconds since 1970."""
 
     epoch: int
@@ -45,7 +45,7 @@ class _Logged(NamedTuple):
     payload: bytes
 
 
-def label_history(connection: Connection, head: Head, label: int, n_labels: int) -> list[ThresholdPoint]:
+def label_history(connection: Connection, head: Head, label: int, n_labels: int) -> list[PastThreshold]:
     """Return a label's thresholds as far as the database still has them, ascending by epoch.
 
     The states that are kept tell of an epoch each; the log, which reaches back some thousands of changes,
@@ -60,7 +60,7 @@ def label_history(connection: Connection, head: Head, label: int, n_labels: int)
     return [points[i] for i in np.linspace(0, len(points) - 1, POINTS_MAX).astype(int).tolist()]
 
 
-def _kept(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[ThresholdPoint]:
+def _kept(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[PastThreshold]:
     """Yield what the states that are kept say of a label."""
     table = CHECKPOINTS.c
     query = select(table.epoch, table.created_at, table.kind, table.state)
@@ -69,10 +69,10 @@ def _kept(connection: Connection, head: Head, label: int, n_labels: int) -> Iter
     for epoch, at, kind, state in connection.execute(query.order_by(table.epoch.desc()).limit(n_states)):
         thresholds = decode_state(state).thresholds
         if label < len(thresholds):
-            yield ThresholdPoint(epoch, at, kind, float(thresholds[label]))
+            yield PastThreshold(epoch, at, kind, float(thresholds[label]))
 
 
-def _logged(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[ThresholdPoint]:
+def _logged(connection: Connection, head: Head, label: int, n_labels: int) -> Iterator[PastThreshold]:
     """Yield the label's threshold after each change of the log that moved it, the newest first."""
     room = PAYLOAD_BYTES_MAX
     for epoch, at, kind, payload in _changes(connection, head):
@@ -83,7 +83,7 @@ def _logged(connection: Connection, head: Head, label: int, n_labels: int) -> It
         assert deltas is not None
         place = int(np.searchsorted(deltas.labels, label))
         if place < len(deltas.labels) and deltas.labels[place] == label:
-            yield ThresholdPoint(epoch, at, FEEDBACK, float(deltas.thresholds[place]))
+            yield PastThreshold(epoch, at, FEEDBACK, float(deltas.thresholds[place]))
 
 
 def _changes(connection: Connection, head: Head) -> Iterator[_Logged]:
