@@ -16,11 +16,12 @@ function newId() {
 /**
  * Join the form to what it does.
  *
- * labelNames  names of labels for the search, of what is shown
+ * labelNames  names of labels that fit what is shown, the best first
+ * findLabels  names of labels that have a part, at most so many
  * again       predicts again
  * fail        shows a problem
  */
-export function correction({ labelNames, again, fail }) {
+export function correction({ labelNames, findLabels, again, fail }) {
   let shown = null;
   let textOf = "";
   let ticks = new Map();
@@ -58,7 +59,12 @@ export function correction({ labelNames, again, fail }) {
     const wanted = input.value.trim().toLowerCase();
     const known = await names;
     if (mine !== shown) return;
-    const fits = known.filter((label) => label.toLowerCase().includes(wanted)).slice(0, SUGGESTED_MAX);
+    let fits = known.filter((label) => label.toLowerCase().includes(wanted)).slice(0, SUGGESTED_MAX);
+    if (wanted && fits.length < SUGGESTED_MAX) {
+      const more = await findLabels(mine, wanted, SUGGESTED_MAX);
+      if (mine !== shown || input.value.trim().toLowerCase() !== wanted) return;
+      fits = [...new Set([...fits, ...more])].slice(0, SUGGESTED_MAX);
+    }
     byId("label-names").replaceChildren(...fits.map((label) => el("option", { value: label })));
   }
 

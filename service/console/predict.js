@@ -226,14 +226,18 @@ async function explainChosen(mine) {
   byId("why").hidden = !explanation;
 }
 
-/** Return names of labels for a search, those that fit the text best first; at most some thousands. */
+/** Return names of labels, those that fit the text best first; at most a thousand. */
 async function labelNames({ model, body, answer }) {
-  const path = modelPath(model, `version:${answer.version}`);
   const asked = { instances: body.instances, top_r: 1000, beam_width: 100 };
-  const [ranked, paged] = await Promise.allSettled([sendJson("POST", `${path}/predict`, asked), getJson(`${path}/thresholds?limit=10000`)]);
-  const names = new Set((ranked.value?.predictions[0].labels ?? []).map((label) => label.label));
-  for (const { label } of paged.value?.labels ?? []) names.add(label);
-  return [...names];
+  const ranked = await sendJson("POST", `${modelPath(model, `version:${answer.version}`)}/predict`, asked).catch(() => null);
+  return (ranked?.predictions[0].labels ?? []).map((label) => label.label);
+}
+
+/** Return names of labels that have a part, of all that the version has; at most so many. */
+async function findLabels({ model, answer }, part, most) {
+  const query = `limit=${most}&search=${encodeURIComponent(JSON.stringify(part.slice(0, 200).toWellFormed()))}`;
+  const found = await getJson(`${modelPath(model, `version:${answer.version}`)}/labels?${query}`).catch(() => null);
+  return (found?.labels ?? []).map((label) => label.label);
 }
 
 async function copyAs(way) {
@@ -247,7 +251,7 @@ async function copyAs(way) {
   showText(`The request as ${way === "python" ? "Python" : way}`, snippet(way, models.name, models.ref, body));
 }
 
-const correct = correction({ labelNames, again: predict, fail });
+const correct = correction({ labelNames, findLabels, again: predict, fail });
 
 /** Join the page's fields to what they do. */
 export function start() {

@@ -8,6 +8,7 @@ import { dialog, notice } from "./notice.js";
 
 const METRICS = ["P@1", "P@5", "nDCG@5", "PSP@5", "macro_f", "micro_f"];
 const HISTORY_ROWS = 50;
+const SHOWN = new Set(["name", "versions", "aliases", "version_details"]);
 
 export const heading = "Versions";
 
@@ -39,12 +40,22 @@ function show() {
   const back = el("button", { type: "button", onclick: () => openRollback(details, reload) }, "Roll back…");
   place.replaceChildren(
     el("div", { class: "row between" }, el("h1", {}, `Versions of ${details.name}`), back),
-    versionsTable(details), comparisonOf(details),
+    versionsTable(details), others(details), comparisonOf(details),
     el("h2", {}, "What the aliases named"), history);
   showHistory(details.name, history);
 }
 
 const reload = () => models.load();
+
+/** Return what else the service tells of a model, as it tells it: what stands beside its aliases. */
+export function others(details) {
+  const rows = Object.entries(details).filter(([what]) => !SHOWN.has(what))
+    .flatMap(([what, values]) => Object.entries(Object(values)).map(([of, value]) => [what, of, plain(value)]));
+  return rows.length ? table("Beside the aliases", ["What", "Of", "Says"], rows) : "";
+}
+
+const plain = (value) => (value !== null && typeof value === "object"
+  ? Object.entries(value).filter(([, one]) => one !== null).map(([name, one]) => `${name}: ${typeof one === "object" ? `(${plain(one)})` : one}`).join(", ") : String(value));
 
 /** Return the comparison of versions, "" where there are no two. */
 function comparisonOf(details) {

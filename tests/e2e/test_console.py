@@ -348,8 +348,8 @@ def health_draws_the_latencies(browser: Browser) -> None:
 
 def fields_become_instances_and_figures_are_read(browser: Browser) -> None:
     script = """Promise.all(
-        ["instance", "metrics", "snippets", "explain"].map(n => import(`/console/${n}.js`))
-    ).then(([{instanceOf}, {samples, histogram, quantile}, {python}, {wordsOf}]) => {
+        ["instance", "metrics", "snippets", "explain", "versions"].map(n => import(`/console/${n}.js`))
+    ).then(([{instanceOf}, {samples, histogram, quantile}, {python}, {wordsOf}, {others}]) => {
             const fault = (kind, text) => {
                 try { return instanceOf(kind, text) } catch (e) { return e.message }
             };
@@ -360,7 +360,9 @@ def fields_become_instances_and_figures_are_read(browser: Browser) -> None:
                 fault("features", '{"red": 1}'), fault("features", "red"), fault("text", " "),
                 buckets.map(b => b.n), quantile(buckets, 0.5), quantile([], 0.9),
                 python({a: [true, null, 1.5, "x\\"y"]}),
-                wordsOf("Not a BIG cat", new Map([["big cat", 2], ["not", -1]])).map(w => w.added)];
+                wordsOf("Not a BIG cat", new Map([["big cat", 2], ["not", -1]])).map(w => w.added),
+                others({splits: {latest: {canary: {version: 4, weight: 0.1}, shadow: null}}}).textContent,
+                others({name: "m", versions: [1], splits: {}})];
         })"""
     assert browser.run(script) == [
         {"indices": [3, 17], "values": [0.5, -100]},
@@ -374,6 +376,8 @@ def fields_become_instances_and_figures_are_read(browser: Browser) -> None:
         None,
         '{"a": [True, None, 1.5, "x\\"y"]}',
         [-1, 1, 1],
+        "Beside the aliasesWhatOfSayssplitslatestcanary: (version: 4, weight: 0.1)",
+        "",
     ]
 
 
