@@ -1,7 +1,7 @@
 // Corrections of a prediction: ticks and added labels become feedback, and the thresholds that moved are shown.
 
 import { modelPath, sendJson } from "./api.js";
-import { byId, count, decimal, el, name, table } from "./dom.js";
+import { byId, count, decimal, el, name, oneAtATime, table } from "./dom.js";
 import { forgetThresholds, thresholdsOf } from "./thresholds.js";
 
 const SUGGESTED_MAX = 50;
@@ -52,7 +52,7 @@ export function correction({ labelNames, findLabels, again, fail }) {
       el("button", { type: "button", class: "quiet", "aria-label": `Remove ${label}`, onclick: () => { added.delete(label); showAdded(); } }, "×"))));
   }
 
-  async function suggest() {
+  const suggest = oneAtATime(async () => {
     const mine = shown;
     if (!mine) return;
     names ??= labelNames(mine);
@@ -62,11 +62,11 @@ export function correction({ labelNames, findLabels, again, fail }) {
     let fits = known.filter((label) => label.toLowerCase().includes(wanted)).slice(0, SUGGESTED_MAX);
     if (wanted && fits.length < SUGGESTED_MAX) {
       const more = await findLabels(mine, wanted, SUGGESTED_MAX);
-      if (mine !== shown || input.value.trim().toLowerCase() !== wanted) return;
+      if (mine !== shown) return;
       fits = [...new Set([...fits, ...more])].slice(0, SUGGESTED_MAX);
     }
     byId("label-names").replaceChildren(...fits.map((label) => el("option", { value: label })));
-  }
+  });
 
   function add() {
     const label = input.value.trim();

@@ -1,7 +1,7 @@
 // The labels of a version: searched and ordered by the service, some at a time.
 
 import { getJson, modelPath, Problem } from "./api.js";
-import { count, decimal, el, field, moment, name, table } from "./dom.js";
+import { count, decimal, el, field, moment, name, oneAtATime, table } from "./dom.js";
 import { FEW_MARKS, few, openLabel } from "./label.js";
 import { models } from "./models.js";
 import { notice } from "./notice.js";
@@ -94,9 +94,10 @@ async function show(title, state, path) {
       if (mine === asked) rows.replaceChildren(notice(problem, () => read(offset)));
     }
   };
+  const readFirst = oneAtATime(() => read(0)); // a search through a million names takes its time
   const soon = () => {
     clearTimeout(timer);
-    timer = setTimeout(read, DEBOUNCE_MS, 0);
+    timer = setTimeout(readFirst, DEBOUNCE_MS);
   };
   for (const input of [search, order, onlyFew]) input.addEventListener("input", soon);
   more.addEventListener("click", () => read(next));

@@ -2,7 +2,7 @@
 
 import { getJson, modelPath, sendJson, Problem } from "./api.js";
 import { correction } from "./correct.js";
-import { announce, byId, decimal, el, name, svg } from "./dom.js";
+import { announce, byId, decimal, el, name, oneAtATime, svg } from "./dom.js";
 import { explained } from "./explain.js";
 import { hintOf, instanceOf, kindOf, NoInstance, numbersOf } from "./instance.js";
 import { models } from "./models.js";
@@ -17,8 +17,6 @@ const GONE = new Set(["model-not-found", "version-not-found", "alias-not-found"]
 
 let timer = 0;
 let announcing = 0;
-let running = false;
-let waits = false;
 let failed = false; // whether the page shows why the last request had no answer
 let shown = null; // {body, answer, thresholds} of what the page shows
 let chosenLabel = null;
@@ -56,25 +54,14 @@ export function predictSoon() {
 }
 
 /** Predict what stands there. One request is on its way at a time; the newest waits for it. */
-async function predict() {
-  if (running) {
-    waits = true;
-    return;
-  }
-  running = true;
+const predict = oneAtATime(async () => {
   clearTimeout(timer);
   try {
     await predictNow();
   } catch (error) {
     fail(error);
-  } finally {
-    running = false;
   }
-  if (waits) {
-    waits = false;
-    await predict();
-  }
-}
+});
 
 async function predictNow() {
   const model = models.name;
