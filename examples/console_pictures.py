@@ -42,16 +42,52 @@ def predict(browser: Browser) -> None:
     keep(browser, "predict")
 
 
+def correct(browser: Browser) -> None:
+    """Send what the page says of some texts, as it is: thresholds move."""
+    for word in ("editor", "viewer", "converter", "indexer", "formatter"):
+        browser.fill("#text", f"A text {word} for plain text files")
+        browser.wait("document.querySelector('#predict-status').textContent.includes('threshold')")
+        browser.wait("!document.querySelector('#moved *')")
+        browser.click("#send-correction")
+        browser.wait("document.querySelector('#moved *')")
+
+
 def train(browser: Browser, key: str) -> None:
     browser.press("Train")
     browser.fill("#notice input", key)
     browser.click("#notice button")
     browser.fill("#train-data", "file:train.jsonl.gz")
     browser.fill("#train-valid", "file:test.jsonl.gz")
+    browser.press("Parameters (their defaults are good)")
+    trees = "[...document.querySelectorAll('#parameters label')].find(e => e.textContent === 'trees').htmlFor"
+    browser.fill(f"#{browser.run(trees)}", "5")
+    browser.press("Parameters (their defaults are good)")
     browser.click("#train-submit")
     browser.wait("document.querySelector('#verdict')")
-    browser.run("document.activeElement.blur()")
+    browser.run("document.activeElement.blur(), scrollTo(0, 0)")
     keep(browser, "train")
+
+
+def versions(browser: Browser) -> None:
+    browser.press("Versions")
+    browser.wait("document.querySelector('#label-differences td') && document.querySelector('#history td')")
+    browser.look(1000, 420)
+    keep(browser, "versions")
+    browser.look(1000, 900)
+    browser.run("document.querySelector('#compare-heading').scrollIntoView()")
+    keep(browser, "compare")
+
+
+def label(browser: Browser) -> None:
+    browser.press("Labels")
+    browser.fill("#version", "version:1")
+    browser.fill("#page-labels input[type=search]", "works-with::text")
+    browser.wait("document.querySelectorAll('#page-labels tbody tr').length === 1")
+    browser.click("#page-labels tbody .label-name")
+    browser.wait("document.querySelector('dialog .bar-adds') && document.querySelector('dialog svg.chart')")
+    browser.look(1000, 1000)
+    keep(browser, "label")
+    browser.click("dialog .close")
 
 
 def main() -> None:
@@ -61,11 +97,10 @@ def main() -> None:
         browser.look(1000, 700)
         browser.open(url)
         predict(browser)
+        correct(browser)
         train(browser, key)
-        browser.press("Versions")
-        browser.wait("document.querySelectorAll('#page-versions table').length === 2")
-        browser.look(1000, 480)
-        keep(browser, "versions")
+        versions(browser)
+        label(browser)
         browser.press("Health")
         browser.wait("document.querySelector('#figures svg')")
         browser.look(1000, 560)

@@ -43,6 +43,7 @@ from service.api.routes import (
     health,
     jobs,
     keys,
+    labels,
     models,
     oip,
     predict,
@@ -81,7 +82,10 @@ ARCHIVE_THREADS = 2
 """Archives that are written or read at a time."""
 
 ROUTERS = (
-    *(part.router for part in (predict, score, batch, oip, feedback, thresholds, models, health, docs)),
+    *(
+        part.router
+        for part in (predict, score, batch, oip, feedback, thresholds, labels, models, health, docs)
+    ),
     console.router,
     *(part.router for part in (jobs, data, registry, archives, keys)),
     oip.about_router,

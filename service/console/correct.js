@@ -1,7 +1,7 @@
 // Corrections of a prediction: ticks and added labels become feedback, and the thresholds that moved are shown.
 
 import { modelPath, sendJson } from "./api.js";
-import { byId, count, decimal, el, name, table } from "./dom.js";
+import { byId, count, decimal, el, name, oneAtATime, table } from "./dom.js";
 import { forgetThresholds, thresholdsOf } from "./thresholds.js";
 
 const SUGGESTED_MAX = 50;
@@ -16,11 +16,12 @@ function newId() {
 /**
  * Join the form to what it does.
  *
- * labelNames  names of labels for the search, of what is shown
+ * labelNames  names of labels that fit what is shown, the best first
+ * findLabels  names of labels that have a part, at most so many
  * again       predicts again
  * fail        shows a problem
  */
-export function correction({ labelNames, again, fail }) {
+export function correction({ labelNames, findLabels, again, fail }) {
   let shown = null;
   let textOf = "";
   let ticks = new Map();
@@ -51,16 +52,21 @@ export function correction({ labelNames, again, fail }) {
       el("button", { type: "button", class: "quiet", "aria-label": `Remove ${label}`, onclick: () => { added.delete(label); showAdded(); } }, "×"))));
   }
 
-  async function suggest() {
+  const suggest = oneAtATime(async () => {
     const mine = shown;
     if (!mine) return;
     names ??= labelNames(mine);
     const wanted = input.value.trim().toLowerCase();
     const known = await names;
     if (mine !== shown) return;
-    const fits = known.filter((label) => label.toLowerCase().includes(wanted)).slice(0, SUGGESTED_MAX);
+    let fits = known.filter((label) => label.toLowerCase().includes(wanted)).slice(0, SUGGESTED_MAX);
+    if (wanted && fits.length < SUGGESTED_MAX) {
+      const more = await findLabels(mine, wanted, SUGGESTED_MAX);
+      if (mine !== shown) return;
+      fits = [...new Set([...fits, ...more])].slice(0, SUGGESTED_MAX);
+    }
     byId("label-names").replaceChildren(...fits.map((label) => el("option", { value: label })));
-  }
+  });
 
   function add() {
     const label = input.value.trim();
@@ -94,8 +100,9 @@ export function correction({ labelNames, again, fail }) {
       const answer = await sendJson("POST", `${modelPath(mine.model, `version:${mine.answer.version}`)}/feedback`, body);
       const [result] = answer.results;
       if (result.result === "applied") {
-        await showMoves(mine, answer, before, labels);
+        for (const row of rows) ticks.set(row.dataset.label, row.children[0].checked); // also where thresholds move
         eventId = newId();
+        await showMoves(mine, answer, before, labels);
         again();
       } else say(refusal(result));
     } catch (error) {
@@ -112,9 +119,11 @@ export function correction({ labelNames, again, fail }) {
     const moveOf = (id) => (after.get(id)?.threshold ?? 0) - (before.get(id)?.threshold ?? 0);
     const moved = ids.filter((id) => after.has(id) && moveOf(id) !== 0);
     moved.sort((one, other) => Math.abs(moveOf(other)) - Math.abs(moveOf(one)));
-    const says = el("p", { class: "good" }, `Thank you: ${count(labels.length)} labels counted. `,
+    const held = labels.length === 1 ? "1 label holds" : `${count(labels.length)} labels hold`;
+    const first = before.size ? null : el("p", { class: "dim" }, "The first correction gave every label a threshold. They start low, and move with each correction.");
+    const says = el("p", { class: "good" }, `Thank you, it is counted: ${held}, the others shown do not. `,
       moved.length ? "Their thresholds moved, most of all:" : "No threshold of a label shown moved.");
-    byId("moved").replaceChildren(says, ...(moved.length ? [movesTable(moved.slice(0, THRESHOLDS_TOLD_MAX), before, after)] : []));
+    byId("moved").replaceChildren(says, ...(first ? [first] : []), ...(moved.length ? [movesTable(moved.slice(0, THRESHOLDS_TOLD_MAX), before, after)] : []));
   }
 
   function say(text) {

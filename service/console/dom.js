@@ -68,3 +68,30 @@ export function moment(when) {
   return el("time", { datetime: full, title: full },
     date.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" }));
 }
+
+/** Return a list of facts by name. */
+export const facts = (values) => el("dl", { class: "facts" },
+  Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "")
+    .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+
+/** Return a function that does `work`, one at a time: of the calls that come meanwhile one waits for its end. */
+export function oneAtATime(work) {
+  let running = false;
+  let waits = false;
+  return async function run() {
+    if (running) {
+      waits = true;
+      return;
+    }
+    running = true;
+    try {
+      await work();
+    } finally {
+      running = false;
+    }
+    if (waits) {
+      waits = false;
+      await run();
+    }
+  };
+}

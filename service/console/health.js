@@ -1,7 +1,7 @@
 // What is served and how fast: readiness, versions, and how long requests took.
 
-import { ask, getJson, Problem, url } from "./api.js";
-import { count, el, svg, table } from "./dom.js";
+import { ask, Problem, url } from "./api.js";
+import { count, el, moment, svg, table } from "./dom.js";
 import { histogram, quantile, samples, total } from "./metrics.js";
 import { notice } from "./notice.js";
 
@@ -12,12 +12,17 @@ const BASE = 160;
 
 export const heading = "Health";
 
+const SERIAL_DIGITS = 8; // of a request's id; what stands before them is the process's
+const PROCESSES_MAX = 100;
+
 let timer = 0;
 let shown = false;
+let processes = new Map(); // those that answered while this page was shown: {status, models, at} by their ids
 
 /** Show the page, again every few seconds. */
 export async function open(section) {
   shown = true;
+  if (!section.hasChildNodes()) processes = new Map();
   const ready = section.querySelector("#ready") ?? el("div", { id: "ready" });
   const figures = section.querySelector("#figures") ?? el("div", { id: "figures" });
   if (!ready.isConnected) section.replaceChildren(el("h1", {}, "Health"), ready, el("h2", {}, "How long predictions took"), figures);
@@ -50,23 +55,42 @@ async function show(place, make, again) {
   }
 }
 
-/** Return what /readyz says, which is an answer also where it is not ready. */
+/** Return what /readyz says, which is an answer also where it is not ready; and who has answered so far. */
 async function readiness() {
-  let said;
+  let response;
   try {
-    said = await getJson("readyz");
+    response = await ask("readyz");
   } catch (problem) {
     if (problem.status !== 503) throw problem;
-    said = await (await fetch(url("readyz"), { cache: "no-store" })).json();
+    response = await fetch(url("readyz"), { cache: "no-store" });
   }
+  const said = await response.json();
+  seen(response.headers.get("x-request-id"), said);
   const good = said.status === "ready";
   const rows = said.models.map((served) => [served.model, served.alias, served.version]);
   const failures = said.failures.map((failure) => el("li", {}, `${failure.model} ${failure.ref}: ${failure.detail}`));
   return [
-    el("p", {}, el("span", { class: `badge ${good ? "good-badge" : "bad-badge"}` }, said.status), said.store_error ? ` ${said.store_error}` : ""),
+    el("p", {}, stateBadge(good, said.status), said.store_error ? ` ${said.store_error}` : ""),
     failures.length ? el("div", { class: "notice bad" }, el("p", {}, "Not served:"), el("ul", {}, failures)) : null,
     rows.length ? table("What is served", ["Model", "Alias", "Version"], rows, [2]) : el("p", { class: "dim" }, "No model yet."),
+    el("h2", {}, "Replicas seen"), replicas(),
   ].filter(Boolean);
+}
+
+const stateBadge = (good, status) => el("span", { class: `badge ${good ? "good-badge" : "bad-badge"}` }, status);
+
+function seen(requestId, { status, models }) {
+  if (!requestId || processes.size >= PROCESSES_MAX) return;
+  const served = models.map((one) => `${one.model} ${one.alias} ${one.version}`).join(", ");
+  processes.set(requestId.slice(0, -SERIAL_DIGITS), { status, served, at: Date.now() / 1000 });
+}
+
+function replicas() {
+  const rows = [...processes].map(([id, { status, served, at }]) => [el("code", {}, id.slice(0, 8)), stateBadge(status === "ready", status), served, moment(at)]);
+  const answers = new Set([...processes.values()].map((one) => one.served));
+  return el("div", {}, table("Replicas seen", ["Process", "State", "Serves", "Last answer"], rows),
+    answers.size > 1 ? el("p", { class: "notice" }, "They do not serve the same versions: one has not yet looked at the store, or cannot open one.") : null,
+    el("p", { class: "dim" }, "Processes that answered this page since it was opened. Behind a load balancer more are seen the longer it stays open."));
 }
 
 const isPredict = (labels) => /\/predict$/.test(labels.route ?? "");

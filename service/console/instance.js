@@ -31,6 +31,11 @@ function named(text) {
       throw new NoInstance("Expected a JSON object, found none yet.");
     }
   }
+  return numbersOf(text);
+}
+
+/** Return {name: number} of lines such as "red: 0.5". Throws NoInstance. */
+export function numbersOf(text) {
   return Object.fromEntries(text.split("\n").filter((line) => line.trim()).map((line) => {
     const at = line.lastIndexOf(":");
     const value = Number(line.slice(at + 1));

@@ -1,14 +1,15 @@
 // One job: how far it is, its log, what came of it.
 
 import { ask, getJson, sendJson } from "./api.js";
-import { announce, count, decimal, el, moment } from "./dom.js";
+import { announce, count, decimal, el, facts, moment } from "./dom.js";
 import { follow, hasEnded } from "./events.js";
 import { models } from "./models.js";
 import { notice } from "./notice.js";
-import { facts, openPromote } from "./versions.js";
+import { openPromote } from "./versions.js";
 
 const LOOKS_MAX = 20;
 const LOOK_MS = 250;
+const FIRST = ["P@1", "P@5", "R@5", "macro_f", "micro_f"];
 
 export const stateBadge = (job) => el("span", { class: `badge ${job.state}` }, job.cancel_asked && !hasEnded(job) ? "being cancelled" : job.state);
 
@@ -84,8 +85,12 @@ function outcome(job) {
   if (job.state === "failed") return [el("div", { class: "notice bad" }, el("p", {}, job.error ?? "It failed."))];
   if (job.state !== "succeeded") return [];
   if (job.kind !== "training") return [facts({ Model: `${job.model}, version ${job.version}`, Ended: moment(job.ended), ...plain(job.result) })];
+  const metrics = Object.entries(job.result?.metrics ?? {}).map(([name, value]) => [name, decimal(value)]);
+  const rest = metrics.filter(([name]) => !FIRST.includes(name));
+  const first = FIRST.map((name) => metrics.find(([one]) => one === name)).filter(Boolean);
   return [verdict(job), facts({ Model: `${job.model}, version ${job.version}`, Rows: count(job.result?.rows ?? 0), Labels: count(job.result?.labels ?? 0),
-    ...Object.fromEntries(Object.entries(job.result?.metrics ?? {}).map(([name, value]) => [name, decimal(value)])), Ended: moment(job.ended) })];
+    ...Object.fromEntries(first), Ended: moment(job.ended) }),
+  ...(rest.length ? [el("details", {}, el("summary", {}, "More figures"), facts(Object.fromEntries(rest)))] : [])];
 }
 
 const plain = (result) => Object.fromEntries(Object.entries(result ?? {}).filter(([, value]) => typeof value !== "object").map(([name, value]) => [name, String(value)]));
@@ -98,6 +103,12 @@ async function untilServed(job, kept) {
     if (versions.includes(job.version) && (kept || aliases.latest >= job.version)) return;
     await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
   }
+}
+
+/** Show the versions of a job's model, the new one among them. */
+async function see(job) {
+  await untilServed(job, true);
+  location.hash = "#/versions";
 }
 
 function verdict(job) {
@@ -114,6 +125,6 @@ function verdict(job) {
   };
   return el("div", { class: "notice", id: "verdict" }, el("p", {}, el("b", {}, says)),
     promotion ? el("ul", {}, promotion.reasons.map((reason) => el("li", {}, reason))) : null,
-    el("div", { class: "row" }, el("button", { type: "button", class: kept ? null : "primary", onclick: tryIt }, "Try it"),
+    el("div", { class: "row" }, el("button", { type: "button", class: kept ? null : "primary", onclick: tryIt }, "Try it"), el("button", { type: "button", onclick: () => see(job) }, "Compare"),
       kept ? el("button", { type: "button", class: "primary", onclick: () => openPromote(job.model, job.version, () => models.load()) }, "Promote…") : null));
 }

@@ -6,7 +6,7 @@ import { byId, el, field } from "./dom.js";
 /** Return an element that says a Problem; `again` is called once there is a key, or by the button. */
 export function notice(problem, again) {
   if (problem.isAboutKey) return keyNotice(problem, again);
-  const faults = (problem.errors ?? []).slice(0, 20).map((fault) => el("li", {}, `${fault.path}: ${fault.detail}`));
+  const faults = (problem.errors ?? []).filter((fault) => !problem.message.includes(fault.detail)).slice(0, 20).map((fault) => el("li", {}, `${fault.path}: ${fault.detail}`));
   return el("div", { class: "notice bad", role: "alert" },
     el("p", {}, problem.message), faults.length ? el("ul", {}, faults) : null,
     again && el("button", { type: "button", onclick: again }, "Try again"));
@@ -67,7 +67,7 @@ export function dialog(title, ...children) {
   const heading = el("h2", { id: "dialog-heading" }, title);
   const close = el("button", { type: "button", class: "quiet close", "aria-label": "Close", onclick: () => box.close() }, "×");
   const box = el("dialog", { "aria-labelledby": "dialog-heading", onclose: () => box.remove() },
-    el("div", { class: "row between" }, heading, close), ...children);
+    el("div", { class: "row between head" }, heading, close), ...children);
   document.body.append(box);
   box.showModal();
   return box;

@@ -2,9 +2,9 @@
 
 import { getJson, modelPath, sendJson, Problem } from "./api.js";
 import { correction } from "./correct.js";
-import { announce, byId, decimal, el, name, svg } from "./dom.js";
+import { announce, byId, decimal, el, name, oneAtATime, svg } from "./dom.js";
 import { explained } from "./explain.js";
-import { hintOf, instanceOf, kindOf, NoInstance } from "./instance.js";
+import { hintOf, instanceOf, kindOf, NoInstance, numbersOf } from "./instance.js";
 import { models } from "./models.js";
 import { showProblem } from "./notice.js";
 import { showText, snippet } from "./snippets.js";
@@ -17,8 +17,6 @@ const GONE = new Set(["model-not-found", "version-not-found", "alias-not-found"]
 
 let timer = 0;
 let announcing = 0;
-let running = false;
-let waits = false;
 let failed = false; // whether the page shows why the last request had no answer
 let shown = null; // {body, answer, thresholds} of what the page shows
 let chosenLabel = null;
@@ -35,6 +33,9 @@ function requestOf() {
   if (byId("exact").checked) body.exact = true;
   const deny = byId("deny").value.split("\n").map((line) => line.trim()).filter(Boolean);
   if (deny.length) body.deny_labels = deny;
+  const weigh = byId("weigh").value;
+  if (weigh === "propensity") body.label_weights = weigh;
+  if (weigh === "own" && byId("weights").value.trim()) body.label_weights = numbersOf(byId("weights").value);
   return body;
 }
 
@@ -53,25 +54,14 @@ export function predictSoon() {
 }
 
 /** Predict what stands there. One request is on its way at a time; the newest waits for it. */
-async function predict() {
-  if (running) {
-    waits = true;
-    return;
-  }
-  running = true;
+const predict = oneAtATime(async () => {
   clearTimeout(timer);
   try {
     await predictNow();
   } catch (error) {
     fail(error);
-  } finally {
-    running = false;
   }
-  if (waits) {
-    waits = false;
-    await predict();
-  }
-}
+});
 
 async function predictNow() {
   const model = models.name;
@@ -84,7 +74,8 @@ async function predictNow() {
     return;
   }
   if (body === null) {
-    show(null, model ? "" : "There is no model yet: train one on the page Train.");
+    show(null, model ? "" : "There is no model yet: ");
+    if (!model) byId("predict-status").append(el("a", { href: "#/train" }, "train one from a file"), ".");
     return;
   }
   const began = performance.now();
@@ -100,6 +91,7 @@ async function predictNow() {
 
 async function addThresholds(mine) {
   const { model, answer, thresholds } = mine;
+  if (isWeighed(mine)) return;
   const ids = answer.predictions[0].labels.map((label) => label.id).filter((id) => !thresholds.has(id));
   if (!ids.length) return;
   const found = await thresholdsOf(model, answer.version, answer.threshold_epoch, ids);
@@ -138,7 +130,7 @@ function show(found, says = "") {
   byId("took").textContent = found ? `version ${found.answer.version}, ${decimal(found.took, 1)} ms` : "";
   byId("predict-status").textContent = found ? statusOf(found, prediction) : says;
   rows(labels, found);
-  correct.show(found);
+  correct.show(isWeighed(found) ? null : found);
   if (!found) byId("why").hidden = true;
   clearTimeout(announcing);
   if (found) announcing = setTimeout(() => announce(spoken(labels)), ANNOUNCE_MS);
@@ -146,9 +138,14 @@ function show(found, says = "") {
 
 const spoken = (labels) => (labels.length ? `${labels.length} labels, the best: ${labels[0].label}, ${decimal(labels[0].score)}` : "No labels");
 
-function statusOf({ answer, thresholds }, prediction) {
+/** Return whether scores are weighted: then they are no probabilities, and thresholds do not apply to them. */
+const isWeighed = (found) => Boolean(found?.body.label_weights);
+
+function statusOf(found, prediction) {
+  const { answer, thresholds } = found;
   if (prediction.no_known_features) return "The model knows nothing of it: these are its labels for an empty text.";
   if (!prediction.labels.length) return "No label reaches what was asked for.";
+  if (isWeighed(found)) return "Weighted scores: bars are as long as the best, and thresholds do not apply.";
   if (answer.threshold_epoch === null) return "No thresholds yet: the first correction begins them.";
   return thresholds.size ? "The line on a bar is the label's threshold." : "";
 }
@@ -158,7 +155,10 @@ function rows(labels, found) {
   const list = byId("predictions");
   while (list.children.length > labels.length) list.lastChild.remove();
   while (list.children.length < labels.length) list.append(emptyRow());
-  labels.forEach((label, i) => fillRow(list.children[i], label, found.thresholds.get(label.id)));
+  const weighed = isWeighed(found);
+  const most = weighed ? Math.max(...labels.map((label) => label.score), 1e-9) : 1;
+  labels.forEach((label, i) => fillRow(list.children[i], label, weighed ? null : found.thresholds.get(label.id), most));
+  list.classList.toggle("weighed", weighed);
 }
 
 function emptyRow() {
@@ -176,7 +176,8 @@ function emptyRow() {
   return row;
 }
 
-function fillRow(row, label, threshold) {
+/** `most` is the score of a whole bar. */
+function fillRow(row, label, threshold, most) {
   const [tick, why, score, bar, below] = row.children;
   const holds = label.score >= (threshold?.threshold ?? 0.5);
   row.dataset.label = label.label;
@@ -186,7 +187,7 @@ function fillRow(row, label, threshold) {
   why.replaceChildren(name(label.label));
   why.title = "Why this label?";
   score.textContent = decimal(label.score);
-  bar.children[1].setAttribute("width", Math.min(Math.max(100 * label.score, 0), 100));
+  bar.children[1].setAttribute("width", Math.min(Math.max((100 * label.score) / most, 0), 100));
   bar.children[2].setAttribute("x", threshold ? Math.min(100 * threshold.threshold, 99) : -9);
   below.textContent = threshold ? `≥ ${decimal(threshold.threshold)}` : "";
   below.title = threshold ? "The label's own threshold" : "";
@@ -212,14 +213,18 @@ async function explainChosen(mine) {
   byId("why").hidden = !explanation;
 }
 
-/** Return names of labels for a search, those that fit the text best first; at most some thousands. */
+/** Return names of labels, those that fit the text best first; at most a thousand. */
 async function labelNames({ model, body, answer }) {
-  const path = modelPath(model, `version:${answer.version}`);
   const asked = { instances: body.instances, top_r: 1000, beam_width: 100 };
-  const [ranked, paged] = await Promise.allSettled([sendJson("POST", `${path}/predict`, asked), getJson(`${path}/thresholds?limit=10000`)]);
-  const names = new Set((ranked.value?.predictions[0].labels ?? []).map((label) => label.label));
-  for (const { label } of paged.value?.labels ?? []) names.add(label);
-  return [...names];
+  const ranked = await sendJson("POST", `${modelPath(model, `version:${answer.version}`)}/predict`, asked).catch(() => null);
+  return (ranked?.predictions[0].labels ?? []).map((label) => label.label);
+}
+
+/** Return names of labels that have a part, of all that the version has; at most so many. */
+async function findLabels({ model, answer }, part, most) {
+  const query = `limit=${most}&search=${encodeURIComponent(JSON.stringify(part.slice(0, 200).toWellFormed()))}`;
+  const found = await getJson(`${modelPath(model, `version:${answer.version}`)}/labels?${query}`).catch(() => null);
+  return (found?.labels ?? []).map((label) => label.label);
 }
 
 async function copyAs(way) {
@@ -233,14 +238,15 @@ async function copyAs(way) {
   showText(`The request as ${way === "python" ? "Python" : way}`, snippet(way, models.name, models.ref, body));
 }
 
-const correct = correction({ labelNames, again: predict, fail });
+const correct = correction({ labelNames, findLabels, again: predict, fail });
 
 /** Join the page's fields to what they do. */
 export function start() {
-  for (const id of ["text", "top", "threshold", "threshold-number", "beam", "exact", "deny", "kind"]) {
+  for (const id of ["text", "top", "threshold", "threshold-number", "beam", "exact", "weigh", "weights", "deny", "kind"]) {
     byId(id).addEventListener("input", predictSoon);
   }
   byId("threshold").addEventListener("input", () => (byId("threshold-number").disabled = byId("threshold").value !== "number"));
+  byId("weigh").addEventListener("input", () => (byId("weights").disabled = byId("weigh").value !== "own"));
   byId("kind").addEventListener("input", () => (byId("text-hint").textContent = hintOf(byId("kind").value)));
   for (const button of document.querySelectorAll("[data-copy]")) button.addEventListener("click", () => copyAs(button.dataset.copy));
   models.addEventListener("change", () => {

@@ -1,16 +1,19 @@
 // Versions of a model side by side, where each came from, and what its aliases named.
 
 import { getJson, sendJson } from "./api.js";
-import { bytes, count, decimal, el, field, moment, table } from "./dom.js";
+import { comparison } from "./compare.js";
+import { bytes, count, decimal, el, facts, field, moment, table } from "./dom.js";
 import { models } from "./models.js";
 import { dialog, notice } from "./notice.js";
 
 const METRICS = ["P@1", "P@5", "nDCG@5", "PSP@5", "macro_f", "micro_f"];
 const HISTORY_ROWS = 50;
+const SHOWN = new Set(["name", "versions", "aliases", "version_details"]);
 
 export const heading = "Versions";
 
 let place = null;
+let compared = { of: "", node: null }; // stays while the versions and `latest` are the same: so does what was chosen
 
 const adminPath = (model) => `v1/admin/models/${encodeURIComponent(model)}`;
 
@@ -22,23 +25,46 @@ export async function open(section) {
 }
 
 /** Leave the page. */
-export const close = () => models.removeEventListener("change", show);
+export function close() {
+  models.removeEventListener("change", show);
+  compared = { of: "", node: null };
+}
 
 function show() {
   const details = models.details;
   if (!details) {
-    place.replaceChildren(el("h1", {}, "Versions"), el("p", {}, "There is no model yet: train one on the page Train."));
+    place.replaceChildren(el("h1", {}, "Versions"), el("p", {}, "There is no model yet: ", el("a", { href: "#/train" }, "train one"), "."));
     return;
   }
-  const history = el("div", {}, el("p", { class: "dim" }, "…"));
+  const history = el("div", { id: "history" }, el("p", { class: "dim" }, "…"));
   const back = el("button", { type: "button", onclick: () => openRollback(details, reload) }, "Roll back…");
   place.replaceChildren(
     el("div", { class: "row between" }, el("h1", {}, `Versions of ${details.name}`), back),
-    versionsTable(details), el("h2", {}, "What the aliases named"), history);
+    versionsTable(details), others(details), comparisonOf(details),
+    el("h2", {}, "What the aliases named"), history);
   showHistory(details.name, history);
 }
 
 const reload = () => models.load();
+
+/** Return what else the service tells of a model, as it tells it: what stands beside its aliases. */
+export function others(details) {
+  const rows = Object.entries(details).filter(([what]) => !SHOWN.has(what))
+    .flatMap(([what, values]) => Object.entries(Object(values)).map(([of, value]) => [what, of, plain(value)]));
+  return rows.length ? table("Beside the aliases", ["What", "Of", "Says"], rows) : "";
+}
+
+const plain = (value) => (value !== null && typeof value === "object"
+  ? Object.entries(value).filter(([, one]) => one !== null).map(([name, one]) => `${name}: ${typeof one === "object" ? `(${plain(one)})` : one}`).join(", ") : String(value));
+
+/** Return the comparison of versions, "" where there are no two. */
+function comparisonOf(details) {
+  const good = details.version_details.filter((version) => !version.error).map((version) => version.version);
+  if (good.length < 2) return "";
+  const of = JSON.stringify([details.name, details.aliases.latest, good]);
+  if (compared.of !== of) compared = { of, node: comparison(details) };
+  return compared.node;
+}
 
 function versionsTable(details) {
   const good = details.version_details.filter((version) => !version.error);
@@ -100,13 +126,13 @@ function openRollback(details, done) {
 
 /** Open a dialog with some fields and a reason; `move` does it, and returns what an alias names now. */
 function openMove(title, verb, fields, move, done) {
-  const reason = el("input", { maxlength: 1024, placeholder: "kept in the history" });
+  const reason = el("input", { maxlength: 1024, autofocus: true, placeholder: "kept in the history" });
   const said = el("div", { role: "status" });
   const submit = async (event) => {
     event?.preventDefault();
     try {
       const moved = await move(reason.value);
-      said.replaceChildren(el("p", { class: "good" }, `${moved.alias} names version ${moved.version} now, before ${moved.previous_version ?? "none"}.`));
+      said.replaceChildren(el("p", { class: "good" }, `${moved.alias} names version ${moved.version} now; before it named ${moved.previous_version ? `version ${moved.previous_version}` : "none"}.`));
       form.replaceChildren(el("button", { type: "button", class: "primary", onclick: () => box.close() }, "Done"));
       form.firstChild.focus();
       await done();
@@ -144,8 +170,3 @@ async function showProvenance(model, version) {
 
 const settings = (values) => Object.entries(values).map(([name, value]) => `${name}=${value}`).join(" ");
 const ruleText = (rule) => `${rule.alias}, if ${(rule.if ?? []).map((one) => `${one.metric} changes by at least ${one.least_change}`).join(" and ") || "trained"}`;
-
-/** Return a list of facts by name. */
-export const facts = (values) => el("dl", { class: "facts" },
-  Object.entries(values).filter(([, value]) => value !== null && value !== undefined && value !== "")
-    .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));

@@ -58,6 +58,7 @@ def serve_model(
         thresholds,
         PredictionIds(thresholds, learning or NO_KEY),
         sparse_answers(model, predictor, featurizer, sparse_forms(limits or Limits()), stages),
+        model,
     )
     _warm_up(served, model)
     return served

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from model_store.names import NameTable
+from model_store.version import Model
 from service.features import Featurizer
 from service.features.tables import FeatureNames
 from service.inference.searcher import Searcher
@@ -22,6 +23,7 @@ class ServedVersion(NamedTuple):
 
     features  their names, if they have any
     sparse    answers sparse requests; for the event loop only
+    opened    the version's arrays, mapped
     """
 
     name: str
@@ -34,6 +36,7 @@ class ServedVersion(NamedTuple):
     thresholds: ServedThresholds
     ids: PredictionIds
     sparse: SparseAnswers
+    opened: Model
 
 
 LiveServed: TypeAlias = LiveModels[ServedVersion]

@@ -16,6 +16,7 @@ from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.evaluation import EmptyConvention, PredictedRows, Report, Truth, evaluation_report
 from service.evaluation.bands import frequency_bands
 from service.evaluation.decisions import LabelCounts, count_labels, mark_true
+from service.evaluation.kept_figures import kept_figures
 from service.evaluation.propensity import constants_of
 from service.evaluation.reliability import (
     LEAST_THRESHOLD,
@@ -172,9 +173,25 @@ def metrics_of(model: Model, valid: Labelled, threads: int, on_progress: OnProgr
 
     But for F-measures of a version that re-ranks: see RERANKED.
     """
-    report = _measure(model, valid, threads, on_progress, None, "one").report
+    return valid_figures(model, valid, threads, on_progress).metrics
+
+
+class ValidFigures(NamedTuple):
+    """What a version keeps of a validation file: its manifest's metrics, and what its report has of it."""
+
+    metrics: dict[str, float]
+    kept: dict[str, Any]
+
+
+def valid_figures(model: Model, valid: Labelled, threads: int, on_progress: OnProgress) -> ValidFigures:
+    """Return what a version keeps of the figures on a validation file: `metrics_of`, `kept_figures`."""
+    report, _, ranked, decided = _measure(model, valid, threads, on_progress, None, "one")
     left_out = F_MEASURES if has_rerank(model.arrays) else ()
-    return {key: value for key, value in report.items() if type(value) is float and key not in left_out}
+    metrics = {key: value for key, value in report.items() if type(value) is float and key not in left_out}
+    first = PredictedRows(ranked.ptr, ranked.labels)
+    counts = model.arrays.get("labels/counts")
+    kept = kept_figures(first, ranked.scores, decided, valid.labels, model.labels, counts)
+    return ValidFigures(metrics, {**kept, "threshold": THRESHOLD_UNTUNED})
 
 
 class _Measured(NamedTuple):

@@ -15,7 +15,7 @@ from model_store.version import Draft, Model, manifest_of
 from model_store.weights import to_bfloat16
 from service.inference.parts import part_of
 from service.rows import LabelRows
-from service.workflows.evaluate import metrics_of
+from service.workflows.evaluate import valid_figures
 from service.workflows.labelled import Labelled, OnProgress
 from service.workflows.report import Sample
 from service.workflows.weight_types import store_as
@@ -34,8 +34,11 @@ def round_weights(
     valid: Labelled | None,
     sample: Sample | None,
     on_progress: OnProgress,
-) -> Draft:
+) -> tuple[Draft, dict[str, Any] | None]:
     """Return the draft with its weights stored in the type asked for, and what that costs in its metrics.
+
+    With it `kept_figures` of the rounded weights on the validation file; None where nothing was rounded, or
+    without such a file.
 
     Embeddings are stored as bfloat16 with both of the shorter types.
 
@@ -44,16 +47,16 @@ def round_weights(
     node.
     """
     if weights == "float32":
-        return draft
+        return draft, None
     ensemble = store_as(draft.ensemble, weights)
     rounded = replace(draft, ensemble=ensemble, weights=weights, extra=_rounded(draft.extra))
     where, labelled = "", valid
     if valid is None and sample is not None:
         where, labelled = " on training rows", _some_of(sample)
     if labelled is None:
-        return rounded
+        return rounded, None
     exact, cut = (
-        metrics_of(
+        valid_figures(
             Model(manifest_of(each), each.ensemble, each.labels, each.arrays()),
             labelled,
             threads,
@@ -61,9 +64,10 @@ def round_weights(
         )
         for each in (draft, rounded)
     )
-    pairs = {f"{key}{where}": (cut[key], exact[key]) for key in WEIGHED}
-    kept = cut if valid is not None else {key: after for key, (after, _) in pairs.items()}
-    return replace(rounded, metrics={**kept, **{f"{key} in float32": was for key, (_, was) in pairs.items()}})
+    pairs = {f"{key}{where}": (cut.metrics[key], exact.metrics[key]) for key in WEIGHED}
+    metrics = cut.metrics if valid is not None else {key: after for key, (after, _) in pairs.items()}
+    before = {f"{key} in float32": was for key, (_, was) in pairs.items()}
+    return replace(rounded, metrics={**metrics, **before}), None if valid is None else cut.kept
 
 
 def _rounded(extra: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -34,7 +34,7 @@ from service.features import (
 from service.trainers import Trained, estimate, train, train_stream
 from service.trainers.source import OnPlan, no_plan
 from service.workflows.choose_features import FeatureChoice
-from service.workflows.evaluate import metrics_of, note_on
+from service.workflows.evaluate import note_on, valid_figures
 from service.workflows.file_source import FileSource
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
 from service.workflows.parameters import Chosen, from_json, parse
@@ -206,19 +206,25 @@ def _finished(
     valid = outcome.valid
     if valid is None and request.valid is not None:
         valid = read_labelled(trial, request.valid, on_progress, request.columns)
+    kept: dict[str, Any] | None = None
     if valid is not None:
-        draft = replace(draft, metrics=metrics_of(trial, valid, request.threads, on_progress))
+        metrics, kept = valid_figures(trial, valid, request.threads, on_progress)
+        draft = replace(draft, metrics=metrics)
     on_progress("report", 0, 1)
     test = valid and Sample(valid.rows, valid.labels)
     report = version_report(trial, outcome.trained.report, outcome.sample, test)
     on_progress("report", 1, 1)
+    draft, rounded = round_weights(
+        draft, request.weights, request.threads, valid, outcome.sample, on_progress
+    )
+    if kept is not None:
+        report["validation"] = rounded or kept
     extra = {REPORT: report_array(report)}
     if any(value is not None for value in origin.values()):
         extra[ORIGIN] = origin_array(origin)
     if request.made_for is not None:
         extra[MADE_FOR] = made_for_array(request.made_for)
     draft = replace(draft, extra={**draft.extra, **extra})
-    draft = round_weights(draft, request.weights, request.threads, valid, outcome.sample, on_progress)
     return draft, None if valid is None else note_on(trial)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ HOSTILE = (
 AXE = Path(__file__).resolve().parents[1] / "typescript" / "node_modules" / "axe-core" / "axe.min.js"
 FILLED = {
     "predict": "document.querySelector('#predictions li')",
-    "versions": "document.querySelectorAll('#page-versions table').length === 2",
+    "versions": "['#label-differences td', '#history td'].every(e => document.querySelector(e))",
     "labels": "document.querySelector('#page-labels tbody tr')",
     "train": "document.querySelector('#page-train table')",
     "keys": "document.querySelectorAll('#page-keys table').length === 2",
@@ -123,6 +124,32 @@ def a_key_is_asked_for_and_a_wrong_one_is_told(browser: Browser) -> None:
     assert KEY not in browser.run("location.href + document.cookie + JSON.stringify(localStorage)")
 
 
+def a_training_that_fails_says_why_and_is_retried(
+    browser: Browser, server: ServerProcess, tmp_path: Path
+) -> None:
+    file = tmp_path / "broken.jsonl"
+    file.write_bytes(b'{"text": "no end"\n' * 9)
+    browser.fill("#train-model", "broken")
+    browser.choose_files("#train-data-file", file)
+    browser.click("#train-submit")
+    browser.wait("document.querySelector('#job .failed')")
+    assert "broken.jsonl" in browser.text("#job .notice")
+    first = broken_job(server)["started"]
+    browser.press("Retry")
+    deadline = time.monotonic() + 60
+    while (job := broken_job(server))["state"] != "failed" or job["started"] == first:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.05)
+    browser.wait("document.querySelector('#job .failed')")
+
+
+def broken_job(server: ServerProcess) -> dict[str, Any]:
+    """The job of the model that cannot be trained."""
+    _, found = server.ask("GET", "/v1/admin/jobs?model=broken", authorization=f"Bearer {KEY}")
+    job: dict[str, Any] = found["jobs"][0]
+    return job
+
+
 def a_version_is_trained_from_an_uploaded_file_and_promoted(
     browser: Browser, server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -160,6 +187,12 @@ def a_text_is_predicted_and_explained(browser: Browser) -> None:
     browser.wait("document.querySelector('#predictions').children.length === 1")
     browser.fill("#threshold", "")
     browser.wait("document.querySelector('#predictions').children.length === 6")
+    browser.fill("#weigh", "own")
+    browser.fill("#weights", "green: 5")
+    browser.wait("Number(document.querySelector('#predictions .score').textContent) > 2")
+    assert browser.run("document.querySelector('#correct').hidden")
+    browser.fill("#weigh", "")
+    browser.wait("Number(document.querySelector('#predictions .score').textContent) <= 1")
 
 
 def each_key_stroke_changes_what_is_shown(browser: Browser) -> None:
@@ -221,13 +254,73 @@ def a_version_is_promoted_and_rolled_back_with_a_reason(browser: Browser, server
     assert server.ask("GET", "/v1/models/colours")[1]["aliases"] == {"latest": 1}
 
 
-def labels_are_searched(browser: Browser) -> None:
+def two_versions_are_compared(browser: Browser, server: ServerProcess) -> None:
+    """The page says of two versions what the server has of each."""
+    go(browser, "versions")
+    browser.wait("document.querySelector('#compare-old option:checked').textContent === '1 (latest)'")
+    browser.wait("document.querySelector('#label-differences tbody tr')")
+    assert browser.run(
+        "[...document.querySelectorAll('#page-versions select')].map(e => e.value).slice(0, 2)"
+    ) == [
+        "2",
+        "1",
+    ]
+    one, two = (server.ask("GET", f"/v1/models/colours/versions/{version}")[1] for version in (1, 2))
+    rows = browser.run(
+        "Object.fromEntries([...document.querySelector('#comparison table').querySelectorAll('tbody tr')]"
+        ".map(row => [...row.cells].map(cell => cell.textContent)).map(([name, ...rest]) => [name, rest]))"
+    )
+    assert rows["P@1"][:2] == [f"{version['metrics']['P@1']:.2f}" for version in (one, two)]
+    bands = browser.run(
+        "document.querySelectorAll('#comparison svg.chart')[0].querySelectorAll('rect').length"
+    )
+    assert bands == 2 * len(one["validation"]["bands"])
+    points = browser.run(
+        "document.querySelectorAll('#comparison svg.chart')[1].querySelectorAll('circle').length"
+    )
+    assert points == len(one["validation"]["reliability"])
+    assert "Apart on average: version 1 " in browser.text("#comparison")
+    assert browser.run("document.querySelectorAll('#label-differences tbody tr').length") == len(WORDS)
+    browser.fill("#label-differences input", "BL")
+    browser.wait("document.querySelectorAll('#label-differences tbody tr').length === 2")
+    browser.fill("#compare-old", "2")
+    browser.wait("document.querySelector('#comparison').textContent.includes('two different versions')")
+
+
+def labels_are_searched_and_explained(browser: Browser, server: ServerProcess) -> None:
     go(browser, "labels")
     browser.wait("document.querySelectorAll('#page-labels tbody tr').length === 6")
-    browser.fill("#page-labels input", "BL")
+    browser.fill("#version", "version:2")
+    browser.wait("document.querySelector('#page-labels .tiles')")
+    browser.fill("#page-labels input[type=search]", "BL")
     browser.wait("document.querySelectorAll('#page-labels tbody tr').length === 2")
     browser.fill("#page-labels select", "by name")
-    assert browser.text("#page-labels tbody td") == "black"
+    browser.wait("document.querySelector('#page-labels tbody .name').textContent === 'black'")
+    browser.fill("#page-labels input[type=search]", "blue")
+    browser.wait("document.querySelector('#page-labels tbody .name').textContent === 'blue'")
+    browser.click("#page-labels tbody .label-name")
+    browser.wait(
+        "document.querySelector('dialog .bar-adds') && document.querySelector('dialog svg.chart path')"
+    )
+    assert browser.run("document.querySelector('dialog td').textContent") == "blue"  # the word speaks for it
+    label = next(i for i, word in enumerate(server_labels(server)) if word == "blue")
+    points = server.ask("GET", f"/v1/models/colours/versions/2/threshold-history?id={label}")[1]["points"]
+    assert [point["kind"] for point in points] == ["tuned", "feedback"]
+    assert browser.run("document.querySelectorAll('dialog svg.chart circle').length") == len(points)
+    browser.click("dialog .close")
+    browser.fill("#page-labels input[type=search]", "")
+    browser.wait("document.querySelectorAll('#page-labels tbody tr').length === 6")
+    few = server.ask("GET", "/v1/models/colours/versions/2/labels?marks_below=10")[1]["labels"]
+    browser.click("#page-labels input[type=checkbox]")
+    browser.wait(f"document.querySelectorAll('#page-labels tbody tr').length === {len(few)}")
+    assert browser.run("document.querySelectorAll('#page-labels .badge').length") == len(few)
+
+
+def server_labels(server: ServerProcess) -> list[str]:
+    """The labels of version 2 of the model, by id."""
+    return [
+        label["label"] for label in server.ask("GET", "/v1/models/colours/versions/2/labels")[1]["labels"]
+    ]
 
 
 def a_key_is_made_and_revoked(browser: Browser, server: ServerProcess) -> None:
@@ -255,8 +348,8 @@ def health_draws_the_latencies(browser: Browser) -> None:
 
 def fields_become_instances_and_figures_are_read(browser: Browser) -> None:
     script = """Promise.all(
-        ["instance", "metrics", "snippets", "explain"].map(n => import(`/console/${n}.js`))
-    ).then(([{instanceOf}, {samples, histogram, quantile}, {python}, {wordsOf}]) => {
+        ["instance", "metrics", "snippets", "explain", "versions"].map(n => import(`/console/${n}.js`))
+    ).then(([{instanceOf}, {samples, histogram, quantile}, {python}, {wordsOf}, {others}]) => {
             const fault = (kind, text) => {
                 try { return instanceOf(kind, text) } catch (e) { return e.message }
             };
@@ -267,7 +360,9 @@ def fields_become_instances_and_figures_are_read(browser: Browser) -> None:
                 fault("features", '{"red": 1}'), fault("features", "red"), fault("text", " "),
                 buckets.map(b => b.n), quantile(buckets, 0.5), quantile([], 0.9),
                 python({a: [true, null, 1.5, "x\\"y"]}),
-                wordsOf("Not a BIG cat", new Map([["big cat", 2], ["not", -1]])).map(w => w.added)];
+                wordsOf("Not a BIG cat", new Map([["big cat", 2], ["not", -1]])).map(w => w.added),
+                others({splits: {latest: {canary: {version: 4, weight: 0.1}, shadow: null}}}).textContent,
+                others({name: "m", versions: [1], splits: {}})];
         })"""
     assert browser.run(script) == [
         {"indices": [3, 17], "values": [0.5, -100]},
@@ -281,6 +376,8 @@ def fields_become_instances_and_figures_are_read(browser: Browser) -> None:
         None,
         '{"a": [True, None, 1.5, "x\\"y"]}',
         [-1, 1, 1],
+        "Beside the aliasesWhatOfSayssplitslatestcanary: (version: 4, weight: 0.1)",
+        "",
     ]
 
 
@@ -308,12 +405,26 @@ def hostile_texts_and_labels_are_shown_as_they_are(
 
 def pages_are_accessible(browser: Browser, page: str, dark: bool) -> None:
     browser.look(dark=dark)
+    if page == "versions":  # of a model that has two
+        browser.fill("#model", "colours")
     go(browser, page)
     browser.wait(FILLED[page])
+    no_rule_of_accessibility_is_broken(browser)
+    if page == "labels":
+        browser.click("#page-labels tbody .label-name")
+        browser.wait(
+            "document.querySelector('dialog .bar-adds') && document.querySelector('dialog svg.chart')"
+        )
+        no_rule_of_accessibility_is_broken(browser)
+        browser.click("dialog .close")
+    browser.look()
+    browser.fill("#model", "hostile")
+
+
+def no_rule_of_accessibility_is_broken(browser: Browser) -> None:
     if not browser.run("Boolean(window.axe)"):
         browser.run(AXE.read_text() + "; 0")
     found = browser.run("axe.run().then(r => r.violations.map(v => [v.id, v.nodes.map(n => n.html)]))")
-    browser.look()
     assert found == [], json.dumps(found, indent=1)
 
 
@@ -349,13 +460,15 @@ def test_a_visit(browser: Browser, server: ServerProcess, tmp_path: Path) -> Non
     """Each step goes on where the one before it has ended: so they are one test, on one processor."""
     an_empty_service_says_what_to_do(browser)
     a_key_is_asked_for_and_a_wrong_one_is_told(browser)
+    a_training_that_fails_says_why_and_is_retried(browser, server, tmp_path)
     a_version_is_trained_from_an_uploaded_file_and_promoted(browser, server, tmp_path)
     a_text_is_predicted_and_explained(browser)
     each_key_stroke_changes_what_is_shown(browser)
     a_request_is_copied_without_the_key(browser, server)
     a_correction_moves_thresholds(browser, server)
     a_version_is_promoted_and_rolled_back_with_a_reason(browser, server)
-    labels_are_searched(browser)
+    two_versions_are_compared(browser, server)
+    labels_are_searched_and_explained(browser, server)
     a_key_is_made_and_revoked(browser, server)
     health_draws_the_latencies(browser)
     fields_become_instances_and_figures_are_read(browser)

@@ -8,14 +8,16 @@ from functools import lru_cache
 
 from fastapi import APIRouter
 
-from model_store.errors import ModelNotFound, StoreError
+from model_store.errors import ModelNotFound, StoreError, VersionNotFound
+from model_store.identifiers import is_version
 from model_store.manifest import Manifest
 from model_store.store import ModelInfo, Store
 from service.api.routes.admins import needs
-from service.api.routes.operations import ModelName, problems
+from service.api.routes.operations import ModelName, VersionPath, problems
 from service.api.routes.services import Wired
 from service.errors import Unavailable
 from service.serving.problems import describe_error
+from service.serving.schemas.figures import VersionFigures
 from service.serving.schemas.models import (
     ModelDetails,
     ModelList,
@@ -26,6 +28,7 @@ from service.serving.schemas.models import (
     describe_version,
 )
 from service.serving.served import LiveServed
+from service.serving.version_page import describe_figures
 
 router = APIRouter(tags=["models"], dependencies=[needs("predict")])
 
@@ -53,6 +56,23 @@ async def show_model(model: ModelName, services: Wired) -> ModelDetails:
     summary = summarize(info, services.live.pointers)  # before the wait, in which another look may end
     details = await asyncio.to_thread(_describe_versions, services.store, info)
     return ModelDetails(**dict(summary), version_details=details)
+
+
+@router.get(
+    "/v1/models/{model}/versions/{version}",
+    operation_id="showVersion",
+    summary="A version, and its figures on validation rows",
+    responses=problems(401, 403, 404, 503),
+)
+async def show_version(model: ModelName, version: VersionPath, services: Wired) -> VersionFigures:
+    """What the training measured: by how often a label was seen, by score, and by label.
+
+    `validation` is null for a version that was trained without validation rows, by an earlier release, or
+    elsewhere.
+    """
+    if not is_version(version):
+        raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
+    return await services.threshold_work.run(describe_figures, services.store, model, int(version))
 
 
 def _refuse_before_first_look(live: LiveServed) -> None:

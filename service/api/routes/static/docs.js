@@ -26,4 +26,12 @@ async function show() {
   document.getElementById(location.hash.slice(1))?.scrollIntoView();
 }
 
+/** Let Swagger UI be as dark as the reader's screen. */
+function followScreen(dark) {
+  document.documentElement.classList.toggle("dark-mode", dark.matches);
+}
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+dark.addEventListener("change", followScreen);
+followScreen(dark);
 show();

@@ -1,0 +1,81 @@
+"""GET /v1/models/{model}/labels, and of one label: what speaks for it, and its threshold over time."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from service.api.door.responses import json_response
+from service.api.routes.admins import RawRoute, needs
+from service.api.routes.operations import of_version, problems, query_parameters
+from service.api.routes.services import Wired
+from service.api.routes.versions import find_served
+from service.serving.label_pages import describe_features, describe_history, describe_labels
+from service.serving.parse import parse_query
+from service.serving.schemas.labels import (
+    LabelFeatures,
+    LabelFeaturesQuery,
+    LabelPage,
+    LabelQuery,
+    LabelsQuery,
+    ThresholdHistory,
+)
+
+router = APIRouter(tags=["models"], dependencies=[needs("predict")], route_class=RawRoute)
+
+_REFUSALS = problems(401, 403, 404, 422, 503)
+
+
+@of_version(
+    router,
+    "GET",
+    "labels",
+    "The labels, some at a time, of",
+    response_model=LabelPage,
+    responses=_REFUSALS,
+    openapi_extra=query_parameters(LabelsQuery),
+)
+async def labels(request: Request, services: Wired) -> Response:
+    """Labels by a part of their names: training rows, thresholds, and what these rest on."""
+    query = parse_query(request.scope["query_string"], LabelsQuery, services.limits)
+    served = await find_served(request, services.live)
+    return json_response(await services.threshold_work.run(describe_labels, served, query))
+
+
+@of_version(
+    router,
+    "GET",
+    "label-features",
+    "What speaks for a label and against it, in",
+    operation="labelFeatures",
+    response_model=LabelFeatures,
+    responses=_REFUSALS,
+    openapi_extra=query_parameters(LabelFeaturesQuery),
+)
+async def label_features(request: Request, services: Wired) -> Response:
+    """The features that the label's own classifiers weigh most, the largest in size first.
+
+    Models whose labels have no weights of features are refused: decision trees, and softmax nodes."""
+    query = parse_query(request.scope["query_string"], LabelFeaturesQuery, services.limits)
+    served = await find_served(request, services.live)
+    return json_response(await services.threshold_work.run(describe_features, served, query))
+
+
+@of_version(
+    router,
+    "GET",
+    "threshold-history",
+    "A label's threshold over time, in",
+    operation="thresholdHistory",
+    response_model=ThresholdHistory,
+    responses=problems(401, 403, 404, 409, 422, 503),
+    openapi_extra=query_parameters(LabelQuery),
+)
+async def threshold_history(request: Request, services: Wired) -> Response:
+    """As far as the database still has it: every change of the last thousands, and some states before.
+
+    At most 200 points: of more the first, the last, and evenly many between."""
+    query = parse_query(request.scope["query_string"], LabelQuery, services.limits)
+    served = await find_served(request, services.live)
+    services.learning.follower.check()
+    database = services.learning.database
+    return json_response(await services.threshold_work.run(describe_history, served, database, query))

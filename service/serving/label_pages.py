@@ -1,0 +1,141 @@
+"""The labels of a served version: a page of them, and what is known of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.names import NameTable, find_name, name_of
+from service.db.engine import Database
+from service.errors import BadRequest, NotTuned, UnknownLabel
+from service.inference.label_features import label_features
+from service.serving.schemas.labels import (
+    LabelFeatures,
+    LabelFeaturesQuery,
+    LabelPage,
+    LabelQuery,
+    LabelsQuery,
+    LabelSummary,
+    ThresholdHistory,
+)
+from service.serving.served import ServedVersion
+from service.thresholds.store.label_history import label_history
+from service.thresholds.store.state import find_head
+from service.thresholds.store.tuned import Tuned
+
+
+def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
+    """Return the labels that a query selects. Cost: with a search, or by name, a pass over all names."""
+    live = served.thresholds
+    with live.lock:
+        epoch, tuned = (None, None) if live.prepared is None else (live.epoch, live.snapshot())
+    counts = served.opened.arrays.get("labels/counts")
+    ids = _found(served.labels, query.search)
+    if query.marks_below and tuned is not None:
+        ids = ids[tuned.counters.marks[ids] < query.marks_below]
+    ids = _ordered(ids, query, served.labels, _columns(counts, tuned))
+    shown = ids[query.offset : query.offset + query.limit].tolist()
+    end = query.offset + len(shown)
+    return {
+        "model": served.name,
+        "version": served.version,
+        "threshold_epoch": epoch,
+        "n_labels": served.labels.n_names,
+        "n_found": len(ids),
+        "labels": [_summary(served.labels, i, counts, tuned) for i in shown],
+        "next_offset": end if shown and end < len(ids) else None,
+    }
+
+
+def describe_features(served: ServedVersion, query: LabelFeaturesQuery) -> LabelFeatures:
+    """Return what speaks for a label and against it. Raises UnknownLabel, UnsupportedOption, BadRequest."""
+    found = label_features(served.opened, name_of(served.labels, _label_of(served, query)), query.top)
+    return {
+        "model": served.name,
+        "version": served.version,
+        "label": found["label"],
+        "id": found["id"],
+        "n_trees": len(found["trees"]),
+        "features": found["features"],
+    }
+
+
+def describe_history(served: ServedVersion, database: Database, query: LabelQuery) -> ThresholdHistory:
+    """Return a label's threshold over time. Blocking.
+
+    Raises NotTuned, UnknownLabel, BadRequest, DatabaseUnavailable.
+    """
+    label, n_labels = _label_of(served, query), served.labels.n_names
+    with database.read() as connection:
+        head = find_head(connection, served.name, served.version)
+        if head is None or not head.epoch:
+            raise NotTuned(f"model {served.name} version {served.version}: expected thresholds, found none")
+        points = label_history(connection, head, label, n_labels)
+    return {
+        "model": served.name,
+        "version": served.version,
+        "label": name_of(served.labels, label),
+        "id": label,
+        "threshold_epoch": head.epoch,
+        "points": [
+            {"epoch": each.epoch, "at": each.at, "kind": each.kind, "threshold": np.float32(each.threshold)}
+            for each in points
+        ],
+    }
+
+
+def _label_of(served: ServedVersion, query: LabelQuery) -> int:
+    """Return the id of the label that a query names. Raises BadRequest, UnknownLabel."""
+    if (query.id is None) == (query.label is None):
+        found = "neither" if query.id is None else "both"
+        raise BadRequest(f"expected a label's id or its name, found {found}").at("label")
+    n_labels = served.labels.n_names
+    label = find_name(served.labels, query.label) if query.label is not None else query.id
+    if label is None or not 0 <= label < n_labels:
+        asked = query.id if query.label is None else query.label
+        raise UnknownLabel(f"expected one of {n_labels} labels, found {asked!r:.80}").at("label")
+    return label
+
+
+def _found(names: NameTable, search: str) -> NDArray[np.int64]:
+    """Return the ids of the names with a part, in capitals or not, ascending."""
+    if not search:
+        return np.arange(names.n_names)
+    wanted = search.casefold()
+    fits = (i for i in range(names.n_names) if wanted in name_of(names, i).casefold())
+    return np.fromiter(fits, np.int64)
+
+
+def _columns(counts: NDArray[Any] | None, tuned: Tuned | None) -> dict[str, NDArray[Any]]:
+    """Return what labels can be ordered by, a value a label, besides ids and names."""
+    columns = {} if counts is None else {"training_rows": counts}
+    if tuned is not None:
+        marks, hits = tuned.counters.marks, tuned.counters.hits
+        columns |= {"threshold": tuned.thresholds, "marks": marks, "hits": hits}
+    return columns
+
+
+def _ordered(
+    ids: NDArray[np.int64], query: LabelsQuery, names: NameTable, columns: dict[str, NDArray[Any]]
+) -> NDArray[np.int64]:
+    """Return ids in the order asked for; by id where there is nothing to order them by."""
+    if query.order == "label":
+        by_name = sorted(ids.tolist(), key=lambda i: name_of(names, i), reverse=query.descending)
+        return np.array(by_name, np.int64)
+    values = columns.get(query.order)
+    if values is None:
+        return ids[::-1] if query.order == "id" and query.descending else ids
+    return ids[np.argsort(-values[ids] if query.descending else values[ids], kind="stable")]
+
+
+def _summary(names: NameTable, label: int, counts: NDArray[Any] | None, tuned: Tuned | None) -> LabelSummary:
+    return {
+        "label": name_of(names, label),
+        "id": label,
+        "training_rows": None if counts is None else int(counts[label]),
+        "threshold": None if tuned is None else tuned.thresholds[label],
+        "hits": None if tuned is None else int(tuned.counters.hits[label]),
+        "marks": None if tuned is None else int(tuned.counters.marks[label]),
+    }

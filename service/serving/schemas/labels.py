@@ -1,0 +1,125 @@
+"""The labels of a version: found by name, what speaks for one, and its threshold over time."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from service.serving.schemas.explanations import Float32
+from service.serving.schemas.instances import RequestModel
+from service.serving.schemas.thresholds import INTEGER_MAX
+
+LABELS_MAX = 1000
+"""Labels of one answer, at most."""
+
+SEARCH_CHARACTERS_MAX = 200
+
+FEATURES_MAX = 100
+"""Features of one answer, at most."""
+
+LABEL_CHARACTERS_MAX = 4096
+
+LabelOrder = Literal["id", "label", "training_rows", "threshold", "marks", "hits"]
+
+
+class LabelsQuery(RequestModel):
+    """Which labels to show, and in which order."""
+
+    search: str = Field(
+        default="",
+        max_length=SEARCH_CHARACTERS_MAX,
+        description="only labels whose names have this part, in capitals or not; a number stands in quotes",
+    )
+    order: LabelOrder = Field(default="id", description="by what they are ordered; of equals the smaller id")
+    descending: bool = Field(default=False, description="the largest first")
+    marks_below: int = Field(
+        default=0,
+        ge=0,
+        le=INTEGER_MAX,
+        description="only labels with fewer marks: those that rest on too little feedback; 0: all",
+    )
+    offset: int = Field(default=0, ge=0, le=INTEGER_MAX, description="labels to skip")
+    limit: int = Field(default=100, ge=1, le=LABELS_MAX, description="labels to show")
+
+
+class LabelQuery(RequestModel):
+    """Which label: by its id or by its name, one of the two."""
+
+    id: int | None = Field(default=None, ge=0, le=INTEGER_MAX, description="the label's id")
+    label: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=LABEL_CHARACTERS_MAX,
+        description="the label's name, instead of its id; a number stands in quotes",
+    )
+
+
+class LabelFeaturesQuery(LabelQuery):
+    """Of which label, and how many."""
+
+    top: int = Field(default=20, ge=1, le=FEATURES_MAX, description="so many features")
+
+
+class LabelSummary(TypedDict):
+    """A label: how often it was seen, and its threshold; null where nobody counted, or there is none yet."""
+
+    label: str
+    id: int
+    training_rows: Annotated[int | None, Field(description="training rows that have it")]
+    threshold: Float32 | None
+    hits: Annotated[int | None, Field(description="rows in which it was true and predicted")]
+    marks: Annotated[
+        int | None, Field(description="rows in which it was true, plus those it was predicted in")
+    ]
+
+
+class LabelPage(TypedDict):
+    """Some labels of a version; without thresholds its epoch is null."""
+
+    model: str
+    version: int
+    threshold_epoch: int | None
+    n_labels: Annotated[int, Field(description="labels of the version")]
+    n_found: Annotated[int, Field(description="labels that the query selects")]
+    labels: list[LabelSummary]
+    next_offset: int | None
+
+
+class WeighedFeature(TypedDict):
+    """A feature, and its weight: above 0 it speaks for the label, below 0 against it."""
+
+    feature: Annotated[str, Field(description="its name, or its id if it has none")]
+    weight: float
+
+
+class LabelFeatures(TypedDict):
+    """What a label's own classifiers weigh most: means over the trees that have the label."""
+
+    model: str
+    version: int
+    label: str
+    id: int
+    n_trees: Annotated[int, Field(description="trees that have the label")]
+    features: list[WeighedFeature]
+
+
+class HistoryPoint(TypedDict):
+    """A label's threshold from an epoch on."""
+
+    epoch: int
+    at: Annotated[float, Field(description="seconds since 1970")]
+    kind: Annotated[str, Field(examples=["tuned", "feedback", "restored"])]
+    threshold: Float32
+
+
+class ThresholdHistory(TypedDict):
+    """A label's threshold over time, as far as it is still known."""
+
+    model: str
+    version: int
+    label: str
+    id: int
+    threshold_epoch: int
+    points: list[HistoryPoint]

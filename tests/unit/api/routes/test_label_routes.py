@@ -1,0 +1,224 @@
+"""Labels of a version, what speaks for one, its threshold over time; and a version with its figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from model_store.report import REPORT, report_array
+from model_store.store import Store
+from service.db.engine import Database, default_url
+from service.db.tables import CHECKPOINTS
+from service.inference.label_features import label_features
+from service.thresholds.store import label_history
+from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.train import TrainRequest, train_and_publish
+from tests.feedback_requests import event, send, with_client
+from tests.small_models import small_draft
+
+Run = Callable[..., Any]
+
+LABELS = "/v1/models/raw/labels"
+HISTORY = "/v1/models/raw/threshold-history"
+FEATURES = "/v1/models/named/label-features"
+UNSCALED = {"kind": "raw", "norm": "none"}
+NAMES = ("a/b", "Ärger", "ärger 2", "12", "<b>", "x" * 300)
+
+
+@pytest.fixture
+def named(tmp_path: Path) -> Store:
+    """A store with a model of awkward label names, three rows of the first and one more of each next."""
+    rows = [
+        {"text": f"word{i} thing", "labels": [name]} for i, name in enumerate(NAMES) for _ in range(3 + i)
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train_and_publish(Store(tmp_path / "store"), "named", TrainRequest("label-tree", file, valid=file))
+    return Store(tmp_path / "store")
+
+
+async def get(client: httpx.AsyncClient, path: str, **query: Any) -> Any:
+    said = {
+        key: json.dumps(value) if isinstance(value, str | bool) else value for key, value in query.items()
+    }
+    response = await client.get(path, params=said)
+    return response.json() if response.status_code == 200 else (response.status_code, response.json()["code"])
+
+
+def test_labels_are_searched_ordered_and_shown_in_pages(named: Store, in_process: Run) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        path = "/v1/models/named/labels"
+        whole = await get(client, path)
+        names = [label["label"] for label in whole["labels"]]
+        assert sorted(names) == sorted(NAMES)
+        assert (whole["n_labels"], whole["n_found"], whole["threshold_epoch"]) == (6, 6, None)
+        assert whole["labels"][0]["threshold"] is whole["labels"][0]["marks"] is None
+        rows = {label["label"]: label["training_rows"] for label in whole["labels"]}
+        assert rows == {name: 3 + i for i, name in enumerate(NAMES)}
+        for search in ("ÄRGER", "12", "/", "<B>", "xx", "none of them", ""):
+            found = await get(client, path, search=search)
+            expected = [name for name in names if search.lower() in name.lower()]
+            assert [label["label"] for label in found["labels"]] == expected
+            assert found["n_found"] == len(expected)
+        for order, key in (("label", "label"), ("training_rows", "training_rows"), ("id", "id")):
+            for descending in (False, True):
+                found = await get(client, path, order=order, descending=descending)
+                by_key = sorted(whole["labels"], key=lambda label: label[key], reverse=descending)
+                assert found["labels"] == by_key
+        pages = [await get(client, path, offset=i, limit=4) for i in (0, 4)]
+        assert [page["next_offset"] for page in pages] == [4, None]
+        assert pages[0]["labels"] + pages[1]["labels"] == whole["labels"]
+        assert (await get(client, path, offset=99))["next_offset"] is None
+
+    in_process(call, named.root)
+
+
+def test_labels_know_their_thresholds_and_which_rest_on_little(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        assert (await get(client, LABELS))["threshold_epoch"] is None
+        assert len((await get(client, LABELS, marks_below=1, order="marks"))["labels"]) == 11
+        await send(client, event("a", ["label::3"]), event("b", ["label::3", "label::4"]))
+        found = await get(client, LABELS)
+        known = (await get(client, "/v1/models/raw/thresholds"))["labels"]
+        assert found["threshold_epoch"] == 2
+        keys = ("id", "label", "threshold", "hits", "marks")
+        assert [{key: label[key] for key in keys} for label in found["labels"]] == [
+            {key: label[key] for key in keys} for label in known
+        ]
+        few = await get(client, LABELS, marks_below=2, order="marks", descending=True)
+        marks = [label["marks"] for label in few["labels"]]
+        assert marks == sorted((label["marks"] for label in known if label["marks"] < 2), reverse=True)
+
+    with_client(own_store, call)
+
+
+def test_what_speaks_for_a_label_is_what_the_command_line_tells(named: Store, in_process: Run) -> None:
+    model = named.open("named")
+
+    async def call(client: httpx.AsyncClient) -> None:
+        for name in NAMES:
+            found = await get(client, FEATURES, label=name, top=3)
+            expected = label_features(model, name, 3)
+            assert found["features"] == expected["features"] and 0 < len(found["features"]) <= 3
+            assert (found["id"], found["n_trees"]) == (expected["id"], len(expected["trees"]))
+            assert await get(client, FEATURES, id=found["id"], top=3) == found
+        assert await get(client, FEATURES, label="none") == (422, "unknown-label")
+        assert await get(client, FEATURES, id=6) == (422, "unknown-label")
+        for query in ({}, {"id": 0, "label": "a/b"}, {"id": -1}, {"id": 0, "top": 0}, {"id": 0, "top": 101}):
+            assert await get(client, FEATURES, **query) == (422, "bad-request")
+        assert await get(client, "/v1/models/none/label-features", id=0) == (404, "model-not-found")
+
+    in_process(call, named.root)
+
+
+def test_trees_whose_labels_have_no_weights_are_refused(tmp_path: Path, in_process: Run) -> None:
+    Store(tmp_path).publish("forest", small_draft(kind="decision-tree", features=UNSCALED))
+
+    async def call(client: httpx.AsyncClient) -> None:
+        path = "/v1/models/forest/label-features"
+        assert await get(client, path, id=0) == (422, "unsupported-option")
+
+    in_process(call, tmp_path)
+
+
+def test_a_threshold_over_time_is_what_it_was_after_each_event(own_store: Store) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        assert await get(client, HISTORY, id=3) == (409, "thresholds-not-tuned")
+        seen: dict[int, list[tuple[int, float]]] = {label: [] for label in range(11)}
+        for i in range(6):
+            await send(client, event(f"e{i}", [f"label::{i % 3}"]))
+            found = await get(client, "/v1/models/raw/thresholds")
+            for label in found["labels"]:
+                seen[label["id"]].append((found["threshold_epoch"], label["threshold"]))
+        for label, states in seen.items():
+            history = await get(client, HISTORY, id=label)
+            points = {point["epoch"]: point["threshold"] for point in history["points"]}
+            assert (history["threshold_epoch"], min(points)) == (states[-1][0], 1)
+            assert history["points"][0]["kind"] == "started"
+            for epoch, threshold in states:  # the last point up to an epoch is the threshold of then
+                assert points[max(one for one in points if one <= epoch)] == threshold
+            times = [point["at"] for point in history["points"]]
+            assert times == sorted(times)
+
+    with_client(own_store, call)
+
+
+def test_a_long_history_is_bounded_and_keeps_its_ends(
+    own_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        for i in range(12):
+            await send(client, event(f"e{i}", ["label::1"]))
+        whole = (await get(client, HISTORY, id=1))["points"]
+        assert len(whole) == 13
+        monkeypatch.setattr(label_history, "POINTS_MAX", 5)
+        few = (await get(client, HISTORY, id=1))["points"]
+        assert len(few) == 5 and [few[0], few[-1]] == [whole[0], whole[-1]]
+        assert [point for point in whole if point in few] == few
+        monkeypatch.setattr(label_history, "POINTS_MAX", 200)
+        monkeypatch.setattr(label_history, "_PAGE", 2)  # of the log
+        assert (await get(client, HISTORY, id=1))["points"] == whole
+        monkeypatch.setattr(label_history, "CHANGES_MAX", 4)
+        assert (await get(client, HISTORY, id=1))["points"] == [whole[0], *whole[-4:]]
+        monkeypatch.setattr(label_history, "PAYLOAD_BYTES_MAX", 0)
+        assert (await get(client, HISTORY, id=1))["points"] == whole[:1]
+
+    with_client(own_store, call)
+
+
+def test_of_many_states_the_newest_are_read(own_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        await send(client, event("a", ["label::1"]))
+        database = Database(default_url(own_store.root))
+        try:
+            state = ThresholdDatabase(database)
+            tuned = state.load("raw", 2)
+            assert tuned is not None
+            for _ in range(3):
+                state.save("raw", 2, tuned)
+            with database.read() as connection:
+                epochs = list(connection.execute(select(CHECKPOINTS.c.epoch)).scalars())
+        finally:
+            database.close()
+        monkeypatch.setattr(label_history, "CHANGES_MAX", 0)
+        assert [point["epoch"] for point in (await get(client, HISTORY, id=1))["points"]] == sorted(epochs)
+        monkeypatch.setattr(label_history, "STATE_LABELS_MAX", 1)
+        newest = (await get(client, HISTORY, id=1))["points"]
+        assert [(point["epoch"], point["kind"]) for point in newest] == [(max(epochs), "tuned")]
+
+    with_client(own_store, call)
+
+
+def test_a_version_is_shown_with_its_figures(named: Store, in_process: Run) -> None:
+    async def call(client: httpx.AsyncClient) -> None:
+        found = await get(client, "/v1/models/named/versions/1")
+        assert (found["model"], found["version"], found["n_labels"]) == ("named", 1, 6)
+        figures = found["validation"]
+        assert figures["rows"] == sum(3 + i for i in range(6))
+        assert {label["label"]: label["support"] for label in figures["labels"]} == {
+            name: 3 + i for i, name in enumerate(NAMES)
+        }
+        assert [band["band"] for band in figures["bands"]] == ["1-9"]
+        for version in ("2", "0", "x", "1" * 30):
+            assert await get(client, f"/v1/models/named/versions/{version}") == (404, "version-not-found")
+        assert await get(client, "/v1/models/none/versions/1") == (404, "model-not-found")
+
+    in_process(call, named.root)
+
+
+@pytest.mark.parametrize("report", [{}, {"validation": 7}, {"validation": {"rows": 1}}])
+def test_figures_that_are_not_there_or_not_ours_are_null(
+    report: dict[str, Any], tmp_path: Path, in_process: Run
+) -> None:
+    Store(tmp_path).publish("small", small_draft(features=UNSCALED, extra={REPORT: report_array(report)}))
+
+    async def call(client: httpx.AsyncClient) -> None:
+        assert (await get(client, "/v1/models/small/versions/1"))["validation"] is None
+
+    in_process(call, tmp_path)
