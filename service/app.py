@@ -57,6 +57,7 @@ from service.logs import log
 from service.registry.registry import Registry
 from service.remote.objects import shown_url
 from service.serving.feedback import FeedbackDesk
+from service.serving.label_info import LabelInfos
 from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
@@ -151,12 +152,14 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
     limits = settings.limits
     store, learning, metrics = Store(settings.store), OnlineLearning(settings), Metrics()
     database = learning.database
+    infos = LabelInfos(store)
     live = LiveModels(
         store,
-        functools.partial(serve_model, learning=learning, limits=limits),
+        functools.partial(serve_model, learning=learning, limits=limits, infos=infos),
         models_max=limits.models_max,
         versions_max=limits.versions_max,
         seconds_max=limits.request_seconds_max,
+        refresh=infos.refresh,
     )
     pool = functools.partial(WorkPool, queue_max=limits.queue_max, seconds_max=limits.request_seconds_max)
     services = Services(

@@ -9,6 +9,7 @@ from service.features import Featurizer
 from service.features.tables import FeatureNames
 from service.inference.searcher import Searcher
 from service.inference.sparse_request import SparseAnswers
+from service.serving.label_info import LiveLabelInfo
 from service.serving.label_weights import LabelWeights
 from service.serving.live import LiveModels
 from service.serving.prediction_ids import PredictionIds
@@ -22,6 +23,7 @@ class ServedVersion(NamedTuple):
 
     features  their names, if they have any
     sparse    answers sparse requests; for the event loop only
+    info      what is known of its labels besides their names; for those who ask for it
     """
 
     name: str
@@ -34,6 +36,7 @@ class ServedVersion(NamedTuple):
     thresholds: ServedThresholds
     ids: PredictionIds
     sparse: SparseAnswers
+    info: LiveLabelInfo
 
 
 LiveServed: TypeAlias = LiveModels[ServedVersion]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
@@ -18,6 +19,7 @@ from service.api.routes.operations import (
 )
 from service.api.routes.services import Wired
 from service.api.routes.versions import find_served, stale_headers
+from service.serving.answer import info_asked
 from service.serving.blocks import answer_block
 from service.serving.lines import Answered, LineBlock
 from service.serving.parse import PREDICT_ONLY, parse_options
@@ -60,12 +62,11 @@ async def batch(request: Request, services: Wired) -> Response:
     options = parse_options(request.scope["query_string"], limits)
     served = await find_served(request, services.live)
     engine_options = to_options(options, served)
+    answer = partial(answer_block, info=info_asked(options, served))
     loop = asyncio.get_running_loop()
 
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:
-        return loop.run_in_executor(
-            services.batch_threads, answer_block, block, served, engine_options, limits
-        )
+        return loop.run_in_executor(services.batch_threads, answer, block, served, engine_options, limits)
 
     def record(answered: Answered) -> None:
         services.metrics.rows[served.name] += answered.n_rows

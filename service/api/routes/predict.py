@@ -10,11 +10,12 @@ from service.api.door.admission import read_body
 from service.api.door.responses import JsonResponse
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.deadlines import run_until_deadline
-from service.api.routes.operations import content, of_version, problems, takes
+from service.api.routes.operations import content, of_version, problems, query_parameters, takes
 from service.api.routes.services import Wired
 from service.api.routes.versions import find_served, stale_headers
-from service.serving.answer import Answer, answer_now, answer_query
-from service.serving.schemas.predict import TUNED, PredictRequest
+from service.serving.answer import Answer, answer_now, answer_query, answer_read
+from service.serving.parse import parse_predict_asked
+from service.serving.schemas.predict import TUNED, InfoQuery, PredictRequest
 from service.serving.schemas.predictions import PredictAnswer
 
 router = APIRouter(tags=["predict"], dependencies=[needs("predict")], route_class=RawRoute)
@@ -30,14 +31,18 @@ _BODY = content("application/json", "PredictRequest", {"instances": [{"text": "a
     response_model=PredictAnswer,
     response_description="A prediction for each instance, in their order",
     responses=problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503),
-    openapi_extra=takes(_BODY),
+    openapi_extra={**takes(_BODY), **query_parameters(InfoQuery)},
 )
 async def predict(request: Request, services: Wired) -> Response:
     """Instances are texts, sparse vectors or named features, as the model was trained on."""
     body = await read_body(request, services.limits)
     began = asyncio.get_running_loop().time()
     served = await find_served(request, services.live)
-    found = answer_now(body, 0, served, services.limits)
+    query_string = request.scope["query_string"]
+    if query_string:
+        found = answer_read(parse_predict_asked(body, query_string, services.limits), served)
+    else:
+        found = answer_now(body, 0, served, services.limits)
     if isinstance(found, PredictRequest):
         answer = await run_until_deadline(
             services.work, began, found.deadline_ms, answer_query, found, served
