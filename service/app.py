@@ -33,6 +33,7 @@ from service.api.door.unparsed import UnparsedRequests
 from service.api.door.whole_request import WholeRequests
 from service.api.door.work import WorkPool
 from service.api.routes import (
+    annif,
     archives,
     batch,
     console,
@@ -80,7 +81,10 @@ ARCHIVE_THREADS = 2
 """Archives that are written or read at a time."""
 
 ROUTERS = (
-    *(part.router for part in (predict, score, batch, oip, feedback, thresholds, models, health, docs)),
+    *(
+        part.router
+        for part in (predict, score, batch, oip, annif, feedback, thresholds, models, health, docs)
+    ),
     console.router,
     *(part.router for part in (jobs, data, registry, archives, keys)),
     oip.about_router,

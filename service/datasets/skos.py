@@ -8,7 +8,7 @@ from typing import Any
 
 from model_store.label_info import UNDETERMINED, Subject, is_language
 from service.datasets.stream import DataFile
-from service.datasets.subject_tables import Vocabulary, tidy
+from service.datasets.subject_tables import SubjectList, tidy
 from service.datasets.xml_entities import BadEntity, check_entities
 from service.errors import BadData, BadParameter
 
@@ -23,7 +23,7 @@ _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 
 
-def read_skos(file: DataFile, kind: str) -> Vocabulary:
+def read_skos(file: DataFile, kind: str) -> SubjectList:
     """Return the resources of type skos:Concept, in the order in which the file says so.
 
     Names are skos:prefLabel, and rdfs:label in languages without; the first skos:notation counts;
@@ -37,7 +37,7 @@ def read_skos(file: DataFile, kind: str) -> Vocabulary:
     subjects = list(concepts.subjects())
     if not subjects:
         raise file.fault(None, "expected resources of type skos:Concept, found none")
-    return Vocabulary(subjects, [])
+    return SubjectList(subjects, [])
 
 
 def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any], None]) -> None:
@@ -130,7 +130,7 @@ class _Concepts:
         self._broader.setdefault(subject, []).append(above)
 
     def _text(self, subject: str, value: Any) -> tuple[str, str]:
-        """Return the language and the text of a literal. Raises BadData for another value, or an empty one."""
+        """Return the language and the text of a literal. Raises BadData for another value or an empty one."""
         language = str(getattr(value, "language", None) or UNDETERMINED).lower()
         name = tidy(str(value)) if hasattr(value, "language") else ""
         if not name or not is_language(language):

@@ -12,21 +12,21 @@ _LABEL = "label_"
 """What the names of columns begin with that have names, in a language."""
 
 
-class Vocabulary(NamedTuple):
+class SubjectList(NamedTuple):
     """The subjects of a file, in its order, and the line on which each stands; none where it has no lines."""
 
     subjects: list[Subject]
     lines: list[int]
 
 
-def read_subject_tsv(file: DataFile, language: str | None) -> Vocabulary:
+def read_subject_tsv(file: DataFile, language: str | None) -> SubjectList:
     """Read `<URI>`, a tab, a name and, after another tab, a notation on each line; there is no header.
 
     language  of the names; None: it is not known
 
     A subject without a name has none. Empty lines are passed over. Raises BadData, naming the line.
     """
-    found = Vocabulary([], [])
+    found = SubjectList([], [])
     for number, line in text_lines(file):
         if not line.strip():
             continue
@@ -39,12 +39,12 @@ def read_subject_tsv(file: DataFile, language: str | None) -> Vocabulary:
     return _checked(file, found)
 
 
-def read_subject_csv(file: DataFile) -> Vocabulary:
+def read_subject_csv(file: DataFile) -> SubjectList:
     """Read a table whose header has `uri` and `label_LANGUAGE` of some languages, perhaps `notation`.
 
     Other columns are passed over. Empty cells are no names. Raises BadData, naming the line.
     """
-    found = Vocabulary([], [])
+    found = SubjectList([], [])
     rows = delimited_rows(file, DELIMITERS[".csv"])
     number, header = next(rows, (1, []))
     columns = _columns(file, number, header)
@@ -82,12 +82,12 @@ def _columns(file: DataFile, line: int, header: list[str]) -> list[str]:
     return columns
 
 
-def _add(found: Vocabulary, line: int, subject: Subject) -> None:
+def _add(found: SubjectList, line: int, subject: Subject) -> None:
     found.subjects.append(subject)
     found.lines.append(line)
 
 
-def _checked(file: DataFile, found: Vocabulary) -> Vocabulary:
+def _checked(file: DataFile, found: SubjectList) -> SubjectList:
     """Return the subjects. Raises BadData where there are none, or a URI stands twice."""
     if not found.subjects:
         raise file.fault(None, "expected subjects, found none")
@@ -107,4 +107,3 @@ def _uri(text: str) -> str:
 def tidy(text: str) -> str:
     """Return a text with one blank for each run of white space, and none around it."""
     return " ".join(text.split())
-

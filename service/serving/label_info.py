@@ -20,7 +20,7 @@ from service.serving.wire import dump
 
 
 class LabelFacts(NamedTuple):
-    """The label info of a version: subjects, int32[K], has the subject of each label, -1 where none is known."""
+    """The label info of a version: subjects, int32[K], has the subject of each label, -1 where none is."""
 
     info: LabelInfo
     subjects: NDArray[np.int32]
@@ -91,7 +91,7 @@ class LabelInfos:
         self._live: weakref.WeakSet[LiveLabelInfo] = weakref.WeakSet()
 
     def follow(self, live: LiveLabelInfo) -> LiveLabelInfo:
-        """Keep what is served of a version up to date from now on; return it. Reads the disk. Never raises."""
+        """Keep what is served of a version up to date from now on; return it. Blocking. Never raises."""
         with self._lock:
             if live.model not in self._infos:
                 self._read(live.model)
@@ -173,7 +173,9 @@ def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> N
     languages = facts.info.head.languages
     if language.lower() not in languages:
         known = ", ".join(languages) or "none: its subjects have no names"
-        raise error(f"expected a language of the label info ({known}), found {language[:40]!r}").at("language")
+        raise error(f"expected a language of the label info ({known}), found {language[:40]!r}").at(
+            "language"
+        )
 
 
 def members_of(facts: LabelFacts, asked: LabelInfoAsked, labels: NDArray[np.int32]) -> list[bytes]:

@@ -13,17 +13,23 @@ from model_store.names import find_names
 from model_store.store import Store
 from service.datasets.skos import RDF_FORMATS, read_skos
 from service.datasets.stream import DataFile
-from service.datasets.subject_tables import Vocabulary, read_subject_csv, read_subject_tsv
+from service.datasets.subject_tables import SubjectList, read_subject_csv, read_subject_tsv
 from service.errors import BadData, BadParameter
+from service.workflows.train import TrainReport
 
 SUFFIXES = (".tsv", ".csv", *RDF_FORMATS)
 
 
 class Attached(NamedTuple):
-    """What became of a file: its subjects and languages, and how many of the labels of `latest` it knows."""
+    """A model's label info: its subjects and languages, and how many of the labels of `latest` it knows.
+
+    by        the column in which labels are looked for
+    language  of names where a request does not say one
+    """
 
     model: str
     subjects: int
+    by: str
     languages: list[str]
     language: str
     labels: int
@@ -55,7 +61,7 @@ def read_label_info(path: Path, by: str = URI, language: str | None = None) -> L
         raise file.fault(None, str(error)) from None
 
 
-def _read(file: DataFile, language: str | None) -> Vocabulary:
+def _read(file: DataFile, language: str | None) -> SubjectList:
     suffix = Path(file.path.name.removesuffix(".gz")).suffix
     if suffix == ".tsv":
         return read_subject_tsv(file, language)
@@ -71,14 +77,33 @@ def attach_label_info(store: Store, model: str, info: LabelInfo) -> Attached:
 
     Raises BadData where it knows none of them: most likely, labels are looked for by the wrong column.
     """
-    labels = store.open(model, verify=False).labels
-    known = int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0))
-    if not known:
-        head = info.head
+    found = attached_info(store, model, info)
+    if not found.known_labels:
         raise BadData(
-            f"{model}: expected labels that are one of the {head.n_keys} of {head.columns[0]}, found none of "
-            f"{labels.n_names}: say by what labels are known, uri, notation or a language"
+            f"{model}: expected a label that is a {found.by} of the {found.subjects} subjects, found none of "
+            f"{found.labels}: say by what labels are known, uri, notation or a language"
         )
     store.put_label_info(model, info)
+    return found
+
+
+def with_label_info(store: Store, report: TrainReport, info: LabelInfo) -> TrainReport:
+    """Attach label info to a model that was trained; return its report, with a warning if it knows no label.
+
+    The version is published by then, so that is no error.
+    """
+    try:
+        attach_label_info(store, report.model, info)
+    except BadData as error:
+        return report._replace(warnings=[*(report.warnings or ()), f"no label info: {error}"])
+    return report
+
+
+def attached_info(store: Store, model: str, info: LabelInfo) -> Attached:
+    """Return what a vocabulary knows of the labels of a model's latest version."""
+    labels = store.open(model).labels
+    known = int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0))
     head = info.head
-    return Attached(model, head.n_subjects, list(head.languages), head.language, labels.n_names, known)
+    return Attached(
+        model, head.n_subjects, head.columns[0], list(head.languages), head.language, labels.n_names, known
+    )
