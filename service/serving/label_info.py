@@ -114,6 +114,7 @@ class LabelInfos:
                     faults[model] = fault
                 info = self._infos.get(model)
                 if info is not before:
+                    log(logging.INFO, "label_info_replaced", model=model)
                     for live in served:
                         if live.model == model:
                             live.follow(info)
@@ -131,8 +132,6 @@ class LabelInfos:
         except (StoreError, OSError) as error:
             log(logging.ERROR, "label_info_failed", model=model, detail=str(error), error=error)
             return told_of(error)
-        if self._infos[model] is not before:
-            log(logging.INFO, "label_info_opened", model=model)
         return None
 
 

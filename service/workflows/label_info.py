@@ -23,7 +23,7 @@ SUFFIXES = (".tsv", ".csv", *RDF_FORMATS)
 class Attached(NamedTuple):
     """A model's label info: its subjects and languages, and how many of the labels of `latest` it knows.
 
-    by        the column in which labels are looked for
+    by        what labels are looked for by: uri, notation or a language
     language  of names where a request does not say one
     """
 
@@ -80,8 +80,8 @@ def attach_label_info(store: Store, model: str, info: LabelInfo) -> Attached:
     found = attached_info(store, model, info)
     if not found.known_labels:
         raise BadData(
-            f"{model}: expected a label that is a {found.by} of the {found.subjects} subjects, found none of "
-            f"{found.labels}: say by what labels are known, uri, notation or a language"
+            f"{model}: expected labels that the {found.subjects} subjects have as {found.by}, found none of "
+            f"{found.labels}: say what they are with --by, uri, notation or a language"
         )
     store.put_label_info(model, info)
     return found
@@ -105,5 +105,11 @@ def attached_info(store: Store, model: str, info: LabelInfo) -> Attached:
     known = int(np.count_nonzero(find_names(info.keys, labels.utf8, labels.offsets) >= 0))
     head = info.head
     return Attached(
-        model, head.n_subjects, head.columns[0], list(head.languages), head.language, labels.n_names, known
+        model,
+        head.n_subjects,
+        head.columns[0].removeprefix(NAME),
+        list(head.languages),
+        head.language,
+        labels.n_names,
+        known,
     )
