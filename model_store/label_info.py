@@ -1,6 +1,6 @@
 """Label info: the URI, the notation, the names by language and the broader subjects of a model's labels.
 
-One file a model, replaced whole, beside its versions: FORMAT.md, section 7. A million subjects are never
+One file a model, replaced whole, beside its versions: FORMAT.md, section 9. A million subjects are never
 objects: texts are bytes and offsets, and labels are looked for in a hash table over the first column.
 """
 

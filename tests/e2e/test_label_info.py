@@ -106,7 +106,7 @@ def test_lines_of_a_batch_and_the_client_tell_names(server: ServerProcess) -> No
             "/v1/models/hashed/predict?language=fi",
             BODY,
             "unsupported-option",
-            "found none: call xylem models",
+            "found none: call xylem",
         ),
         (PREDICT, {**BODY, "label_info": 1}, "bad-request", "label_info"),
         (PREDICT, {**BODY, "language": 5}, "bad-request", "language"),
