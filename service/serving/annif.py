@@ -6,6 +6,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ValidationError
 
 from model_store.label_info import NOTATION, UNDETERMINED, URI
@@ -45,9 +47,13 @@ def parse_documents(body: bytes, limits: Limits) -> SuggestBatchRequest:
 
 
 def suggest(
-    texts: list[str], options: SuggestOptions, served: ServedVersion, limits: Limits
+    texts: list[str],
+    options: SuggestOptions,
+    served: ServedVersion,
+    limits: Limits,
+    stop: NDArray[np.uint8] | None = None,
 ) -> list[list[Suggestion]]:
-    """Return the subjects of each text, the best first. Blocking.
+    """Return the subjects of each text, the best first; once `stop` is set, what is sure. Blocking.
 
     Raises LimitExceeded, BadInstance for a model that takes no texts, and BadRequest for a language that the
     label info does not have.
@@ -61,7 +67,7 @@ def suggest(
     if not texts or not options.limit:
         return [[] for _ in texts]
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
-    found = served.predictor.predict(rows, to_options(_options(options), served))
+    found = served.predictor.predict(rows, to_options(_options(options), served, stop))
     return [
         _suggestions(found, start, end, served, facts, language)
         for start, end in pairwise(found.ptr.tolist())

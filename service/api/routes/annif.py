@@ -14,6 +14,7 @@ from model_store.store import Store
 from service.api.door.admission import FORM, read_body
 from service.api.door.responses import json_response
 from service.api.routes.admins import RawRoute, needs
+from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.models import kept_manifest, refuse_before_first_look
 from service.api.routes.operations import content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
@@ -23,6 +24,7 @@ from service.serving.schemas.annif import (
     DocumentSuggestions,
     Project,
     Projects,
+    Suggestion,
     Suggestions,
     SuggestOptions,
 )
@@ -102,7 +104,7 @@ async def suggest_one(request: Request, services: Wired) -> Response:
     body = await read_body(request, services.limits, FORM)
     _, served = await _find(request, services)
     form = parse_form(body, services.limits)
-    (found,) = await services.work.run(suggest, [form.text], form, served, services.limits)
+    (found,) = await _suggest(services, [form.text], form, served)
     services.metrics.rows[served.name] += 1
     return json_response(Suggestions(results=found))
 
@@ -122,13 +124,23 @@ async def suggest_several(request: Request, services: Wired) -> Response:
     options = parse_suggest_options(request.scope["query_string"], services.limits)
     documents = parse_documents(body, services.limits).documents
     texts = [document.text for document in documents]
-    found = await services.work.run(suggest, texts, options, served, services.limits)
+    found = await _suggest(services, texts, options, served)
     services.metrics.rows[served.name] += len(texts)
     answers = [
         DocumentSuggestions(results=results, document_id=document.document_id)
         for results, document in zip(found, documents, strict=True)
     ]
     return json_response(answers)
+
+
+async def _suggest(
+    services: Services, texts: list[str], options: SuggestOptions, served: ServedVersion
+) -> list[list[Suggestion]]:
+    """Return the subjects of texts, searched in a thread until nobody waits for them."""
+    began = asyncio.get_running_loop().time()
+    return await run_until_deadline(
+        services.work, began, None, suggest, texts, options, served, services.limits
+    )
 
 
 async def _find(request: Request, services: Services) -> tuple[_Reference, ServedVersion]:
