@@ -20,6 +20,10 @@ from xylem import Client
 
 BODY = {"instances": [{"text": "a small text editor for the terminal"}], "top_r": 3}
 SPARSE = {"instances": [{"indices": [1], "values": [1.0]}], "top_r": 11}
+TENSORS = {
+    "inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}],
+    "parameters": {"language": "fi"},
+}
 PREDICT = "/v1/models/text/predict"
 
 
@@ -114,6 +118,7 @@ def test_lines_of_a_batch_and_the_client_tell_names(server: ServerProcess) -> No
         (f"{PREDICT}?language=fi&language=en", BODY, "bad-request", "found several"),
         (f"{PREDICT}?language={quote('x' * 4097)}", BODY, "limit-exceeded", "name_bytes_max"),
         (f"{PREDICT}?language=%ff", BODY, "bad-request", "query string"),
+        ("/v2/models/text/infer", TENSORS, "unsupported-option", "parameters.language"),
         ("/v1/models/text/batch?language=de", b"", "unsupported-media-type", "Content-Type"),
     ],
 )
