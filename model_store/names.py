@@ -274,6 +274,27 @@ def check_names(offsets: NDArray[Any], utf8: NDArray[Any], slots: NDArray[Any]) 
     return NameTable(offsets, utf8, slots)
 
 
+@kernel
+def _text_fault(offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> tuple[int, int]:
+    """Return (fault, text) of the first text that is not empty and could not be a name, else (0, 0)."""
+    for i in range(len(offsets) - 1):
+        if offsets[i] < offsets[i + 1]:
+            fault = _name_fault(utf8, offsets[i], offsets[i + 1])
+            if fault != 0:
+                return fault, i
+    return 0, 0
+
+
+def check_texts(offsets: NDArray[np.int64], utf8: NDArray[np.uint8]) -> None:
+    """Raise BadNames unless each of n texts, utf8[offsets[i]:offsets[i + 1]], is empty or could be a name.
+
+    Offsets ascend from 0 to the bytes' number (the caller's duty). Texts may be repeated.
+    """
+    fault, i = _text_fault(offsets, utf8)
+    if fault:
+        raise _refuse(fault, i, offsets, utf8)
+
+
 def name_of(table: NameTable, i: int) -> str:
     """Return the name of id i, 0 <= i < n; raise IndexError for another."""
     if not 0 <= i < table.n_names:

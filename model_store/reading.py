@@ -29,6 +29,7 @@ from model_store.identifiers import (
     is_version,
     parse_ref,
 )
+from model_store.label_info import HEAD_BYTES, LABEL_INFO, Head, LabelInfo, map_label_info, parse_head
 from model_store.made_for import is_made_for
 from model_store.manifest import Manifest
 from model_store.verified import Verified
@@ -149,6 +150,26 @@ class StoreReader:
         """Raise Corrupt unless every digest of a version is right and every invariant holds."""
         self._open(name, version, verify=True, again=True)
 
+    def label_info_head(self, name: str) -> Head | None:
+        """Return what a model's label info says of itself, None where there is none; raise Corrupt.
+
+        Cost: a read of 8 kB. Its `sha256` differs whenever the info does. Raises StoreUnreadable.
+        """
+        path = self._home(name) / LABEL_INFO
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
+            return parse_head(self._fs.read(path, HEAD_BYTES - 1), f"{name}: {LABEL_INFO}")
+        return None
+
+    def label_info(self, name: str) -> LabelInfo | None:
+        """Return a model's label info, mapped, every digest and invariant checked; None where there is none.
+
+        It stays valid when it is replaced. Raises Corrupt or StoreUnreadable.
+        """
+        path = self._home(name) / LABEL_INFO
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
+            return map_label_info(self._fs, path, f"{name}: {LABEL_INFO}")
+        return None
+
     def check_readable(self) -> None:
         """Raise StoreUnreadable unless the store is a directory that can be read; it may be empty."""
         try:
@@ -162,9 +183,11 @@ class StoreReader:
             raise StoreUnreadable.of(self.root, "to read the directory of the models", found) from error
 
     def generation(self) -> tuple[object, ...]:
-        """Return a value that differs when a version was published or deleted or an alias moved.
+        """Return a value that differs when a version was published or deleted, an alias moved, or label info
+        was replaced.
 
-        Compare for equality only. Cost: two directories a model and a file of 200 bytes an alias.
+        Compare for equality only. Cost: two directories a model and a file of 200 bytes an alias, and of 8 kB
+        where there is label info.
         """
         found: list[object] = []
         for model in self._entries(self.root / MODELS):
@@ -174,6 +197,9 @@ class StoreReader:
                 path = home / ALIASES / entry.name
                 with contextlib.suppress(FileNotFoundError, Corrupt), self._reading(path):
                     found.append((entry.name, self._fs.read(path, ALIAS_BYTES_MAX)))
+            path = home / LABEL_INFO
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, Corrupt), self._reading(path):
+                found.append((LABEL_INFO, self._fs.read(path, HEAD_BYTES - 1)))
         return tuple(found)
 
     def published(self, name: str, made_for: str) -> Manifest | None:

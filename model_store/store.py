@@ -33,6 +33,7 @@ from model_store.identifiers import (
     check_model,
     check_version,
 )
+from model_store.label_info import LABEL_INFO, LabelInfo, write_label_info
 from model_store.made_for import made_for_of
 from model_store.manifest import Manifest, manifest_digest
 from model_store.reading import ALIASES, LAST, VERSIONS, StoreReader, no_version
@@ -40,6 +41,7 @@ from model_store.reading import LATEST as LATEST
 from model_store.reading import MODELS as MODELS
 from model_store.reading import ModelInfo as ModelInfo
 from model_store.version import (
+    HEADROOM_BYTES,
     Draft,
     manifest_of,
     map_version,
@@ -156,6 +158,27 @@ class Store(StoreReader):
             self._put_alias(name, stage, alias)
         return back.version
 
+    def put_label_info(self, name: str, info: LabelInfo) -> None:
+        """Make this the label info of a model, instead of what it had; who has that open keeps it.
+
+        In one step, which survives a loss of power. Raises ModelNotFound or StoreUnwritable.
+        """
+        needed = info.utf8.nbytes + info.offsets.nbytes + info.broader.nbytes + HEADROOM_BYTES
+        self._require_model(name)
+        with self._writing(needed), self._stage() as stage:
+            self._require_space(needed)
+            write_label_info(self._fs, stage / LABEL_INFO, info)
+            with self._locked(name):
+                self._require_model(name)
+                self._fs.rename(stage / LABEL_INFO, self._home(name) / LABEL_INFO)
+                self._fs.fsync_dir(self._home(name))
+
+    def delete_label_info(self, name: str) -> bool:
+        """Remove the label info of a model; return whether there was any. Raises as `put_label_info`."""
+        self._require_model(name)
+        with self._writing(0), self._stage() as stage, self._locked(name):
+            return self._remove_label_info(name, stage)
+
     def delete(self, name: str, version: int) -> None:
         """Remove a version that no alias names; who has it open keeps it. Its number is not used again.
 
@@ -189,17 +212,17 @@ class Store(StoreReader):
             self._fs.fsync_dir(self._home(name) / ALIASES)
 
     def delete_model(self, name: str) -> tuple[int, ...]:
-        """Remove a model, its aliases and all its versions, and return their numbers.
+        """Remove a model, its aliases, its label info and all its versions, and return their numbers.
 
         Who has a version open keeps it. The numbers are not used again, should a model of that name be
-        published later. A crash leaves the model as it was, or with `latest` alone, or gone. Raises
-        ModelNotFound or StoreUnwritable.
+        published later. A crash leaves the model as it was, or without label info, or with `latest` alone, or
+        gone. Raises ModelNotFound or StoreUnwritable.
         """
-        if not self.versions(name):
-            raise self._missing(name, ModelNotFound(name))
+        self._require_model(name)
         with self._writing(0), self._stage() as stage, self._locked(name):
             versions = self.versions(name)
             self._keep_last(name, stage)
+            self._remove_label_info(name, stage)
             for part in (ALIASES, VERSIONS):
                 self._fs.rename(self._home(name) / part, stage / part)
                 self._fs.fsync_dir(self._home(name))
@@ -246,6 +269,19 @@ class Store(StoreReader):
         self._fs.fsync_dir(self._home(name) / VERSIONS)
         if moves_latest:
             self._put_alias(name, stage, LATEST)
+
+    def _require_model(self, name: str) -> None:
+        """Raise ModelNotFound for a model without a version."""
+        if not self.versions(name):
+            raise self._missing(name, ModelNotFound(name))
+
+    def _remove_label_info(self, name: str, stage: Path) -> bool:
+        """Move label info away, if there is any, and sync; under the lock."""
+        if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
+            return False
+        self._fs.rename(self._home(name) / LABEL_INFO, stage / LABEL_INFO)
+        self._fs.fsync_dir(self._home(name))
+        return True
 
     def _keep_last(self, name: str, stage: Path) -> None:
         """Keep the highest number that a version has or had; under the lock."""

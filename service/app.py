@@ -34,6 +34,7 @@ from service.api.door.unparsed import UnparsedRequests
 from service.api.door.whole_request import WholeRequests
 from service.api.door.work import WorkPool
 from service.api.routes import (
+    annif,
     archives,
     batch,
     console,
@@ -59,6 +60,7 @@ from service.logs import log
 from service.registry.registry import Registry
 from service.remote.objects import shown_url
 from service.serving.feedback import FeedbackDesk
+from service.serving.label_info import LabelInfos
 from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
@@ -84,7 +86,7 @@ ARCHIVE_THREADS = 2
 ROUTERS = (
     *(
         part.router
-        for part in (predict, score, batch, oip, feedback, thresholds, labels, models, health, docs)
+        for part in (predict, score, batch, oip, annif, feedback, thresholds, labels, models, health, docs)
     ),
     console.router,
     *(part.router for part in (jobs, data, registry, archives, keys)),
@@ -180,12 +182,14 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
     limits = settings.limits
     store, learning, metrics = Store(settings.store), OnlineLearning(settings), Metrics()
     database = learning.database
+    infos = LabelInfos(store)
     live = LiveModels(
         store,
-        functools.partial(serve_model, learning=learning, limits=limits, stages=metrics.stages),
+        functools.partial(serve_model, learning=learning, limits=limits, infos=infos, stages=metrics.stages),
         models_max=limits.models_max,
         versions_max=limits.versions_max,
         seconds_max=limits.request_seconds_max,
+        refresh=infos.refresh,
     )
     pool = functools.partial(WorkPool, queue_max=limits.queue_max, seconds_max=limits.request_seconds_max)
     services = Services(

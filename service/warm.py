@@ -21,9 +21,11 @@ from typing import NamedTuple
 
 from model_store.compiled.cache import cache_dir
 from model_store.ensemble import Weights
+from model_store.label_info import Subject, build_label_info
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
 from service.serving.blocks import answer_block
+from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
 from service.serving.rows import to_options
@@ -118,6 +120,9 @@ def warm(job: WarmUpJob) -> None:
             weights=job.weights,
         )
         model = store.open("warm", train_and_publish(store, "warm", request).version)
+        if job.trainer == "label-tree":
+            store.put_label_info("warm", build_label_info([Subject("label0", None, {"en": "a label"})]))
+            LabelInfos(store).follow(LiveLabelInfo("warm", model.labels))
     served = serve_model(model)
     evaluate(model, job.data)
     block = LineBlock(1, [b'{"indices": [0], "values": [1]}'])

@@ -39,6 +39,8 @@ class BatchOptions(TypedDict, total=False):
     threshold: float | Literal["tuned"] | None
     beam_width: int
     exact: bool
+    language: str | None
+    label_info: bool
 
 
 class PredictOptions(BatchOptions, total=False):

@@ -17,12 +17,22 @@ ENDED = frozenset({"succeeded", "failed", "cancelled"})
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A predicted label; `explanation` only where it was asked for."""
+    """A predicted label; `explanation` only where it was asked for.
+
+    uri, notation   of the model's label info, where `language` or `label_info` was asked for
+    name            in the language that was asked for
+    names, broader  with `label_info`: names by language, and URIs of the subjects above
+    """
 
     label: str
     id: int
     score: float
     explanation: dict[str, Any] | None = None
+    uri: str | None = None
+    notation: str | None = None
+    name: str | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    broader: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

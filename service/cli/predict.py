@@ -50,6 +50,12 @@ Exact = Annotated[bool, typer.Option("--exact", help="Search until the answer is
 Explain = Annotated[
     bool, typer.Option("--explain", help="Tell each label's path in the trees, and what counted there.")
 ]
+Language = Annotated[
+    str | None, typer.Option(metavar="LANGUAGE", help="Tell labels' names in it, of the model's label info.")
+]
+LabelInfo = Annotated[
+    bool, typer.Option("--label-info", help="Tell all that the model's label info has of each label.")
+]
 _LOCAL_ONLY = ("store", "threads", "explain")
 
 
@@ -63,6 +69,8 @@ def predict(
     beam_width: BeamWidth = 10,
     exact: Exact = False,
     explain: Explain = False,
+    language: Language = None,
+    label_info: LabelInfo = False,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     url: Url = None,
@@ -79,6 +87,10 @@ def predict(
     """
     refuse_without_table(columns, Path(data))
     given: dict[str, Any] = {"top_r": top_r, "beam_width": beam_width, "exact": exact}
+    if language is not None:
+        given["language"] = language
+    if label_info:
+        given["label_info"] = True
     if threshold is not None:
         given["threshold"] = threshold
     if url is not None:
@@ -121,7 +133,9 @@ def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[st
 def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool) -> Answers:
     """Return what answers by a version of the store."""
     from model_store.store import Store
+    from service.serving.answer import info_asked
     from service.serving.blocks import answer_block
+    from service.serving.label_info import LabelInfos
     from service.serving.opening import serve_model
     from service.serving.parse import parse_options
     from service.serving.rows import to_options
@@ -132,21 +146,22 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
     told = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
     options = parse_options(urlencode(told).encode(), limits)
     name, reference = parse_reference(model)
-    opened_model = Store(store).open(name, reference)
+    opened_store = Store(store)
+    opened_model = opened_store.open(name, reference)
 
     def answers(source: Source) -> Iterator[Answered]:
         with opened_learning(store, create=False) as learning:
-            served = serve_model(opened_model, learning)
+            served = serve_model(opened_model, learning, infos=LabelInfos(opened_store))
             if options.threshold == TUNED:
                 if learning is not None:
                     learning.catch_up(served.thresholds)
                 served.thresholds.is_known = True
             elif learning is not None and learning.follower.fault:
                 complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
-            engine_options = to_options(options, served)
+            engine_options, info = to_options(options, served), info_asked(options, served)
 
             def answer(block: LineBlock) -> Answered:
-                return answer_block(block, served, engine_options, limits, explain=explain)
+                return answer_block(block, served, engine_options, limits, explain=explain, info=info)
 
             found = blocks(source, limits.line_bytes_max, limits.block_rows_max)
             yield from in_order(found, answer, threads, idle(source))

@@ -55,6 +55,15 @@ LabelNames = Annotated[
 ]
 
 
+LabelInfo = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="A vocabulary whose URIs labels are: as xylem models label-info takes it.",
+    ),
+]
+
+
 def print_plan(plan: Plan, json: bool) -> None:
     """Say what a training takes at most: on standard error, or as an object on standard output."""
     if json:
@@ -98,6 +107,7 @@ def train(
     valid: Valid = None,
     parameters: Parameters = None,
     label_names: LabelNames = None,
+    label_info: LabelInfo = None,
     stream: Stream = False,
     weights: WeightType = "float32",
     threads: Threads = None,
@@ -114,6 +124,7 @@ def train(
     object {"plan": ...} on a line of its own).
     """
     from model_store.store import Store
+    from service.workflows.label_info import read_label_info, with_label_info
     from service.workflows.train import TrainRequest, train_and_publish
     from service.workflows.weight_types import weight_type
 
@@ -130,9 +141,12 @@ def train(
         threads=threads or os.cpu_count() or 1,
         stream=stream,
     )
+    opened, info = Store(store), None if label_info is None else read_label_info(label_info)
     with progress(json) as show:
         say = partial(print_plan, json=json)
-        report = train_and_publish(Store(store), model, request, show, say, print_start)
+        report = train_and_publish(opened, model, request, show, say, print_start)
+    if info is not None:
+        report = with_label_info(opened, report, info)
     note_publication(store, model, report.version, f"xylem train {trainer}")
     for warning in report.warnings or ():
         typer.echo(f"xylem: warning: {warning}", err=True)

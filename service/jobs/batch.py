@@ -21,7 +21,9 @@ from service.inference.predictor import PredictOptions
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.files import OFFSET, PART, RESULT
 from service.jobs.requests import BatchJob
+from service.serving.answer import info_asked
 from service.serving.blocks import answer_block
+from service.serving.label_info import InfoAsked, LabelInfos
 from service.serving.learning import OnlineLearning
 from service.serving.line_files import Source, blocks, in_order, opened
 from service.serving.lines import Answered, LineBlock
@@ -65,9 +67,10 @@ def run_batch(context: JobContext, request: BatchJob) -> dict[str, int]:
     learning = OnlineLearning(context.settings)
     try:
         context.on_progress("open", 0, 1)
-        served = serve_model(context.store.open(job.model, version), learning, context.settings.limits)
-        options = _options(request, served, learning)
-        offset = _answer(context, data, served, options, offset._replace(prints=prints), request.columns())
+        opened_model, infos = context.store.open(job.model, version), LabelInfos(context.store)
+        served = serve_model(opened_model, learning, context.settings.limits, infos)
+        asked = _options(request, served, learning), info_asked(request, served)
+        offset = _answer(context, data, served, asked, offset._replace(prints=prints), request.columns())
     finally:
         learning.close()
     files.check()
@@ -91,15 +94,16 @@ def _answer(
     context: JobContext,
     data: Path,
     served: ServedVersion,
-    options: PredictOptions,
+    asked: tuple[PredictOptions, InfoAsked],
     offset: Offset,
     columns: TableColumns,
 ) -> Offset:
     """Answer the lines after an offset; return the offset at the end."""
     limits = context.settings.limits
+    options, info = asked
 
     def answer(block: LineBlock) -> Answered:
-        return answer_block(block, served, options, limits)
+        return answer_block(block, served, options, limits, info=info)
 
     path = context.directory / PART
     path.touch(0o640)

@@ -14,6 +14,7 @@ from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, Route
 from service.inference.prediction_json import Spans, predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
+from service.serving.label_info import InfoAsked, members_of
 from service.serving.schemas.explanations import (
     ExplainedLeaf,
     ExplainedTree,
@@ -36,18 +37,18 @@ def write_predictions(
     options: PredictOptions,
     epoch: int,
     served: ServedVersion,
-    explanations: Sequence[bytes] | None = None,
+    told: Sequence[bytes] | None = None,
     unknown: Sequence[int] = (),
 ) -> list[bytes]:
-    """Return the JSON of a Prediction for each row; `explanations` has that of each of its labels.
+    """Return the JSON of a Prediction for each row; `told` has further members of each of its labels.
 
     epoch    that of the thresholds before the rows were predicted
     unknown  the rows of which the model knows nothing
     """
     thresholds, seal = served.ids.thresholds_for(options), served.ids.seal(epoch, len(found.ptr) - 1)
     predictions = predictions_json(served.labels, thresholds, *seal, spans_of(found))
-    if explanations is not None:
-        predictions = _explained(predictions, explanations, found, served)
+    if told is not None:
+        predictions = _with_members(predictions, told, found, served)
     if len(found.costs):
         predictions = [
             b'%b,"statistics":{"nodes":%d,"weight_bytes":%d}}' % (prediction[:-1], nodes, weight_bytes)
@@ -71,22 +72,34 @@ def answer_head(model: str, version: int, epoch: int) -> bytes:
     return head % (model.encode(), version, shown)
 
 
-def _explained(
-    predictions: Sequence[bytes], explanations: Sequence[bytes], found: Predictions, served: ServedVersion
+def _with_members(
+    predictions: Sequence[bytes], told: Sequence[bytes], found: Predictions, served: ServedVersion
 ) -> list[bytes]:
-    """Return the predictions, each of their labels with its explanation."""
+    """Return the predictions, each of their labels with further members."""
     places = np.arange(len(found.labels) + 1)
     spans = Spans(places[:-1], places[1:], found.labels, found.scores, np.zeros(len(found.labels), np.uint8))
     seal = served.ids.seal(0, len(found.labels))
     singles = predictions_json(served.labels, np.empty(0, np.float32), *seal, spans)
     objects = [
-        b'%b,"explanation":%b}' % (single[len(_BEGIN) : single.rindex(_END) - 1], explanation)
-        for single, explanation in zip(singles, explanations, strict=True)
+        b"%b,%b}" % (single[len(_BEGIN) : single.rindex(_END) - 1], members)
+        for single, members in zip(singles, told, strict=True)
     ]
     return [
         b"%b%b%b" % (_BEGIN, b",".join(objects[start:end]), prediction[prediction.rindex(_END) :])
         for prediction, (start, end) in zip(predictions, itertools.pairwise(found.ptr.tolist()), strict=True)
     ]
+
+
+def tell_labels(
+    found: Predictions, rows: SparseRows, served: ServedVersion, info: InfoAsked, *, explain: bool
+) -> list[bytes] | None:
+    """Return the members that the labels found for `rows` have besides the usual ones; None: none."""
+    parts = []
+    if info is not None:
+        parts.append(members_of(*info, found.labels))
+    if explain:
+        parts.append([b'"explanation":%b' % one for one in explain_labels(found, rows, served)])
+    return [b",".join(members) for members in zip(*parts, strict=True)] if parts else None
 
 
 def explain_labels(found: Predictions, rows: SparseRows, served: ServedVersion) -> list[bytes]:

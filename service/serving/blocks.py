@@ -11,7 +11,8 @@ from service.features import Featurizer
 from service.features.sparse_lines import read_sparse_lines
 from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
-from service.serving.answers import explain_labels, write_predictions
+from service.serving.answers import tell_labels, write_predictions
+from service.serving.label_info import InfoAsked
 from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.parse import parse_line
 from service.serving.problems import describe_error
@@ -31,10 +32,12 @@ def answer_block(
     notes: StageNotes | None = None,
     *,
     explain: bool = False,
+    info: InfoAsked = None,
 ) -> Answered:
-    """Return an answer line for each line of a block: a prediction, explained or not, or the line's error.
+    """Return an answer line for each line of a block: a prediction, or the line's error.
 
-    notes   where it is noted when its stages end; the wait for this thread is the first
+    notes          where it is noted when its stages end; the wait for this thread is the first
+    explain, info  what else is told of each label
     """
     notes = notes or StageNotes()
     notes.end(QUEUE)
@@ -44,8 +47,8 @@ def answer_block(
     options = with_present_thresholds(options, served)
     found = served.predictor.predict_batch(rows, options, 1)
     notes.end(SEARCH)
-    explanations = explain_labels(found, rows, served) if explain else None
-    predictions = iter(write_predictions(found, options, epoch, served, explanations, unknown))
+    told = tell_labels(found, rows, served, info, explain=explain)
+    predictions = iter(write_predictions(found, options, epoch, served, told, unknown))
     answers = []
     for number, (identity, fault) in zip(count(block.first), lines, strict=False):
         if fault is not None:

@@ -25,6 +25,7 @@ from model_store.errors import (
     StoreUnreadable,
 )
 from model_store.identifiers import check_model, is_version
+from model_store.label_info import LABEL_INFO
 from model_store.store import ModelInfo, Store
 from model_store.version import Model
 from service.errors import ModelUnavailable, TimedOut, Unavailable, told_of
@@ -47,9 +48,9 @@ class Pointer(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A version or an alias that cannot be served as the store has it.
+    """A version, an alias or label info that cannot be served as the store has it.
 
-    ref        the version's number or the alias's name
+    ref        the version's number or the alias's name, or "label_info"
     retry_at   when it is tried again, by time.monotonic
     """
 
@@ -84,6 +85,8 @@ class LiveModels(Generic[T]):
     models_max     versions that aliases keep open; the rest are opened when asked for
     versions_max   versions kept open because requests asked for them, the least recently used go first
     seconds_max    how long a request waits for a version to be opened
+    refresh        brings what serves versions up to date with what else the store has of their models, after
+                   each look that found a change; it returns, by model, why some of that cannot be used
     """
 
     def __init__(
@@ -94,12 +97,14 @@ class LiveModels(Generic[T]):
         models_max: int,
         versions_max: int,
         seconds_max: float,
+        refresh: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._store = store
         self._prepare = prepare
         self._models_max = models_max
         self._versions_max = versions_max
         self._seconds_max = seconds_max
+        self._refresh = refresh
         self._state: _State | None = None
         self.notes: dict[bytes, Any] = {}
         """For whoever looks up `resident` often: another dictionary whenever that may change. Take it first,
@@ -255,7 +260,11 @@ class LiveModels(Generic[T]):
                     self.models and not infos and not generation
                 ):  # of a model that was deleted something stays
                     raise StoreUnreadable("expected models as before, found none: is the disk still there?")
-                self._state = self._next_state(generation, infos)
+                state = self._next_state(generation, infos)
+                for model, detail in self._refresh().items():
+                    retry_at = time.monotonic() + RETRY_SECONDS
+                    self._failures[model, LABEL_INFO] = Failure(model, LABEL_INFO, detail, retry_at)
+                self._state = state
                 self.notes = {}  # after the state: so that nothing of the one before is noted in it
             self._store_error = None
         except Exception as error:

@@ -36,7 +36,7 @@ from service.stages import FEATURES, QUEUE, SEARCH, WRITE, StageNotes
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""
 
-NOT_TAKEN = ("explain", "statistics")
+NOT_TAKEN = ("explain", "statistics", "language", "label_info")
 """Options of predict whose answers are no tensors."""
 
 _TEXT, _CSR = {"text"}, {"indptr", "indices", "values"}

@@ -15,6 +15,7 @@ from service.features.sparse_lines import read_sparse_lines
 from service.inference.predictors import make_predictor
 from service.inference.sparse_request import sparse_answers
 from service.serving.answer import answer_query, sparse_forms
+from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.label_weights import LabelWeights
 from service.serving.learning import OnlineLearning, live_thresholds
 from service.serving.prediction_ids import NO_KEY, PredictionIds
@@ -29,10 +30,12 @@ def serve_model(
     model: Model,
     learning: OnlineLearning | None = None,
     limits: Limits | None = None,
+    infos: LabelInfos | None = None,
     stages: StageTimes | None = None,
 ) -> ServedVersion:
     """Return what serves a version. Blocking. Raises Corrupt.
 
+    infos    the infos of labels of the store's models; None: there are none
     stages   where it is counted how long the stages of short answers take; None: nobody asks
     """
     manifest = model.manifest
@@ -41,6 +44,7 @@ def serve_model(
     featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
     features = feature_names(manifest.features, model.arrays)
     thresholds = learning.thresholds_of(model, predictor) if learning else live_thresholds(model, predictor)
+    info = LiveLabelInfo(manifest.model, model.labels)
     served = ServedVersion(
         manifest.model,
         manifest.version,
@@ -59,6 +63,7 @@ def serve_model(
         PredictionIds(thresholds, learning or NO_KEY),
         sparse_answers(model, predictor, featurizer, sparse_forms(limits or Limits()), stages),
         model,
+        info if infos is None else infos.follow(info),
     )
     _warm_up(served, model)
     return served

@@ -20,6 +20,7 @@ from service.serving.schemas.instances import NAMED, SPARSE, TEXT, RequestModel,
 from service.serving.schemas.predict import (
     AnyLine,
     BatchLine,
+    InfoQuery,
     NamedLine,
     Options,
     PredictRequest,
@@ -93,6 +94,25 @@ def parse_options(query_string: bytes, limits: Limits) -> Options:
         if getattr(options, key):
             raise UnsupportedOption("expected an option of a batch, found one that only predict has").at(key)
     return options
+
+
+def parse_predict_asked(body: bytes, query_string: bytes, limits: Limits) -> PredictRequest:
+    """Return the request that `body` is, with `language` and `label_info` of a query string.
+
+    Whatever else the query string says is passed over. Raises as `parse_predict`, and BadRequest for an
+    option that both say.
+    """
+    query = parse_predict(body, limits)
+    asked = parse_query(_only(query_string, InfoQuery), InfoQuery, limits)
+    for key in asked.model_fields_set & query.model_fields_set:
+        raise BadRequest("expected it in the body or in the query string, found it in both").at(key)
+    return query.model_copy(update=asked.model_dump(exclude_unset=True))
+
+
+def _only(query_string: bytes, model: type[RequestModel]) -> bytes:
+    """Return the parts of a query string that say fields of a model."""
+    names = [f"{name}=".encode() for name in model.model_fields]
+    return b"&".join(part for part in query_string.split(b"&") if part.startswith(tuple(names)))
 
 
 def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:

@@ -10,6 +10,7 @@ from service.features import Featurizer
 from service.features.tables import FeatureNames
 from service.inference.searcher import Searcher
 from service.inference.sparse_request import SparseAnswers
+from service.serving.label_info import LiveLabelInfo
 from service.serving.label_weights import LabelWeights
 from service.serving.live import LiveModels
 from service.serving.prediction_ids import PredictionIds
@@ -24,6 +25,7 @@ class ServedVersion(NamedTuple):
     features  their names, if they have any
     sparse    answers sparse requests; for the event loop only
     opened    the version's arrays, mapped
+    info      what is known of its labels besides their names; for those who ask for it
     """
 
     name: str
@@ -37,6 +39,7 @@ class ServedVersion(NamedTuple):
     ids: PredictionIds
     sparse: SparseAnswers
     opened: Model
+    info: LiveLabelInfo
 
 
 LiveServed: TypeAlias = LiveModels[ServedVersion]

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from model_store.errors import ModelNotFound, StoreUnreadable, StoreUnwritable
+from model_store.label_info import Subject, build_label_info
 from model_store.store import Store
 from tests.faulty_fs import Disk, FaultyFileSystem, QuickFileSystem
 from tests.small_models import small_draft
 
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
+INFO = build_label_info([Subject("label::0", None, {"en": "zero"})])
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +56,12 @@ WRITERS: dict[str, tuple[int, Callable[[Store, bytes], object], set[int], int]] 
     "delete": (2, lambda store, _: store.delete("m", 1), {2}, 2),
     "delete all": (2, lambda store, _: store.delete_model("m"), {2, 0}, 0),
     "unalias": (2, lambda store, _: (store.promote("m", 1, "s"), store.delete_alias("m", "s")), {2}, 2),
+    "label info": (
+        1,
+        lambda store, _: (store.put_label_info("m", INFO), store.delete_label_info("m")),
+        {1},
+        1,
+    ),
     "collect": (1, lambda store, _: store.collect(), {1}, 1),
 }
 
@@ -63,6 +71,8 @@ def latest(store: Store) -> int:
     for info in store.models():
         for version in info.versions:
             store.verify("m", version)
+    found = store.label_info("m")  # whole, or not there
+    assert found is None or found.head == INFO.head
     try:
         return store.open("m").manifest.version
     except ModelNotFound:

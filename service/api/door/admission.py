@@ -22,6 +22,9 @@ JSON = frozenset({b"application/json"})
 TENSORS = JSON | {b"application/octet-stream", b""}
 """Of the Open Inference Protocol: JSON, binary data behind it, and what clients call neither."""
 
+FORM = frozenset({b"application/x-www-form-urlencoded"})
+"""What HTML forms send, and clients of Annif."""
+
 NDJSON = frozenset({b"application/x-ndjson", b"application/ndjson", b"application/jsonl"})
 
 BODY_IS_HERE = "xylem.body"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
@@ -19,6 +20,7 @@ from service.api.routes.operations import (
 )
 from service.api.routes.services import Wired
 from service.api.routes.versions import find_served, stale_headers
+from service.serving.answer import info_asked
 from service.serving.blocks import answer_block
 from service.serving.lines import Answered, LineBlock
 from service.serving.parse import PREDICT_ONLY, parse_options
@@ -61,12 +63,13 @@ async def batch(request: Request, services: Wired) -> Response:
     options = parse_options(request.scope["query_string"], limits)
     served = await find_served(request, services.live)
     engine_options = to_options(options, served)
+    answer = partial(answer_block, info=info_asked(options, served))
     loop = asyncio.get_running_loop()
 
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:
         notes, count = notes_of_block(request.scope, services.metrics.stages)
         answering = loop.run_in_executor(
-            services.batch_threads, answer_block, block, served, engine_options, limits, notes
+            services.batch_threads, answer, block, served, engine_options, limits, notes
         )
         answering.add_done_callback(count)
         return answering

@@ -39,7 +39,7 @@ MANIFESTS_MAX = 1024
 @router.get("/v1/models", operation_id="listModels", summary="The models", responses=problems(401, 403, 503))
 async def list_models(services: Wired) -> ModelList:
     """Every model of the store, with its versions and aliases."""
-    _refuse_before_first_look(services.live)
+    refuse_before_first_look(services.live)
     pointers = services.live.pointers
     return ModelList(models=[summarize(info, pointers) for info in services.live.models.values()])
 
@@ -49,7 +49,7 @@ async def list_models(services: Wired) -> ModelList:
 )
 async def show_model(model: ModelName, services: Wired) -> ModelDetails:
     """One model and its versions, newest first."""
-    _refuse_before_first_look(services.live)
+    refuse_before_first_look(services.live)
     info = services.live.models.get(model)
     if info is None:
         raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
@@ -75,7 +75,8 @@ async def show_version(model: ModelName, version: VersionPath, services: Wired) 
     return await services.threshold_work.run(describe_figures, services.store, model, int(version))
 
 
-def _refuse_before_first_look(live: LiveServed) -> None:
+def refuse_before_first_look(live: LiveServed) -> None:
+    """Raise Unavailable before the store was read."""
     if not live.looked:
         raise Unavailable("the models are being opened")
 
@@ -87,13 +88,14 @@ def _describe_versions(store: Store, info: ModelInfo) -> list[VersionSummary | U
 
 def _describe(store: Store, name: str, version: int) -> VersionSummary | UnreadableVersion:
     try:
-        return describe_version(_manifest(store, name, version))
+        return describe_version(kept_manifest(store, name, version))
     except StoreError as error:
         return UnreadableVersion(version=version, error=VersionFault(**describe_error(error)))
 
 
 @lru_cache(MANIFESTS_MAX)
-def _manifest(store: Store, name: str, version: int) -> Manifest:
+def kept_manifest(store: Store, name: str, version: int) -> Manifest:
+    """Return the manifest of a version, which is read once. Raises what the store does."""
     return store.manifest(name, version)
 
 

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from model_store.version import code_version
 from service.api.routes.operations import problems
 from service.serving.problems import PROBLEMS
+from service.serving.schemas.annif import SuggestBatchRequest, SuggestForm
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLine, FeedbackRequest
 from service.serving.schemas.limits import LIMIT_KEY
 from service.serving.schemas.models import Readiness
@@ -36,6 +37,7 @@ from service.settings import Limits
 TAGS = {
     "predict": "Labels of instances: a request, or lines streamed both ways",
     "inference": "The Open Inference Protocol, version 2: instances and labels as tensors",
+    "annif": "Annif's REST API: projects that suggest subjects for texts",
     "feedback": "True labels, from which thresholds learn",
     "thresholds": "Thresholds in force, and what they rest on",
     "models": "What is in the store",
@@ -52,6 +54,8 @@ MODELS: dict[str, Any] = {
     "InferAnswer": InferAnswer,
     "BatchLine": BatchLine,
     "BatchAnswerLine": BatchAnswerLine,
+    "SuggestForm": SuggestForm,
+    "SuggestBatchRequest": SuggestBatchRequest,
     "FeedbackRequest": FeedbackRequest,
     "FeedbackEvent": FeedbackEvent,
     "FeedbackLine": FeedbackLine,

@@ -12,12 +12,14 @@ from service.api.door.responses import JsonResponse
 from service.api.door.stage_notes import notes_of
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.deadlines import run_until_deadline
-from service.api.routes.operations import content, of_version, problems, takes
+from service.api.routes.operations import content, of_version, problems, query_parameters, takes
 from service.api.routes.services import Wired
 from service.api.routes.versions import find_served, stale_headers
-from service.serving.answer import Answer, answer_now, answer_query
-from service.serving.schemas.predict import TUNED, PredictRequest
+from service.serving.answer import Answer, answer_now, answer_query, answer_read
+from service.serving.parse import parse_predict_asked
+from service.serving.schemas.predict import TUNED, InfoQuery, PredictRequest
 from service.serving.schemas.predictions import PredictAnswer
+from service.stages import READ
 
 router = APIRouter(tags=["predict"], dependencies=[needs("predict")], route_class=RawRoute)
 
@@ -32,7 +34,7 @@ _BODY = content("application/json", "PredictRequest", {"instances": [{"text": "a
     response_model=PredictAnswer,
     response_description="A prediction for each instance, in their order",
     responses=problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503),
-    openapi_extra=takes(_BODY),
+    openapi_extra={**takes(_BODY), **query_parameters(InfoQuery)},
 )
 async def predict(request: Request, services: Wired) -> Response:
     """Instances are texts, sparse vectors or named features, as the model was trained on."""
@@ -40,7 +42,14 @@ async def predict(request: Request, services: Wired) -> Response:
     began = asyncio.get_running_loop().time()
     served = await find_served(request, services.live)
     notes = notes_of(request.scope)
-    found = answer_now(body, 0, served, services.limits, notes)
+    query_string = request.scope["query_string"]
+    if query_string:
+        notes.begin()
+        query = parse_predict_asked(body, query_string, services.limits)
+        notes.end(READ)
+        found = answer_read(query, served, notes)
+    else:
+        found = answer_now(body, 0, served, services.limits, notes)
     if isinstance(found, PredictRequest):
         notes.begin()
         answer_noted = partial(answer_query, notes=notes)

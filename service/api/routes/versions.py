@@ -21,8 +21,13 @@ async def find_served(request: Request, live: LiveServed) -> ServedVersion:
         raise VersionNotFound(f"version: expected a number from 1, found {version[:80]!r}")
     if not is_alias(alias):
         raise AliasNotFound(f"alias: expected the name of an alias, found {alias[:80]!r}")
-    served = await live.find(model, version or alias)
-    named_by = alias if version is None else None
+    return await find_version(request, live, model, version or alias)
+
+
+async def find_version(request: Request, live: LiveServed, model: str, ref: str) -> ServedVersion:
+    """Return what serves a version, named by number or alias, and note that it answers the request."""
+    served = await live.find(model, ref)
+    named_by = None if is_version(ref) else ref
     request.scope[ANSWERED_BY] = AnsweredBy(served.name, served.version, named_by)
     return served
 

@@ -24,7 +24,7 @@ OutputName: TypeAlias = Literal["labels", "label_ids", "scores", "lengths", "exa
 
 
 class InferParameters(Options):
-    """How to predict: the options of predict, without `explain` and `statistics`."""
+    """How to predict: the options of predict, without those whose answers are no tensors."""
 
     binary_data_output: bool = Field(
         default=False, description="whether outputs come as binary data, unless they say otherwise"

@@ -27,7 +27,7 @@ from service.serving.schemas.instances import (
     TextInstance,
     kind_of,
 )
-from service.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, exceeded, longest
+from service.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, exceeded, longest, utf8_length
 from service.what_is import what_is
 
 TUNED: Literal["tuned"] = "tuned"
@@ -113,7 +113,22 @@ LabelList: TypeAlias = Annotated[
 ]
 
 
-class Options(RequestModel):
+class InfoQuery(RequestModel):
+    """What the query string of a predict request may say: what else is told of labels."""
+
+    language: Annotated[str, AtMost("name_bytes_max", "bytes of a language", utf8_length)] | None = Field(
+        default=None,
+        description="whether each label gets its URI, its notation and its name in this language, of the "
+        "model's label info; null for a label or a name that it does not have",
+    )
+    label_info: bool = Field(
+        default=False,
+        description="whether each label gets its URI, its notation, its names in all languages and the URIs "
+        "of the subjects above it, of the model's label info",
+    )
+
+
+class Options(InfoQuery):
     """How to predict; `service.serving.rows` makes the engine's options of it."""
 
     top_r: Annotated[int, Field(ge=1), AtMost("top_r_max", "top_r")] = Field(

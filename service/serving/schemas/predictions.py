@@ -23,6 +23,11 @@ class NamedLabel(TypedDict):
     label: str
     id: int
     score: Float32
+    uri: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
+    notation: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
+    name: Annotated[NotRequired[str | None], Field(description="with language: in it, or in none")]
+    names: Annotated[NotRequired[dict[str, str]], Field(description="with label_info: by language")]
+    broader: Annotated[NotRequired[list[str]], Field(description="with label_info: URIs")]
     explanation: NotRequired[LabelExplanation]
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from model_store.errors import VersionNotFound
+from model_store.label_info import Subject, build_label_info
+from model_store.names import name_of
 from model_store.store import Store
 from service.errors import BadData
 from service.jobs.context import JobContext
@@ -388,6 +390,20 @@ def test_a_batch_answers_each_line(place: Place) -> None:
     assert job.result == {"lines": 51, "bad": 1, "bytes": path.stat().st_size}
     assert len(lines) == 51 and lines[-1]["error"]["line"] == 51 and len(lines[0]["labels"]) == 2
     assert job.version == 1 and path.name == RESULT
+
+
+def test_a_batch_tells_what_labels_are_called(place: Place) -> None:
+    batch_data(place, 5)
+    store = Store(place.settings.store)
+    labels = store.open("m", verify=False).labels
+    names = [name_of(labels, i) for i in range(labels.n_names)]
+    store.put_label_info(
+        "m", build_label_info([Subject(name, None, {"fi": f"nimi {name}"}) for name in names])
+    )
+    job = place.run(place.submit("batch", {"model": "m", "data": "batch.jsonl", "language": "fi"}))
+    for line in predictions(place.desk.jobs.result_file(job.id))[:5]:
+        assert line["labels"]
+        assert all(label["name"] == f"nimi {label['label']}" for label in line["labels"])
 
 
 def test_a_batch_that_died_goes_on_where_it_was(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

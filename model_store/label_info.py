@@ -1,0 +1,326 @@
+"""Label info: the URI, the notation, the names by language and the broader subjects of a model's labels.
+
+One file a model, replaced whole, beside its versions: FORMAT.md, section 9. A million subjects are never
+objects: texts are bytes and offsets, and labels are looked for in a hash table over the first column.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from array import array
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.documents import Fields, parse, render, seal
+from model_store.errors import BadNames, Corrupt
+from model_store.fs import FileSystem, Mapped, write_file
+from model_store.names import NameTable, build_names, check_names, check_texts
+
+LABEL_INFO = "label_info"
+"""The file's name, in the directory of the model."""
+
+URI, NOTATION, NAME = "uri", "notation", "name:"
+"""The columns; that of the names in a language begins with NAME."""
+
+UNDETERMINED = "und"
+"""The language of names of which none is said (BCP 47)."""
+
+LANGUAGES_MAX = 64
+SUBJECTS_MAX = 1 << 27
+HEAD_BYTES = 8192
+
+_LANGUAGE = r"[a-z]{1,8}(-[a-z0-9]{1,8}){0,3}"
+_COLUMN = re.compile(rf"{URI}|{NOTATION}|{NAME}{_LANGUAGE}", re.ASCII)
+_SCHEMA = 1
+_ALIGNMENT = 64
+_PIECE_BYTES = 1 << 22
+_BYTES_MAX = 1 << 40
+
+
+class Subject(NamedTuple):
+    """What a vocabulary says of one subject.
+
+    names    by language, in lower case; none is empty
+    broader  URIs of the subjects above it; those that the vocabulary does not have are left out
+    """
+
+    uri: str
+    notation: str | None
+    names: Mapping[str, str]
+    broader: Sequence[str] = ()
+
+
+class Head(NamedTuple):
+    """What the first HEAD_BYTES of the file say.
+
+    columns     "uri", "notation" and "name:LANGUAGE" of each language; the first is what labels are looked
+                for by: of n_subjects the first n_keys have it
+    language    of names where a request does not say one: one of the columns', or "" where there are none
+    n_texts     bytes of all texts
+    n_broader   pairs of a subject and one above it
+    sha256      of everything behind the head
+    """
+
+    columns: tuple[str, ...]
+    language: str
+    n_subjects: int
+    n_keys: int
+    n_texts: int
+    n_broader: int
+    sha256: str
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Return the languages of names, in the order of the columns."""
+        return tuple(column.removeprefix(NAME) for column in self.columns if column.startswith(NAME))
+
+
+class LabelInfo(NamedTuple):
+    """The subjects of a vocabulary, n of them in C columns.
+
+    keys         the n_keys texts of the first column: key i is that of subject i
+    offsets      int64[C * n + 1]  ascending from 0; the text of subject i in column c is
+                 utf8[offsets[c * n + i]:offsets[c * n + i + 1]], empty where there is none
+    utf8         uint8[..]         no control characters, at most NAME_BYTES_MAX a text
+    broader_ptr  int64[n + 1]      ascending from 0
+    broader      int32[..]         subjects above subject i: broader[broader_ptr[i]:broader_ptr[i + 1]]
+    """
+
+    head: Head
+    keys: NameTable
+    offsets: NDArray[np.int64]
+    utf8: NDArray[np.uint8]
+    broader_ptr: NDArray[np.int64]
+    broader: NDArray[np.int32]
+
+    def text(self, column: str, subject: int) -> str | None:
+        """Return what subject i, 0 <= i < n, has in a column; None: nothing, also for an unknown column."""
+        if column not in self.head.columns:
+            return None
+        at = self.head.columns.index(column) * self.head.n_subjects + subject
+        start, end = self.offsets[at], self.offsets[at + 1]
+        return self.utf8[start:end].tobytes().decode() if start < end else None
+
+    def above(self, subject: int) -> list[int]:
+        """Return the subjects above subject i, 0 <= i < n."""
+        found: list[int] = self.broader[self.broader_ptr[subject] : self.broader_ptr[subject + 1]].tolist()
+        return found
+
+
+def is_language(text: str) -> bool:
+    """Return whether this can be the tag of a language, as tables have it: in lower case."""
+    return re.fullmatch(_LANGUAGE, text, re.ASCII) is not None
+
+
+def build_label_info(subjects: Sequence[Subject], by: str = URI, language: str | None = None) -> LabelInfo:
+    """Return the table of `subjects`, in which labels are looked for by the column `by`.
+
+    language  of names where a request does not say one; None: the first one that occurs
+
+    Subjects without the column come last. Raises BadNames, its index that of the subject among those given:
+    for a text that is too long or has control characters, and for one of column `by` that occurs twice; and
+    ValueError for no subjects, too many, or a column or language that none of them has. Deterministic.
+    """
+    if not 1 <= len(subjects) <= SUBJECTS_MAX:
+        raise ValueError(f"expected 1 to {SUBJECTS_MAX} subjects, found {len(subjects)}")
+    languages = list(dict.fromkeys(tag for subject in subjects for tag in subject.names))
+    columns = _columns(languages, by)
+    if language is not None and language not in languages:
+        raise ValueError(f"expected one of the languages {', '.join(languages)}, found {language!r}")
+    first = [_text(subject, by) for subject in subjects]
+    order = [i for i, text in enumerate(first) if text] + [i for i, text in enumerate(first) if not text]
+    n_keys = sum(map(bool, first))
+    if not n_keys:
+        raise ValueError(f"expected subjects with {by}, found none")
+    offsets, utf8 = _texts(subjects, order, columns)
+    try:
+        check_texts(offsets, utf8)
+        keys = build_names(first[i] for i in order[:n_keys])
+    except BadNames as error:
+        at = None if error.index is None else order[error.index % len(order)]
+        raise BadNames(error.fault, at) from error
+    ptr, broader = _broader(subjects, order)
+    body = _pieces(offsets, ptr, keys.slots, broader, utf8)
+    default = language or (languages[0] if languages else "")
+    head = Head(columns, default, len(order), n_keys, len(utf8), len(broader), _digest(body))
+    return _assemble(head, offsets, ptr, keys.slots, broader, utf8)
+
+
+def _columns(languages: Sequence[str], by: str) -> tuple[str, ...]:
+    """Return the columns, `by` first."""
+    if len(languages) > LANGUAGES_MAX:
+        raise ValueError(f"expected names in at most {LANGUAGES_MAX} languages, found {len(languages)}")
+    columns = [URI, NOTATION, *(f"{NAME}{language}" for language in languages)]
+    if by not in columns:
+        raise ValueError(f"expected one of {', '.join(columns)} to look for labels by, found {by!r}")
+    columns.remove(by)
+    return by, *columns
+
+
+def _text(subject: Subject, column: str) -> str:
+    """Return what a subject has in a column, "" for nothing."""
+    if column == URI:
+        return subject.uri
+    if column == NOTATION:
+        return subject.notation or ""
+    return subject.names.get(column.removeprefix(NAME), "")
+
+
+def _texts(
+    subjects: Sequence[Subject], order: Sequence[int], columns: Sequence[str]
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Return the texts of all columns, one after the other: their offsets and bytes. Raises BadNames."""
+    utf8, offsets = bytearray(), array("q", [0])
+    for column in columns:
+        for i in order:
+            try:
+                utf8 += _text(subjects[i], column).encode()
+            except UnicodeEncodeError as error:
+                raise BadNames("expected text, found a lone surrogate", i) from error
+            offsets.append(len(utf8))
+    return np.frombuffer(offsets, np.int64).copy(), np.frombuffer(utf8, np.uint8).copy()
+
+
+def _broader(
+    subjects: Sequence[Subject], order: Sequence[int]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the subjects above each, those that are there, in the order of their places."""
+    place = {subjects[i].uri: at for at, i in enumerate(order)}
+    ptr, broader = array("q", [0]), array("i")
+    for i in order:
+        broader.extend(sorted({place[uri] for uri in subjects[i].broader if uri in place}))
+        ptr.append(len(broader))
+    return np.frombuffer(ptr, np.int64).copy(), np.frombuffer(broader, np.int32).copy()
+
+
+def write_label_info(fs: FileSystem, path: Path, info: LabelInfo) -> None:
+    """Write a new file, synced."""
+    body = render({**info.head._asdict(), "schema_version": _SCHEMA})
+    sealed = body + seal(body, "-")
+    if len(sealed) > HEAD_BYTES:
+        raise ValueError(f"expected a head of at most {HEAD_BYTES} bytes, found {len(sealed)}")
+    pieces = _pieces(info.offsets, info.broader_ptr, info.keys.slots, info.broader, info.utf8)
+    cut = (piece[at : at + _PIECE_BYTES] for piece in pieces for at in range(0, len(piece), _PIECE_BYTES))
+    write_file(fs, path, [sealed.ljust(HEAD_BYTES, b"\n"), *cut])
+
+
+def parse_head(data: bytes, where: str) -> Head:
+    """Return what the first HEAD_BYTES of a file say; raise Corrupt naming `where`."""
+    if len(data) < HEAD_BYTES:
+        raise Corrupt(where, f"a head of {HEAD_BYTES} bytes", f"{len(data)} bytes")
+    sealed = data[:HEAD_BYTES].rstrip(b"\n") + b"\n"
+    end = sealed.rfind(b"\n", 0, -1) + 1
+    if sealed[end:] != seal(sealed[:end], "-"):
+        raise Corrupt(where, "a line with the sha256 of the lines before it", ascii(sealed[end:][:80]))
+    fields = Fields(parse(sealed[:end], where), where)
+    fields.integer("schema_version", _SCHEMA, _SCHEMA)
+    columns = fields.take("columns")
+    well_formed = (
+        type(columns) is list
+        and 2 <= len(columns) <= LANGUAGES_MAX + 2
+        and all(type(column) is str and _COLUMN.fullmatch(column) for column in columns)
+        and len(set(columns)) == len(columns)
+        and {URI, NOTATION} <= set(columns)
+    )
+    if not well_formed:
+        raise fields.refusal("columns", f"{URI}, {NOTATION} and names in languages", columns)
+    n_subjects = fields.integer("n_subjects", 1, SUBJECTS_MAX)
+    head = Head(
+        tuple(columns),
+        fields.text("language", f"({_LANGUAGE})?"),
+        n_subjects,
+        fields.integer("n_keys", 1, n_subjects),
+        fields.integer("n_texts", 1, _BYTES_MAX),
+        fields.integer("n_broader", 0, _BYTES_MAX),
+        fields.text("sha256", "[0-9a-f]{64}"),
+    )
+    fields.done()
+    if head.language not in (head.languages or ("",)):
+        raise Corrupt(f"{where}: language", "a language of the columns", head.language)
+    return head
+
+
+def map_label_info(fs: FileSystem, path: Path, where: str) -> LabelInfo:
+    """Return the mapped table in a file, every digest and invariant checked.
+
+    Raises Corrupt naming `where`, and what the system raises.
+    """
+    mapped: Mapped = fs.map(path)
+    head = parse_head(bytes(mapped.data[:HEAD_BYTES]), where)
+    sizes = _sizes(head)
+    if len(mapped.data) != HEAD_BYTES + sum(map(_padded, sizes)):
+        raise Corrupt(
+            where, f"{HEAD_BYTES + sum(map(_padded, sizes))} bytes for its head", f"{len(mapped.data)} bytes"
+        )
+    if hashlib.sha256(mapped.data[HEAD_BYTES:]).hexdigest() != head.sha256:
+        raise Corrupt(where, f"sha256 {head.sha256} behind the head", "another")
+    parts, at = [], HEAD_BYTES
+    for dtype, size in zip(("<i8", "<i8", "<i4", "<i4", "|u1"), sizes, strict=True):
+        parts.append(np.frombuffer(mapped.data[at : at + size], dtype))
+        at += _padded(size)
+    try:
+        return _checked(head, parts)
+    except BadNames as error:
+        raise Corrupt(where, "texts that can be used", str(error)) from error
+
+
+def _checked(head: Head, parts: list[NDArray[Any]]) -> LabelInfo:
+    """Return the table of these arrays. Raises BadNames when an invariant does not hold."""
+    offsets, ptr, slots, broader, utf8 = parts
+    _check_ascending(offsets, len(utf8))
+    _check_ascending(ptr, len(broader))
+    if len(broader) and not (broader.min() >= 0 and broader.max() < head.n_subjects):
+        raise BadNames(f"expected broader subjects from 0 to {head.n_subjects - 1}, found others")
+    check_texts(offsets, utf8)
+    check_names(offsets[: head.n_keys + 1], utf8[: offsets[head.n_keys]], slots)
+    return _assemble(head, offsets, ptr, slots, broader, utf8)
+
+
+def _check_ascending(offsets: NDArray[np.int64], last: int) -> None:
+    if offsets[0] != 0 or offsets[-1] != last or bool((offsets[1:] < offsets[:-1]).any()):
+        raise BadNames(f"expected offsets that ascend from 0 to {last}, found others")
+
+
+def _assemble(
+    head: Head,
+    offsets: NDArray[np.int64],
+    ptr: NDArray[np.int64],
+    slots: NDArray[np.int32],
+    broader: NDArray[np.int32],
+    utf8: NDArray[np.uint8],
+) -> LabelInfo:
+    keys = NameTable(offsets[: head.n_keys + 1], utf8[: offsets[head.n_keys]], slots)
+    return LabelInfo(head, keys, offsets, utf8, ptr, broader)
+
+
+def _sizes(head: Head) -> list[int]:
+    """Return the bytes of each array behind the head."""
+    n_texts = len(head.columns) * head.n_subjects + 1
+    n_slots = head.n_keys + head.n_keys // 2 + 1
+    return [8 * n_texts, 8 * (head.n_subjects + 1), 4 * n_slots, 4 * head.n_broader, head.n_texts]
+
+
+def _padded(n_bytes: int) -> int:
+    return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _pieces(*arrays: NDArray[Any]) -> list[memoryview | bytes]:
+    """Return the bytes behind the head: the arrays, each filled up to a multiple of 64 bytes."""
+    pieces: list[memoryview | bytes] = []
+    for one in arrays:
+        little = np.ascontiguousarray(one, one.dtype.newbyteorder("<"))
+        pieces.append(little.view(np.uint8).data)
+        pieces.append(bytes(_padded(little.nbytes) - little.nbytes))
+    return pieces
+
+
+def _digest(pieces: Sequence[memoryview | bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()

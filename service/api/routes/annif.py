@@ -1,0 +1,186 @@
+"""Annif's REST API: /v1/projects, whose clients have subjects suggested for texts (docs/annif.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fastapi import APIRouter, Request, Response
+
+from model_store.errors import AliasNotFound, StoreError
+from model_store.identifiers import is_alias, is_version
+from model_store.store import Store
+from service.api.door.admission import FORM, read_body
+from service.api.door.responses import json_response
+from service.api.routes.admins import RawRoute, needs
+from service.api.routes.deadlines import run_until_deadline
+from service.api.routes.models import kept_manifest, refuse_before_first_look
+from service.api.routes.operations import content, problems, query_parameters, takes
+from service.api.routes.services import Services, Wired
+from service.api.routes.versions import find_version
+from service.serving.annif import languages_of, parse_documents, parse_form, parse_suggest_options, suggest
+from service.serving.schemas.annif import (
+    DocumentSuggestions,
+    Project,
+    Projects,
+    Suggestion,
+    Suggestions,
+    SuggestOptions,
+)
+from service.serving.served import DEFAULT_ALIAS, ServedVersion
+
+router = APIRouter(tags=["annif"], dependencies=[needs("predict")], route_class=RawRoute)
+
+_ROOT, _ONE = "/v1/projects", "/v1/projects/{project_id}"
+_PATH: dict[str, Any] = {
+    "name": "project_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": "NAME: the version that the alias latest of this model names; or NAME@ALIAS, NAME@VERSION",
+}
+_FORM = content(next(iter(FORM)).decode(), "SuggestForm", {"text": "a text editor", "limit": 5})
+_DOCUMENTS = content("application/json", "SuggestBatchRequest", {"documents": [{"text": "a text editor"}]})
+_OPTIONS = query_parameters(SuggestOptions)["parameters"]
+
+
+class _Reference(NamedTuple):
+    """What a project's id names: a model, and a version's number or alias."""
+
+    model: str
+    ref: str
+
+    @property
+    def project_id(self) -> str:
+        """Return the id; that of the alias `latest` is the model's name."""
+        return self.model if self.ref == DEFAULT_ALIAS else f"{self.model}@{self.ref}"
+
+
+@router.get(
+    _ROOT,
+    operation_id="listProjects",
+    summary="The models, as Annif's projects",
+    response_model=Projects,
+    responses=problems(401, 403, 503),
+)
+async def list_projects(request: Request, services: Wired) -> Response:
+    """A project for each alias: NAME for `latest` of a model, NAME@ALIAS for its others."""
+    refuse_before_first_look(services.live)
+    named = [
+        (_Reference(model, alias), version)
+        for (model, alias), version in sorted(services.live.pointers.items())
+    ]
+    served = [services.live.resident(reference.model, reference.ref) for reference, _ in named]
+    found = await asyncio.to_thread(_readable_projects, services.store, named, served)
+    return json_response(Projects(projects=found))
+
+
+@router.get(
+    _ONE,
+    operation_id="showProject",
+    summary="A model, as a project of Annif",
+    response_model=Project,
+    responses=problems(401, 403, 404, 503),
+    openapi_extra={"parameters": [_PATH]},
+)
+async def show_project(request: Request, services: Wired) -> Response:
+    """What Annif's clients read of a project before they ask for suggestions."""
+    reference, served = await _find(request, services)
+    found = await asyncio.to_thread(_project, services.store, reference, served.version, served)
+    return json_response(found)
+
+
+@router.post(
+    f"{_ONE}/suggest",
+    operation_id="suggest",
+    summary="Suggest subjects for a text",
+    response_model=Suggestions,
+    responses=problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
+    openapi_extra={**takes(_FORM), "parameters": [_PATH]},
+)
+async def suggest_one(request: Request, services: Wired) -> Response:
+    """The form's fields are Annif's; those that it does not know, and `metadata_...`, are passed over."""
+    body = await read_body(request, services.limits, FORM)
+    _, served = await _find(request, services)
+    form = parse_form(body, services.limits)
+    (found,) = await _suggest(services, [form.text], form, served)
+    services.metrics.rows[served.name] += 1
+    return json_response(Suggestions(results=found))
+
+
+@router.post(
+    f"{_ONE}/suggest-batch",
+    operation_id="suggestBatch",
+    summary="Suggest subjects for several texts",
+    response_model=list[DocumentSuggestions],
+    responses=problems(400, 401, 403, 404, 408, 413, 415, 422, 503),
+    openapi_extra={**takes(_DOCUMENTS), "parameters": [_PATH, *_OPTIONS]},
+)
+async def suggest_several(request: Request, services: Wired) -> Response:
+    """Up to 32 documents, with the options in the query string; the answers are in their order."""
+    body = await read_body(request, services.limits)
+    _, served = await _find(request, services)
+    options = parse_suggest_options(request.scope["query_string"], services.limits)
+    documents = parse_documents(body, services.limits).documents
+    texts = [document.text for document in documents]
+    found = await _suggest(services, texts, options, served)
+    services.metrics.rows[served.name] += len(texts)
+    answers = [
+        DocumentSuggestions(results=results, document_id=document.document_id)
+        for results, document in zip(found, documents, strict=True)
+    ]
+    return json_response(answers)
+
+
+async def _suggest(
+    services: Services, texts: list[str], options: SuggestOptions, served: ServedVersion
+) -> list[list[Suggestion]]:
+    """Return the subjects of texts, searched in a thread until nobody waits for them."""
+    began = asyncio.get_running_loop().time()
+    return await run_until_deadline(
+        services.work, began, None, suggest, texts, options, served, services.limits
+    )
+
+
+async def _find(request: Request, services: Services) -> tuple[_Reference, ServedVersion]:
+    """Return what a path's project names, and what serves it. Raises as `find_version`."""
+    model, at, ref = request.path_params["project_id"].partition("@")
+    if at and not (is_alias(ref) or is_version(ref)):
+        raise AliasNotFound(f"project: expected NAME, NAME@ALIAS or NAME@VERSION, found {ref[:80]!r}")
+    reference = _Reference(model, ref or DEFAULT_ALIAS)
+    return reference, await find_version(request, services.live, *reference)
+
+
+def _readable_projects(
+    store: Store, named: Sequence[tuple[_Reference, int]], served: Sequence[ServedVersion | None]
+) -> list[Project]:
+    """Return the projects whose manifests can be read. Reads the disk."""
+    found = []
+    for (reference, version), one in zip(named, served, strict=True):
+        try:
+            found.append(_project(store, reference, version, one))
+        except StoreError:  # /readyz tells of it
+            continue
+    return found
+
+
+def _project(store: Store, reference: _Reference, version: int, served: ServedVersion | None) -> Project:
+    """Return what Annif says of a project. Reads the disk. Raises what the store does."""
+    manifest = kept_manifest(store, reference.model, version)
+    languages = languages_of(None if served is None else served.info.current)
+    return {
+        "project_id": reference.project_id,
+        "name": reference.project_id,
+        "language": languages.default,
+        "backend": {"backend_id": manifest.trainer.name},
+        "vocab": {
+            "vocab_id": reference.model,
+            "languages": sorted(languages.all_of_them),
+            "size": manifest.n_labels,
+            "loaded": True,
+        },
+        "vocab_language": languages.default,
+        "is_trained": True,
+        "modification_time": manifest.created_at,
+    }

@@ -1,0 +1,139 @@
+"""Vocabularies as RDF: the concepts of SKOS in Turtle, RDF/XML or N-Triples, read by rdflib (extra `rdf`)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from model_store.label_info import UNDETERMINED, Subject, is_language
+from service.datasets.stream import DataFile
+from service.datasets.subject_tables import SubjectList, tidy
+from service.datasets.xml_entities import BadEntity, check_entities
+from service.errors import BadData, BadParameter
+
+RDF_FORMATS = {".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".owl": "xml", ".nt": "nt"}
+"""rdflib's names of formats, by a file's suffix."""
+
+_BASE = "http://relative.invalid/"
+"""What URIs get in front that are not absolute: a path of this machine otherwise."""
+
+_SKOS = "http://www.w3.org/2004/02/skos/core#"
+_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+_LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
+
+
+def read_skos(file: DataFile, kind: str) -> SubjectList:
+    """Return the resources of type skos:Concept, in the order in which the file says so.
+
+    Names are skos:prefLabel, and rdfs:label in languages without; the first skos:notation counts;
+    skos:broader, or skos:narrower the other way round, are the subjects above. Raises BadData for a file that
+    does not parse, has no concept, or two different prefLabels of a concept in a language, and BadParameter
+    where rdflib is not installed. Memory: the file's bytes, and what is kept of each concept.
+    """
+    concepts = _Concepts(file)
+    data = b"".join(file.blocks())
+    _parse(file, data, kind, concepts.add)
+    subjects = list(concepts.subjects())
+    if not subjects:
+        raise file.fault(None, "expected resources of type skos:Concept, found none")
+    return SubjectList(subjects, [])
+
+
+def _parse(file: DataFile, data: bytes, kind: str, add: Callable[[Any, Any, Any], None]) -> None:
+    """Hand each triple of a file to `add`, none of them kept. Raises BadData and BadParameter."""
+    try:
+        from rdflib import Graph
+        from rdflib.store import Store
+    except ImportError:
+        expected = "expected rdflib, which reads RDF, found none"
+        raise BadParameter(f"{expected}: pip install 'xylem-serve[rdf]'") from None
+
+    class Passing(Store):
+        """Hands on what a parser adds."""
+
+        context_aware = formula_aware = True  # of a parser of Turtle, which asks before it begins
+
+        def add(self, triple: Any, context: Any, quoted: bool = False) -> None:
+            add(*triple)
+
+        def bind(self, prefix: str, namespace: Any, override: bool = True) -> None:
+            """Keep no prefix: the parser knows its own."""
+
+    try:
+        if kind == "xml":
+            check_entities(data)
+        Graph(store=Passing()).parse(io.BytesIO(data), format=kind, publicID=_BASE)
+    except BadData:
+        raise
+    except BadEntity as error:
+        raise file.fault(None, str(error)) from None
+    except Exception as error:  # of a dozen classes, most of them rdflib's own
+        found = " ".join(str(error).split())[:200] or type(error).__name__
+        raise file.fault(None, f"expected RDF ({kind}), found what does not parse: {found}") from None
+
+
+class _Concepts:
+    """What triples say of concepts: each is added as it comes, in any order."""
+
+    def __init__(self, file: DataFile) -> None:
+        self._file = file
+        self._concepts: dict[str, None] = {}
+        self._names: dict[str, dict[str, str]] = {}
+        self._labels: dict[str, dict[str, str]] = {}
+        self._notations: dict[str, str] = {}
+        self._broader: dict[str, list[str]] = {}
+        self._readers: dict[str, Callable[[str, Any], None]] = {
+            _TYPE: self._add_type,
+            f"{_SKOS}prefLabel": self._add_name,
+            _LABEL: self._add_label,
+            f"{_SKOS}notation": self._add_notation,
+            f"{_SKOS}broader": lambda one, other: self._add_broader(one, str(other)),
+            f"{_SKOS}narrower": lambda one, other: self._add_broader(str(other), one),
+        }
+
+    def add(self, subject: Any, predicate: Any, value: Any) -> None:
+        """Take a triple. Raises BadData."""
+        read = self._readers.get(str(predicate))
+        if read is not None:
+            read(str(subject), value)
+
+    def subjects(self) -> Iterator[Subject]:
+        """Yield what was said of each concept."""
+        for uri in self._concepts:
+            names = {**self._labels.get(uri, {}), **self._names.get(uri, {})}
+            yield Subject(uri, self._notations.get(uri), names, self._broader.get(uri, ()))
+
+    def _add_type(self, subject: str, kind: Any) -> None:
+        if str(kind) == f"{_SKOS}Concept":
+            if subject.startswith(_BASE):
+                raise self._file.fault(None, f"expected absolute URIs, found {subject[len(_BASE) :][:80]!r}")
+            self._concepts[subject] = None
+
+    def _add_name(self, subject: str, value: Any) -> None:
+        language, name = self._text(subject, value)
+        before = self._names.setdefault(subject, {}).setdefault(language, name)
+        if before != name:
+            expected = f"<{subject[:120]}>: expected one skos:prefLabel in {language!r}"
+            raise self._file.fault(None, f"{expected}, found {before[:60]!r} and {name[:60]!r}")
+
+    def _add_label(self, subject: str, value: Any) -> None:
+        language, name = self._text(subject, value)
+        self._labels.setdefault(subject, {}).setdefault(language, name)
+
+    def _add_notation(self, subject: str, value: Any) -> None:
+        notation = tidy(str(value))
+        if notation:
+            self._notations.setdefault(subject, notation)
+
+    def _add_broader(self, subject: str, above: str) -> None:
+        self._broader.setdefault(subject, []).append(above)
+
+    def _text(self, subject: str, value: Any) -> tuple[str, str]:
+        """Return the language and the text of a literal. Raises BadData for another value or an empty one."""
+        language = str(getattr(value, "language", None) or UNDETERMINED).lower()
+        name = tidy(str(value)) if hasattr(value, "language") else ""
+        if not name or not is_language(language):
+            found = f"{str(value)[:60]!r} in {language!r}"
+            raise self._file.fault(None, f"<{subject[:120]}>: expected a name in a language, found {found}")
+        return language, name

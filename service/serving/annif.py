@@ -1,0 +1,145 @@
+"""Annif's door: texts and options -> suggestions of subjects, by the search of predict."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ValidationError
+
+from model_store.label_info import NOTATION, UNDETERMINED, URI
+from model_store.names import name_of
+from service.errors import BadRequest, LimitExceeded
+from service.inference.answering import Predictions
+from service.serving.label_info import LabelFacts, check_language
+from service.serving.parse import parse_json
+from service.serving.rows import to_options, to_rows
+from service.serving.schemas.annif import SuggestBatchRequest, SuggestForm, Suggestion, SuggestOptions
+from service.serving.schemas.faults import faults_of
+from service.serving.schemas.instances import TextInstance
+from service.serving.schemas.limits import limit_fault
+from service.serving.schemas.predict import Options
+from service.serving.served import ServedVersion
+from service.settings import Limits
+
+M = TypeVar("M", bound=BaseModel)
+
+FIELDS_MAX = 256
+"""Fields of a form: metadata may be any number of them."""
+
+
+def parse_form(body: bytes, limits: Limits) -> SuggestForm:
+    """Return what a form says. Raises BadRequest and LimitExceeded, naming the field."""
+    return _validated(_pairs(body, "a form"), SuggestForm, limits)
+
+
+def parse_suggest_options(query_string: bytes, limits: Limits) -> SuggestOptions:
+    """Return what the query string of a batch says. Raises as `parse_form`."""
+    return _validated(_pairs(query_string, "a query string"), SuggestOptions, limits)
+
+
+def parse_documents(body: bytes, limits: Limits) -> SuggestBatchRequest:
+    """Return the documents of a batch. Raises as `parse_form`, and MalformedJson."""
+    return _validated(parse_json(body), SuggestBatchRequest, limits)
+
+
+def suggest(
+    texts: list[str],
+    options: SuggestOptions,
+    served: ServedVersion,
+    limits: Limits,
+    stop: NDArray[np.uint8] | None = None,
+) -> list[list[Suggestion]]:
+    """Return the subjects of each text, the best first; once `stop` is set, what is sure. Blocking.
+
+    Raises LimitExceeded, BadInstance for a model that takes no texts, and BadRequest for a language that the
+    label info does not have.
+    """
+    facts = served.info.current
+    language = _language(facts, options)
+    n_labels = len(texts) * options.limit
+    fault = limit_fault(n_labels, "subjects asked for", "answer_labels_max", limits)
+    if fault is not None:
+        raise LimitExceeded(fault).at("limit")
+    if not texts or not options.limit:
+        return [[] for _ in texts]
+    rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
+    found = served.predictor.predict(rows, to_options(_options(options), served, stop))
+    return [
+        _suggestions(found, start, end, served, facts, language)
+        for start, end in pairwise(found.ptr.tolist())
+    ]
+
+
+class Languages(NamedTuple):
+    """Languages of names, and the one where a request does not say any."""
+
+    all_of_them: tuple[str, ...]
+    default: str
+
+
+def languages_of(facts: LabelFacts | None) -> Languages:
+    """Return the languages of a version's label info; without any the names are in no known language."""
+    if facts is None:
+        return Languages((), UNDETERMINED)
+    return Languages(facts.info.head.languages, facts.info.head.language or UNDETERMINED)
+
+
+def _options(options: SuggestOptions) -> Options:
+    """Return the options of predict: any score passes 0, and so no threshold is asked for."""
+    return Options(top_r=max(1, options.limit), threshold=options.threshold or None)
+
+
+def _language(facts: LabelFacts | None, options: SuggestOptions) -> str:
+    if options.language is None:
+        return languages_of(facts).default
+    if facts is None:
+        raise BadRequest(
+            f"expected no language: the model has no label info, found {options.language[:40]!r}"
+        ).at("language")
+    check_language(facts, options.language, BadRequest)
+    return options.language.lower()
+
+
+def _suggestions(
+    found: Predictions, start: int, end: int, served: ServedVersion, facts: LabelFacts | None, language: str
+) -> list[Suggestion]:
+    """Return the subjects of one row."""
+    suggestions: list[Suggestion] = []
+    for label, score in zip(found.labels[start:end].tolist(), found.scores[start:end], strict=True):
+        name = name_of(served.labels, label)
+        uri = name_told = notation = None
+        if facts is not None:
+            uri, notation = facts.text(label, URI), facts.text(label, NOTATION)
+            name_told = facts.any_name(label, language)
+        suggestions.append(
+            {"uri": uri or name, "label": name_told or name, "notation": notation, "score": score}
+        )
+    return suggestions
+
+
+def _pairs(encoded: bytes, what: str) -> dict[str, str]:
+    """Return the fields of a form or a query string. Raises BadRequest for one that says a field twice."""
+    try:
+        pairs = parse_qsl(
+            encoded.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
+        )
+    except ValueError as error:
+        raise BadRequest(f"expected {what}, in UTF-8 and percent-encoded, found {error}") from None
+    fields: dict[str, str] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise BadRequest("expected one value, found several").at(name[:100])
+        fields[name] = value
+    return fields
+
+
+def _validated(value: Any, model: type[M], limits: Limits) -> M:
+    """Return what a value says, fields of other names passed over."""
+    try:
+        return model.model_validate(value, context=limits)
+    except ValidationError as error:
+        raise faults_of(error, [model]) from None

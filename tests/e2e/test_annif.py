@@ -1,0 +1,201 @@
+"""Annif's own client code, and requests as its users' scripts make them, against a server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from model_store.store import Store
+from service.serving.schemas.annif import DOCUMENTS_MAX
+from tests.e2e.test_label_info import info_of, store  # noqa: F401
+from tests.servers import ServerProcess
+
+CLIENTS = Path(__file__).resolve().parents[2] / ".venv-clients" / "bin"
+TEXT = "a small text editor for the terminal"
+SUGGEST = "/v1/projects/text/suggest"
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture(scope="module")
+def server(store: Store) -> Iterator[ServerProcess]:  # noqa: F811
+    with ServerProcess(store.root, text_bytes_max=64, top_r_max=100, answer_labels_max=150) as process:
+        yield process
+
+
+def suggest(server: ServerProcess, of: str = "text", /, **fields: object) -> tuple[int, Any]:
+    body = urlencode(fields).encode()
+    return server.ask("POST", f"/v1/projects/{of}/suggest", body, **FORM)
+
+
+def predicted(server: ServerProcess, model: str = "text", **options: Any) -> list[dict[str, Any]]:
+    asked = {"instances": [{"text": TEXT}], **options}
+    found: list[dict[str, Any]] = server.ask("POST", f"/v1/models/{model}/predict", asked)[1]["predictions"]
+    return found[0]["labels"]  # type: ignore[no-any-return]
+
+
+def test_suggestions_are_predictions(server: ServerProcess) -> None:
+    status, answer = suggest(server, text=TEXT, limit=3)
+    assert status == 200
+    assert answer["results"] == [
+        {
+            "uri": one["label"],
+            "label": f"koira {one['id']}",
+            "notation": f"{one['id']}.0",
+            "score": one["score"],
+        }
+        for one in predicted(server, top_r=3)
+    ]
+    assert len(suggest(server, text=TEXT)[1]["results"]) == 10
+    english = suggest(server, text=TEXT, language="EN", project="any", metadata_title="a title", more="x")[1]
+    assert [one["label"] for one in english["results"]] == [
+        f"dog {one['id']}" for one in predicted(server, top_r=10)
+    ]
+    least = predicted(server, top_r=11, exact=True)[4]["score"]
+    reached = suggest(server, text=TEXT, limit=11, threshold=least)[1]["results"]
+    assert [one["score"] for one in reached] == [
+        one["score"] for one in predicted(server, top_r=11, threshold=least)
+    ]
+    assert suggest(server, text=TEXT, limit=0)[1] == {"results": []}
+
+
+def test_without_label_info_a_label_is_its_own_uri(server: ServerProcess) -> None:
+    found = suggest(server, "hashed", text=TEXT, limit=2)[1]["results"]
+    assert found == [
+        {"uri": one["label"], "label": one["label"], "notation": None, "score": one["score"]}
+        for one in predicted(server, "hashed", top_r=2)
+    ]
+
+
+def test_projects_are_aliases(server: ServerProcess) -> None:
+    projects = server.ask("GET", "/v1/projects")[1]["projects"]
+    assert [one["project_id"] for one in projects] == ["hashed", "named", "raw", "raw@stable", "text"]
+    assert server.ask("GET", "/v1/projects/text") == (200, projects[-1])
+    assert projects[-1]["vocab"] == {
+        "vocab_id": "text",
+        "languages": ["en", "fi"],
+        "size": 11,
+        "loaded": True,
+    }
+    assert (projects[-1]["language"], projects[-1]["vocab_language"]) == ("fi", "fi")
+    assert (projects[0]["language"], projects[0]["vocab"]["languages"]) == ("und", [])
+    assert server.ask("GET", "/v1/projects/raw@1")[1]["project_id"] == "raw@1"
+
+
+def test_a_batch_of_documents(server: ServerProcess) -> None:
+    documents = [{"text": TEXT, "document_id": "a", "metadata": {"title": "x"}}, {"text": "chess"}]
+    path = "/v1/projects/text/suggest-batch?limit=2&language=en"
+    status, answer = server.ask("POST", path, {"documents": documents})
+    assert status == 200
+    assert [one["document_id"] for one in answer] == ["a", None]
+    for document, one in zip(documents, answer, strict=True):
+        assert one["results"] == suggest(server, text=document["text"], limit=2, language="en")[1]["results"]
+    assert server.ask("POST", "/v1/projects/text/suggest-batch", {"documents": []}) == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("project", "fields", "status", "code"),
+    [
+        ("none", {"text": "a"}, 404, "model-not-found"),
+        ("text@none", {"text": "a"}, 404, "alias-not-found"),
+        ("text@9", {"text": "a"}, 404, "version-not-found"),
+        ("text@", {"text": "a"}, 404, "alias-not-found"),
+        ("text@%2e%2e", {"text": "a"}, 404, "alias-not-found"),
+        ("text", {}, 422, "bad-request"),
+        ("text", {"text": "a", "limit": -1}, 422, "bad-request"),
+        ("text", {"text": "a", "limit": "many"}, 422, "bad-request"),
+        ("text", {"text": "a", "limit": 101}, 422, "limit-exceeded"),
+        ("text", {"text": "a", "threshold": 1.5}, 422, "bad-request"),
+        ("text", {"text": "a", "threshold": "nan"}, 422, "bad-request"),
+        ("text", {"text": "a", "language": "de"}, 422, "bad-request"),
+        ("hashed", {"text": "a", "language": "fi"}, 422, "bad-request"),
+        ("text", {"text": "a" * 65}, 422, "limit-exceeded"),
+        ("raw", {"text": "a"}, 422, "bad-instance"),
+        ("text", {"text": "a", **{f"metadata_{i}": i for i in range(300)}}, 422, "bad-request"),
+    ],
+)
+def test_refusals_are_problems(
+    server: ServerProcess, project: str, fields: dict[str, object], status: int, code: str
+) -> None:
+    found, answer = suggest(server, project, **fields)
+    assert (found, answer["status"], answer["code"]) == (status, status, code)
+    assert answer["title"]
+    assert answer["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        (SUGGEST, b"text=%ff", FORM, 422),
+        (SUGGEST, b"text=\xe4", FORM, 422),
+        (SUGGEST, b"text=a&text=b", FORM, 422),
+        (SUGGEST, b'{"text": "a"}', {}, 415),
+        (SUGGEST, b"text=a", {"content-type": "application/x-www-form-urlencoded; charset=latin-1"}, 415),
+        (f"{SUGGEST}-batch", b"[", {}, 400),
+        (f"{SUGGEST}-batch", b'{"documents": [{"text": 5}]}', {}, 422),
+        (f"{SUGGEST}-batch", b'{"documents": 5}', {}, 422),
+        (
+            f"{SUGGEST}-batch?limit=60",
+            b'{"documents": [{"text": "a"}, {"text": "a"}, {"text": "a"}]}',
+            {},
+            422,
+        ),
+    ],
+)
+def test_bodies_that_cannot_be_read(
+    server: ServerProcess, path: str, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    found, answer = server.ask("POST", path, body, **headers)
+    assert (found, answer["status"]) == (status, status)
+
+
+def test_a_batch_has_as_many_documents_as_annifs(server: ServerProcess) -> None:
+    for n_documents, status in ((DOCUMENTS_MAX, 200), (DOCUMENTS_MAX + 1, 422)):
+        body = {"documents": [{"text": "a"}] * n_documents}
+        assert server.ask("POST", f"{SUGGEST}-batch?limit=1", body)[0] == status
+
+
+SCRIPT = """
+from annif.cli import cli
+for command in (
+    ["load-vocab", "v", "v.csv"],
+    ["show-project", "x"],
+    ["suggest", "x", "--limit", "3", "a.txt"],
+    ["index", "x", "."],
+):
+    cli(command, standalone_mode=False)
+"""
+
+
+@pytest.mark.skipif(not (CLIENTS / "annif").exists(), reason="annif is not in .venv-clients")
+def test_annifs_own_backend_asks_us(server: ServerProcess, tmp_path: Path) -> None:
+    info = info_of("koira", 11)
+    rows = [f"{info.text('uri', i)},koira {i},dog {i},{i}.0\n" for i in range(11)]
+    (tmp_path / "v.csv").write_text("uri,label_fi,label_en,notation\n" + "".join(rows))
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "projects.cfg").write_text(
+        "[x]\nname=X\nlanguage=en\nbackend=http\nvocab=v\n"
+        f"endpoint=http://127.0.0.1:{server.port}/v1/projects/text/suggest\n"
+    )
+    done = subprocess.run(
+        [CLIENTS / "python", "-c", SCRIPT],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Trained:           True" in done.stdout
+    lines = [line.split("\t") for line in done.stdout.splitlines() if line.startswith("<")]
+    best = predicted(server, top_r=3)
+    assert lines == [
+        [f"<{one['label']}>", f"dog {one['id']}", f"{one['id']}.0", f"{one['score']:.4f}"] for one in best
+    ]
+    indexed = (tmp_path / "a.annif").read_text().splitlines()
+    assert [line.split("\t")[0] for line in indexed][:3] == [f"<{one['label']}>" for one in best]

@@ -1,0 +1,233 @@
+"""Label info from the command line to the answers of a server: replaced while it answers, damaged, kept."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from model_store.label_info import LABEL_INFO, Subject, build_label_info
+from model_store.store import Store
+from tests.conftest import Run
+from tests.servers import ServerProcess, wait_for
+from xylem import Client
+
+BODY = {"instances": [{"text": "a small text editor for the terminal"}], "top_r": 3}
+SPARSE = {"instances": [{"indices": [1], "values": [1.0]}], "top_r": 11}
+TENSORS = {
+    "inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["a"]}],
+    "parameters": {"language": "fi"},
+}
+PREDICT = "/v1/models/text/predict"
+
+
+def info_of(word: str, n_labels: int = 8) -> Any:
+    """A vocabulary that knows the first labels, named by a word in Finnish."""
+    subjects = [
+        Subject(f"label::{i}", f"{i}.0", {"fi": f"{word} {i}", "en": f"dog {i}"}, ["label::0"] if i else [])
+        for i in range(n_labels)
+    ]
+    return build_label_info(subjects)
+
+
+@pytest.fixture(scope="module")
+def store(shared_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    root = tmp_path_factory.mktemp("labels") / "store"
+    shutil.copytree(shared_store, root)
+    found = Store(root)
+    found.put_label_info("text", info_of("koira", 11))
+    found.put_label_info("raw", info_of("koira", 4))
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(store: Store) -> Iterator[ServerProcess]:
+    with ServerProcess(store.root, store_poll_seconds=0.05) as process:
+        yield process
+
+
+def labels_of(server: ServerProcess, path: str, body: object) -> list[dict[str, Any]]:
+    status, answer = server.ask("POST", path, body)
+    assert status == 200, answer
+    found: list[dict[str, Any]] = answer["predictions"][0]["labels"]
+    return found
+
+
+def test_names_stand_beside_labels_where_they_are_asked_for(server: ServerProcess) -> None:
+    plain = labels_of(server, PREDICT, BODY)
+    assert {key for label in plain for key in label} == {"label", "id", "score"}
+    finnish = labels_of(server, f"{PREDICT}?language=fi", BODY)
+    assert finnish == [
+        {**label, "uri": label["label"], "notation": f"{label['id']}.0", "name": f"koira {label['id']}"}
+        for label in plain
+    ]
+    assert labels_of(server, PREDICT, {**BODY, "language": "FI"}) == finnish
+    whole = labels_of(server, PREDICT, {**BODY, "label_info": True, "explain": True})
+    for label in whole:
+        i = label["id"]
+        assert label["names"] == {"fi": f"koira {i}", "en": f"dog {i}"}
+        assert label["broader"] == (["label::0"] if i else [])
+        assert label["explanation"]
+        assert "name" not in label
+
+
+def test_what_the_vocabulary_does_not_know_is_null(server: ServerProcess) -> None:
+    found = labels_of(server, "/v1/models/raw/predict", {**SPARSE, "language": "en", "label_info": True})
+    assert len(found) == 11
+    for label in found:
+        known = label["id"] < 4
+        assert label["name"] == (f"dog {label['id']}" if known else None)
+        assert label["uri"] == (label["label"] if known else None)
+        assert label["names"] == ({"fi": f"koira {label['id']}", "en": label["name"]} if known else {})
+    by_version = labels_of(server, "/v1/models/raw/versions/1/predict?language=fi", SPARSE)
+    assert {label["name"] for label in by_version if label["id"] == 3} == {"koira 3"}
+
+
+def test_lines_of_a_batch_and_the_client_tell_names(server: ServerProcess) -> None:
+    (line,) = server.stream(
+        "/v1/models/text/batch?language=en&top_r=1", [json.dumps(BODY["instances"][0]).encode()]
+    )
+    (label,) = json.loads(line)["labels"]
+    assert label["name"] == f"dog {label['id']}"
+    with Client(f"http://127.0.0.1:{server.port}") as client:
+        found = client.predict("text", ["a terminal"], language="fi", label_info=True)[0].labels[0]
+        assert (found.name, found.notation) == (f"koira {found.id}", f"{found.id}.0")
+        assert found.names["en"] == f"dog {found.id}"
+        assert client.predict("text", ["a terminal"])[0].labels[0].names == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code", "detail"),
+    [
+        (f"{PREDICT}?language=de", BODY, "unsupported-option", "(fi, en), found 'de'"),
+        (
+            "/v1/models/hashed/predict?language=fi",
+            BODY,
+            "unsupported-option",
+            "found none: call xylem",
+        ),
+        (PREDICT, {**BODY, "label_info": 1}, "bad-request", "label_info"),
+        (PREDICT, {**BODY, "language": 5}, "bad-request", "language"),
+        (f"{PREDICT}?language=fi", {**BODY, "language": "fi"}, "bad-request", "found it in both"),
+        (f"{PREDICT}?language=fi&language=en", BODY, "bad-request", "found several"),
+        (f"{PREDICT}?language={quote('x' * 4097)}", BODY, "limit-exceeded", "name_bytes_max"),
+        (f"{PREDICT}?language=%ff", BODY, "bad-request", "query string"),
+        ("/v2/models/text/infer", TENSORS, "unsupported-option", "parameters.language"),
+        ("/v1/models/text/batch?language=de", b"", "unsupported-media-type", "Content-Type"),
+    ],
+)
+def test_what_cannot_be_told_is_refused(
+    server: ServerProcess, path: str, body: object, code: str, detail: str
+) -> None:
+    _, answer = server.ask("POST", path, body)
+    assert answer["code"] == code
+    assert detail in answer["detail"]
+
+
+def test_label_info_is_replaced_while_requests_are_answered(server: ServerProcess, store: Store) -> None:
+    seen: list[tuple[int, str]] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        while not done.is_set():
+            status, answer = server.ask("POST", f"{PREDICT}?language=fi", BODY)
+            names = [label["name"].split()[0] for label in answer["predictions"][0]["labels"]]
+            seen.append((status, "/".join(sorted(set(names)))))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    words = [f"word{i}" for i in range(5)]
+    for word in words:
+        store.put_label_info("text", info_of(word, 11))
+        wait_for(lambda word=word: any(found == (200, word) for found in seen))  # type: ignore[misc]
+    done.set()
+    asking.join()
+    assert {status for status, _ in seen} == {200}
+    firsts = list(dict.fromkeys(word for _, word in seen))
+    assert [
+        word for word in firsts if word in words
+    ] == words  # each answer of one vocabulary, none comes back
+    assert not any("/" in word for word in firsts)
+    store.put_label_info("text", info_of("koira", 11))
+    wait_for(lambda: labels_of(server, f"{PREDICT}?language=fi", BODY)[0]["name"].startswith("koira"))
+
+
+def test_damage_leaves_what_was_served_and_is_told(server: ServerProcess, store: Store) -> None:
+    path = store.root / "models" / "text" / LABEL_INFO
+    whole = path.read_bytes()
+    damaged = path.with_name("damaged")
+    damaged.write_bytes(whole.replace(b"n_subjects", b"n_Subjects"))
+    damaged.replace(path)
+
+    def failures() -> Any:
+        return server.ask("GET", "/readyz")[1]["failures"]
+
+    wait_for(lambda: [one["ref"] for one in failures()] == [LABEL_INFO])
+    assert labels_of(server, f"{PREDICT}?language=fi", BODY)[0]["name"].startswith("koira")
+    with ServerProcess(store.root) as second:  # which never saw it whole
+        assert labels_of(second, PREDICT, BODY)
+        assert second.ask("POST", f"{PREDICT}?language=fi", BODY)[1]["code"] == "unsupported-option"
+        assert [one["ref"] for one in second.ask("GET", "/readyz")[1]["failures"]] == [LABEL_INFO]
+    damaged.write_bytes(whole)
+    damaged.replace(path)
+    wait_for(lambda: failures() == [])
+
+
+def test_the_command_line_attaches_shows_tells_and_removes(
+    run_here: Run, own_store: Store, tmp_path: Path
+) -> None:
+    root = own_store.root
+    file, rows = tmp_path / "v.csv", tmp_path / "rows.jsonl"
+    file.write_text("uri,label_fi\n" + "".join(f"label::{i},koira {i}\n" for i in range(9)))
+    rows.write_text(json.dumps(BODY["instances"][0]) + "\n")
+    shown = run_here("models", "label-info", "text", store=root)
+    assert (shown.returncode, "expected label info, found none" in shown.stderr) == (2, True)
+    done = json.loads(run_here("models", "label-info", "text", file, "--json", store=root).stdout)
+    assert done == {
+        "model": "text",
+        "subjects": 9,
+        "by": "uri",
+        "languages": ["fi"],
+        "language": "fi",
+        "labels": 11,
+        "known_labels": 9,
+    }
+    assert "koira" not in run_here("models", "label-info", "text", store=root).stdout
+    said = run_here("predict", "text", "--data", rows, "--language", "fi", "--top-r", "11", store=root)
+    names = {label["id"]: label["name"] for label in json.loads(said.stdout.splitlines()[-1])["labels"]}
+    assert names == {i: f"koira {i}" if i < 9 else None for i in range(11)}
+    wrong = run_here("models", "label-info", "text", file, "--by", "fi", store=root)
+    assert (wrong.returncode, "found none of 11: say what they are with --by" in wrong.stderr) == (2, True)
+    assert run_here("models", "label-info", "text", file, "--remove", store=root).returncode == 2
+    assert json.loads(run_here("models", "label-info", "text", "--remove", "--json", store=root).stdout)[
+        "removed"
+    ]
+    missing = run_here("predict", "text", "--data", rows, "--language", "fi", store=root)
+    assert (missing.returncode, "expected a model with label info" in missing.stderr) == (2, True)
+
+
+def test_training_attaches_a_vocabulary_or_warns(run_here: Run, tmp_path: Path) -> None:
+    data, good, other = (tmp_path / name for name in ("train.jsonl", "v.tsv", "other.tsv"))
+    data.write_text(
+        "".join(json.dumps({"text": f"word{i}", "labels": [f"http://x/{i}"]}) + "\n" for i in range(4))
+    )
+    good.write_text("<http://x/1>\tone\n")
+    other.write_text("<http://y/1>\tone\n")
+    root = tmp_path / "store"
+    options = "train", "label-tree", "--data", data, "--model", "m", "--json", "--threads", "1"
+    assert run_here(*options, "--label-info", tmp_path / "none.tsv", store=root).returncode == 2
+    assert not Store(root).models()
+    warned = run_here(*options, "--label-info", other, store=root)
+    assert warned.returncode == 0
+    assert "warning: no label info: m: expected labels" in warned.stderr
+    assert Store(root).label_info("m") is None
+    assert run_here(*options, "--label-info", good, store=root).returncode == 0
+    info = Store(root).label_info("m")
+    assert info is not None
+    assert info.text("name:und", 0) == "one"

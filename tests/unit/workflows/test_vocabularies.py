@@ -1,0 +1,199 @@
+"""Vocabularies as Annif reads them -> tables: RDF, TSV and CSV, and what may be wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from model_store.label_info import LabelInfo, Subject, build_label_info
+from service.datasets.xml_entities import ENTITY_LENGTH_MAX
+from service.errors import BadData, BadInput, BadParameter
+from service.workflows.label_info import read_label_info
+
+PREFIXES = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+"""
+TURTLE = (
+    PREFIXES
+    + """
+<http://x/animal> skos:narrower <http://x/dog> .
+<http://x/dog> a skos:Concept ; skos:prefLabel "koira"@fi, "dog"@EN ; skos:notation "12" .
+<http://x/animal> a skos:Concept ; skos:prefLabel "eläin"@fi ; rdfs:label "animal"@en, "Eläin"@fi .
+<http://x/cat> a skos:Concept ; skos:prefLabel "a \\n  cat" ; skos:broader <http://x/animal>, <http://y/z> .
+<http://x/scheme> a skos:ConceptScheme ; skos:prefLabel "a scheme"@en .
+"""
+)
+SKOS = [
+    Subject("http://x/dog", "12", {"fi": "koira", "en": "dog"}, ["http://x/animal"]),
+    Subject("http://x/animal", None, {"fi": "eläin", "en": "animal"}),
+    Subject("http://x/cat", None, {"und": "a cat"}, ["http://x/animal"]),
+]
+RDF = (
+    '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"'
+    ' xmlns:skos="http://www.w3.org/2004/02/skos/core#">{}</rdf:RDF>'
+)
+CONCEPT = '<skos:Concept rdf:about="{}x"><skos:prefLabel xml:lang="en">n{}</skos:prefLabel></skos:Concept>'
+
+
+def subjects_of(info: LabelInfo) -> list[Subject]:
+    """The subjects of a table, by their URIs."""
+    found = []
+    for i in range(info.head.n_subjects):
+        names = {tag: name for tag in info.head.languages if (name := info.text(f"name:{tag}", i))}
+        above = [info.text("uri", at) or "" for at in info.above(i)]
+        found.append(Subject(info.text("uri", i) or "", info.text("notation", i), names, above))
+    return sorted(found)
+
+
+def read(directory: Path, name: str, content: str | bytes, **options: str) -> LabelInfo:
+    path = directory / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_label_info(path, **options)
+
+
+def test_skos_is_read_from_every_format(tmp_path: Path) -> None:
+    rdflib = pytest.importorskip("rdflib")
+    graph = rdflib.Graph().parse(data=TURTLE, format="turtle")
+    wanted = sorted(subject._replace(broader=list(subject.broader)) for subject in SKOS)
+    assert subjects_of(read(tmp_path, "v.ttl", TURTLE)) == wanted
+    assert subjects_of(read(tmp_path, "v.ttl.gz", gzip.compress(TURTLE.encode()))) == wanted
+    for suffix, kind in ((".rdf", "xml"), (".nt", "nt")):
+        text = graph.serialize(format=kind, encoding="utf-8")
+        assert subjects_of(read(tmp_path, f"v{suffix}", text)) == wanted
+
+
+def test_tables_are_read_as_annif_reads_them(tmp_path: Path) -> None:
+    tsv = "\ufeff<http://x/a>\tfirst\t1.2\n\nhttp://x/b\tsecond \n<http://x/c>\n"
+    found = read(tmp_path, "v.tsv", tsv, language="en")
+    assert subjects_of(found) == [
+        Subject("http://x/a", "1.2", {"en": "first"}, []),
+        Subject("http://x/b", None, {"en": "second"}, []),
+        Subject("http://x/c", None, {}, []),
+    ]
+    assert found.head.language == "en"
+    assert read(tmp_path, "v.tsv", tsv).head.languages == ("und",)
+    csv = 'label_fi,more,uri,label_EN,notation\n"a, b",x,<http://x/a>,,1\n,y,http://x/b,"two ""2""",\n'
+    found = read(tmp_path, "v.csv", csv)
+    assert subjects_of(found) == [
+        Subject("http://x/a", "1", {"fi": "a, b"}, []),
+        Subject("http://x/b", None, {"en": 'two "2"'}, []),
+    ]
+    assert read(tmp_path, "v.csv", csv, language="en").head.language == "en"
+
+
+def test_a_table_is_the_same_wherever_it_came_from(tmp_path: Path) -> None:
+    csv = "uri,notation,label_fi,label_en\nhttp://x/dog,12,koira,dog\nhttp://x/animal,,eläin,animal\n"
+    found = read(tmp_path, "v.csv", csv)
+    assert found.head == build_label_info([subject._replace(broader=()) for subject in SKOS[:2]]).head
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "fault"),
+    [
+        ("v.tsv", "<a>\tx\n<b>\ty\n<a>\tz\n", {}, ":3: expected each URI once, found 'a' of line 1"),
+        ("v.tsv", "\tx\n", {}, ":1: expected <URI>"),
+        ("v.tsv", "<>\tx\n", {}, ":1: expected <URI>"),
+        ("v.tsv", "\n\n", {}, "expected subjects, found none"),
+        ("v.tsv", b"<a>\tx\n<b>\t\xe4\n", {}, ":2: expected UTF-8, found byte 0xe4"),
+        ("v.tsv", "<a>\tx\x07\n", {}, ":1: <a>: expected no control characters"),
+        ("v.tsv", "<a>\t" + "x" * 5000 + "\n", {}, ":1: <a>: expected at most 4096 bytes"),
+        ("v.tsv", "<a>\tx\n", {"by": "notation"}, "expected subjects with notation, found none"),
+        ("v.tsv", "<a>\tx\n", {"by": "fi"}, "found 'name:fi'"),
+        ("v.csv", "", {}, "expected a header with uri and label_LANGUAGE, as label_fi, found an empty file"),
+        ("v.csv", "uri,notation\na,1\n", {}, ":1: expected a header with uri"),
+        ("v.csv", "subject,label_fi\na,1\n", {}, "found subject, label_fi"),
+        ("v.csv", "uri,label_fi,label_FI\n", {}, ":1: expected each column once, found 'label_FI' twice"),
+        ("v.csv", "uri,label_\na,b\n", {}, ":1: expected label_ and a language"),
+        ("v.csv", "uri,label_fi\na,b\nb,c,d\n", {}, ":3: expected 2 cells, as the header has, found 3"),
+        ("v.csv", 'uri,label_fi\na,"b\n', {}, ":2: expected a closing quote"),
+        ("v.csv", "uri,label_fi\n ,b\n", {}, ":2: expected a URI, found an empty cell"),
+        ("v.csv", "uri,label_fi\na,b\nb,c\nc,b\n", {"by": "fi"}, ":4: <c>: expected distinct names"),
+        ("v.csv", "uri,label_fi\na,b\n", {"language": "sv"}, "expected one of the languages fi, found 'sv'"),
+        ("v.doc", "", {}, "expected a file named"),
+        ("v.csv.gz", "uri,label_fi\na,b\n", {}, "expected gzip data"),
+    ],
+)
+def test_tables_that_cannot_be_used(
+    tmp_path: Path, name: str, content: str | bytes, options: dict[str, str], fault: str
+) -> None:
+    with pytest.raises(BadData) as refusal:
+        read(tmp_path, name, content, **options)
+    assert str(refusal.value).startswith(str(tmp_path / name))
+    assert fault in str(refusal.value)
+
+
+BAD_RDF = [
+    (".ttl", TURTLE + "<http://x/dog> skos:prefLabel", "found what does not parse"),
+    (".ttl", "no Turtle at all", "found what does not parse"),
+    (".ttl", "", "expected resources of type skos:Concept, found none"),
+    (
+        ".ttl",
+        TURTLE + '<http://x/dog> skos:prefLabel "hauva"@fi.',
+        "one skos:prefLabel in 'fi', found 'koira'",
+    ),
+    (".ttl", TURTLE + '<http://x/dog> skos:prefLabel " "@sv.', "expected a name in a language, found ' '"),
+    (".ttl", TURTLE + "<http://x/dog> skos:prefLabel <http://x/l>.", "expected a name in a language"),
+    (
+        ".ttl",
+        PREFIXES + '<dog> a skos:Concept; skos:prefLabel "d"@en.',
+        "expected absolute URIs, found 'dog'",
+    ),
+    (".ttl", PREFIXES + '<http://x> a skos:Concept; skos:prefLabel "d\\u0007"@en.', "no control characters"),
+    (".nt", "<http://a> <http://b> .", "found what does not parse"),
+    (".rdf", "<a>", "found what does not parse"),
+    (".rdf", "<html/>", "expected resources of type skos:Concept, found none"),
+    (".rdf", TURTLE, "found what does not parse"),
+]
+
+
+@pytest.mark.parametrize(("suffix", "content", "fault"), BAD_RDF)
+def test_rdf_that_cannot_be_used(tmp_path: Path, suffix: str, content: str, fault: str) -> None:
+    pytest.importorskip("rdflib")
+    with pytest.raises(BadData) as refusal:
+        read(tmp_path, f"v{suffix}", content)
+    assert str(refusal.value).startswith(f"{tmp_path / 'v'}{suffix}: ")
+    assert fault in str(refusal.value)
+
+
+def doctype(*entities: str) -> str:
+    return f"<!DOCTYPE rdf:RDF [{''.join(f'<!ENTITY {entity}>' for entity in entities)}]>"
+
+
+@pytest.mark.parametrize(
+    "entities",
+    [
+        ['a "xxxxxxxxxx"', 'b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;"', 'c "&b;&b;&b;&b;&b;&b;&b;&b;&b;&b;"'],
+        [f'a "{"x" * (ENTITY_LENGTH_MAX + 1)}"'],
+        ['a SYSTEM "file:///etc/hostname"'],
+        ['% a SYSTEM "http://127.0.0.1/x.dtd"'],
+    ],
+    ids=["nested", "long", "file", "parameter"],
+)
+def test_entities_that_grow_or_leak_are_refused(tmp_path: Path, entities: list[str]) -> None:
+    pytest.importorskip("rdflib")
+    content = doctype(*entities) + RDF.format(CONCEPT.format("http://a/", "&a;"))
+    with pytest.raises(BadData, match="expected entities of"):
+        read(tmp_path, "v.rdf", content)
+
+
+def test_entities_that_shorten_uris_are_taken(tmp_path: Path) -> None:
+    pytest.importorskip("rdflib")
+    content = doctype('a "http://a/"') + RDF.format(CONCEPT.format("&a;", ""))
+    assert subjects_of(read(tmp_path, "v.rdf", content)) == [Subject("http://a/x", None, {"en": "n"}, [])]
+
+
+def test_a_language_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadParameter, match="expected a language"):
+        read(tmp_path, "v.tsv", "<a>\tx\n", language="Finnish!")
+
+
+def test_without_rdflib_the_message_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "rdflib", None)
+    with pytest.raises(BadInput, match=r"pip install 'xylem-serve\[rdf\]'"):
+        read(tmp_path, "v.ttl", TURTLE)
