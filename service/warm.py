@@ -1,5 +1,7 @@
 """Compile every kernel into the kernel cache: `python -m service.warm`, for images.
 
+With XYLEM_KERNEL_CPU=portable for each level of processors that this machine can run.
+
 It does on tiny data what users do: train, evaluate, tune thresholds, open and answer, for each kind of
 features and weights.
 """
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from model_store.compiled.cache import cache_dir
+from model_store.compiled.processors import PORTABLE, VARIABLE, levels_here
 from model_store.ensemble import Weights
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
@@ -143,12 +146,27 @@ def warm_all() -> None:
             list(pool.map(warm, jobs(Path(directory))))
 
 
-def main() -> None:
-    """Compile everything and say how long it took and where the kernels are."""
+def levels_to_warm() -> list[str | None]:
+    """Return the levels of processors to compile for: one; with XYLEM_KERNEL_CPU=portable all that can run here."""
+    asked = os.environ.get(VARIABLE) or None
+    return list[str | None](levels_here()) if asked == PORTABLE else [asked]
+
+
+def _warm_level(level: str | None) -> None:
+    """Compile everything for a level of processors, in processes that are told so; say what there is then."""
     start = time.perf_counter()
+    if level:
+        os.environ[VARIABLE] = level
     warm_all()
     n_kernels = sum(1 for _ in cache_dir().rglob("*.nbc"))
     sys.stdout.write(f"{n_kernels} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n")
+
+
+def main() -> None:
+    """Compile everything and say how long it took and where the kernels are."""
+    levels = levels_to_warm()
+    for level in levels:
+        _warm_level(level)
 
 
 if __name__ == "__main__":
