@@ -21,8 +21,8 @@ from service.errors import BadParameter
 PREFIX = "XYLEM_"
 
 ELSEWHERE = frozenset({"XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU", "XYLEM_KEY"})
-"""Variables that are read outside of this file: where kernels are kept and for which processors, the key of `xylem
-predict --url`.
+"""Variables that are read outside of this file: where kernels are kept, and for which processors; the key of
+`xylem predict --url`.
 """
 
 _CONFIG = SettingsConfigDict(

@@ -147,7 +147,7 @@ def warm_all() -> None:
 
 
 def levels_to_warm() -> list[str | None]:
-    """Return the levels of processors to compile for: one; with XYLEM_KERNEL_CPU=portable all that can run here."""
+    """Return the levels of processors to compile for: one, or with `portable` all that run here."""
     asked = os.environ.get(VARIABLE) or None
     return list[str | None](levels_here()) if asked == PORTABLE else [asked]
 

@@ -1,7 +1,7 @@
-"""Write what an installation is made of, as CycloneDX 1.6 in JSON: `python sbom.py FILE`, by the interpreter of it.
+"""Write what this interpreter's installation is made of, as CycloneDX 1.6 in JSON: `python sbom.py FILE`.
 
-The distributions of Python, with versions, licences and what each needs; what is below, such as the packages of
-Debian in an image's base, is not in it. Equal installations give equal bytes: no date, no number drawn.
+The distributions of Python, with versions, licences and what each needs. What is below, such as the packages
+of Debian in an image's base, is not in it. Equal installations give equal bytes: no date, no number drawn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Take out of an installation what Xylem never imports: `python trim.py [EXTRA ...]`, by the interpreter of that installation.
+"""Take out of this interpreter's installation what Xylem never imports: `python trim.py [EXTRA ...]`.
 
-ADR 13 has what goes, what that saves, and how it is checked: kernels are compiled afterwards, by training and asking
-a model of every kind, and `make image-test` does what users do in a container.
+ADR 13 has what goes, what that saves, and how it is checked: kernels are compiled afterwards, by training and
+asking a model of every kind, and `make image-test` does what users do in a container.
 """
 
 from __future__ import annotations
@@ -60,8 +60,10 @@ KEPT = (
 """What stays though a pattern of UNUSED covers it; within it the other patterns hold."""
 
 STRIPPED = ("httptools", "llvmlite", "numba", "sqlalchemy", "uvloop")
-"""Packages whose libraries lose their symbols. Not those that come with a directory `.libs`: what was rewritten to
-find it cannot be loaded any more when it is stripped."""
+"""Packages whose libraries lose their symbols.
+
+Not those that come with a directory `.libs`: what was rewritten to find it cannot be loaded when stripped.
+"""
 
 
 def normalised(name: str) -> str:

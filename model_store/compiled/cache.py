@@ -46,8 +46,8 @@ def cache_dir() -> Path:
     Where the user has no home that can be written to, as in a container, it is a directory of the user's own
     below that for temporary files; where that is not to be had either, one that cannot exist.
     NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its own, and so has
-    each mixture of Python, numba, llvmlite and numpy: two of them would evict each other's kernels. So have the
-    levels of processors ($XYLEM_KERNEL_CPU), so that one can be seen to be there.
+    each mixture of Python, numba, llvmlite and numpy: two of them would evict each other's kernels. So
+    have the levels of processors ($XYLEM_KERNEL_CPU): it must be seen which are there.
     """
     directory = _directory_of_this_processor()
     level = chosen_level(directory)

@@ -1,8 +1,8 @@
 """Which processors kernels are compiled for: this machine's, or a level that many machines can run.
 
-numba compiles for the very processor it runs on, and files the code under its name. An image is built on one machine
-and runs on others. So its kernels are compiled for every processor of the architecture, and once more for those of
-the level x86-64-v3 (AVX2, FMA). XYLEM_KERNEL_CPU=portable takes the best of these that a machine can run.
+numba compiles for the very processor it runs on, and files the code under its name. An image is built on one
+machine and runs on others. So its kernels are compiled for every processor of the architecture, and once more
+for those of the level x86-64-v3 (AVX2, FMA). XYLEM_KERNEL_CPU=portable takes the best that a machine can run.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ VARIABLE = "XYLEM_KERNEL_CPU"
 PORTABLE = "portable"
 GENERIC = "generic"
 
+_OF_V2 = frozenset(("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16", "sahf"))
+
 LEVELS: Mapping[str, frozenset[str]] = {
-    "x86-64-v3": frozenset(
-        "sse3 ssse3 sse4.1 sse4.2 popcnt cx16 sahf avx avx2 bmi bmi2 f16c fma lzcnt movbe xsave".split()
-    ),
+    "x86-64-v3": _OF_V2 | {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"},
     GENERIC: frozenset(),
 }
-"""LLVM's names of processors and the features that each needs beyond its architecture's first, the best first."""
+"""LLVM's names of processors, the best first, and the features that each needs beyond its architecture's."""
 
 _CONFIG: Any = _numba_config
 """numba sets its attributes when it is imported; its type stubs do not know them."""
@@ -53,9 +53,9 @@ def chosen_level(cache: Path) -> str | None:
 
     cache   the directory of kernels for this machine's processor
 
-    `portable` is the best level that this machine can run and that there are kernels for, else generic. Raises
-    ValueError for a value that is none of these, and for a level that this machine cannot run: its code would end
-    the process.
+    `portable` is the best level that this machine can run and that there are kernels for, else generic.
+    Raises ValueError for a value that is none of these, and for a level that this machine cannot run: its
+    code would end the process.
     """
     asked = os.environ.get(VARIABLE)
     if not asked:
@@ -66,7 +66,8 @@ def chosen_level(cache: Path) -> str | None:
     if asked not in LEVELS:
         raise ValueError(f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {asked!r}")
     if asked not in here:
-        raise ValueError(f"{VARIABLE}: expected what this processor can run, {' or '.join(here)}, found {asked}")
+        can = " or ".join(here)
+        raise ValueError(f"{VARIABLE}: expected what this processor can run, {can}, found {asked}")
     return asked
 
 

@@ -1,4 +1,4 @@
-"""The Dockerfile and what builds it: each file, setting, port and extra that they name exists. No engine is needed."""
+"""The Dockerfile and what builds it: each file, setting, port and extra that they name exists."""
 
 from __future__ import annotations
 
@@ -36,12 +36,16 @@ def test_what_is_copied_is_there_and_let_through_to_the_engine() -> None:
         assert (ROOT / source).exists(), source
         assert any(source == rule or source.startswith(rule + "/") for rule in let_through), source
     assert set(let_through) == set(copied())
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
     assert set(packages["packages"]) <= set(copied())
 
 
 def test_the_base_is_pinned_by_tag_and_digest() -> None:
-    assert re.search(r"^ARG PYTHON_IMAGE=docker\.io/library/python:3\.\d+\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE)
+    assert re.search(
+        r"^ARG PYTHON_IMAGE=docker\.io/library/python:3\.\d+\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE
+    )
     assert re.search(r"^ARG PYTHON_DIGEST=@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE)
     assert [stage.splitlines()[0].split()[1] for stage in STAGES] == ["${PYTHON_IMAGE}${PYTHON_DIGEST}"] * 2
 
@@ -57,7 +61,7 @@ def test_settings_of_the_image_are_settings() -> None:
 def test_the_health_check_follows_the_port_and_the_port_is_the_default() -> None:
     check = re.findall(r'^\s+CMD (\["python", "-c", .*\])$', DOCKERFILE, re.MULTILINE)
     code = json.loads(check[0])[2]
-    assert "{environ[\"XYLEM_PORT\"]}/readyz" in code
+    assert '{environ["XYLEM_PORT"]}/readyz' in code
     compile(code, "HEALTHCHECK", "exec")
     port = str(Settings.model_fields["port"].default)
     assert re.findall(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE) == [port]
@@ -76,10 +80,15 @@ def test_what_is_installed_is_pinned_for_the_extras_that_stay() -> None:
     extras = re.findall(r'"deploy/image/trim\.py", (.*)\]$', DOCKERFILE, re.MULTILINE)
     named = json.loads(f"[{extras[0]}]")
     assert set(named) <= PROJECT["optional-dependencies"].keys()
-    lock = re.search(r"^\tuv pip compile .*-o requirements-image\.txt$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    lock = re.search(
+        r"^\tuv pip compile .*-o requirements-image\.txt$", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
     assert lock and all(f"--extra {extra} " in lock[0] for extra in named)
     pinned = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements-image.txt").read_text(), re.MULTILINE))
-    for requirement in [*PROJECT["dependencies"], *(r for e in named for r in PROJECT["optional-dependencies"][e])]:
+    for requirement in [
+        *PROJECT["dependencies"],
+        *(r for e in named for r in PROJECT["optional-dependencies"][e]),
+    ]:
         assert re.split(r"[^\w-]", requirement)[0] in pinned, requirement
 
 
@@ -92,19 +101,23 @@ def test_no_pattern_of_what_is_removed_takes_the_service(tmp_path: Path) -> None
 
 
 def test_what_scipy_loses_is_what_nothing_of_ours_imports() -> None:
-    """Only scipy.sparse stays: whoever imports more of scipy must keep more of it in the image."""
-    kept = {pattern.partition("/")[2] for pattern in KEPT if pattern.startswith("scipy/") and "." not in pattern}
+    """Only scipy.sparse stays. Whoever imports more of scipy must keep more of it in the image."""
+    kept = {
+        pattern.partition("/")[2] for pattern in KEPT if pattern.startswith("scipy/") and "." not in pattern
+    }
     assert kept == {"_lib", "sparse"}
     assert {"scipy/sparse/linalg", "scipy/sparse/csgraph"} <= set(UNUSED)
     for package in ("service", "model_store", "xylem"):
         for file in (ROOT / package).rglob("*.py"):
-            for found in re.findall(r"^\s*(?:from|import) (scipy[\w.]*)(?: import (.*))?", file.read_text(), re.MULTILINE):
+            for found in re.findall(
+                r"^\s*(?:from|import) (scipy[\w.]*)(?: import (.*))?", file.read_text(), re.MULTILINE
+            ):
                 whole = f"{found[0]}.{found[1]}" if found[0] == "scipy" else found[0]
                 assert re.fullmatch(r"scipy\.sparse", whole), f"{file}: {whole}"
 
 
 def test_everything_imports_with_the_parts_of_scipy_that_stay() -> None:
-    """The image's build trains and asks every kind of model without them; here they are refused to imports."""
+    """The image's build trains and asks every kind of model without the rest; here imports are refused it."""
     gone = [pattern.replace("/", ".") for pattern in UNUSED if re.fullmatch(r"[\w/]+", pattern)]
     gone += [f"scipy.{name}" for name in ("linalg", "special", "stats", "spatial", "optimize", "io", "fft")]
     script = (
@@ -117,7 +130,9 @@ def test_everything_imports_with_the_parts_of_scipy_that_stay() -> None:
         "sys.meta_path.insert(0, Gone())\n"
         "import service.warm, service.serve, service.cli.train, service.jobs.child\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -128,7 +143,10 @@ def test_the_bill_of_materials_names_every_distribution_once() -> None:
     if "xylem-serve" not in packages:
         pytest.skip("xylem-serve is not installed as a distribution")
     document = bill(list(packages.values()))
-    refs = [document["metadata"]["component"]["bom-ref"], *(each["bom-ref"] for each in document["components"])]
+    refs = [
+        document["metadata"]["component"]["bom-ref"],
+        *(each["bom-ref"] for each in document["components"]),
+    ]
     assert len(refs) == len(set(refs))
     assert {purl_of(each) for each in packages.values()} == set(refs)
     assert {each["ref"] for each in document["dependencies"]} == set(refs)
@@ -165,5 +183,11 @@ def test_patterns_do_not_cross_directories() -> None:
     site = Path("site")
     assert is_unused(site / "scipy/stats", site)
     assert is_unused(site / "numpy/_core/include/numpy.h", site)
-    for path in ("scipy/sparse", "scipy/sparse/_csr.py", "scipy/__init__.py", "botocore/data/s3", "numpy/f2py"):
+    for path in (
+        "scipy/sparse",
+        "scipy/sparse/_csr.py",
+        "scipy/__init__.py",
+        "botocore/data/s3",
+        "numpy/f2py",
+    ):
         assert not is_unused(site / path, site), path

@@ -1,4 +1,4 @@
-"""Which processors kernels are compiled for, and that a level's kernels are found again by what can run them."""
+"""Which processors kernels are compiled for, and that a level's kernels are found by what can run them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_processor_runs_a_level_only_with_every_feature_of_it() -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the level is one of x86-64")
 def test_the_level_needs_what_llvm_means_by_it() -> None:
-    """Code for the level is compiled with these features, by LLVM's own table, and with no others of vectors."""
+    """Code for the level has vectors of AVX, and none of AVX-512."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -78,7 +78,9 @@ def test_kernels_of_two_levels_stand_side_by_side_and_the_better_is_loaded(tmp_p
     cache = {"XYLEM_KERNEL_CACHE": str(tmp_path / "cache")}
     for level in (GENERIC, V3):
         assert int(compiler(tmp_path, **cache, XYLEM_KERNEL_CPU=level).communicate("\n")[0]) > 0
-    names = {path.name.partition("numpy")[2].partition("-")[2] for path in (tmp_path / "cache" / "plain").iterdir()}
+    names = {
+        path.name.partition("numpy")[2].partition("-")[2] for path in (tmp_path / "cache" / "plain").iterdir()
+    }
     assert names == {GENERIC, V3}
     assert int(compiler(tmp_path, **cache, XYLEM_KERNEL_CPU=PORTABLE).communicate("\n")[0]) == 0
 
