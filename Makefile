@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 LOWEST_TESTS := tests/unit/api tests/unit/test_settings.py tests/contract/test_patched.py \
 	tests/e2e/test_connections.py tests/e2e/test_plain_requests.py
 
-.PHONY: help venv demo console test lint soak faults lowest peers image-test bench lock clean
+.PHONY: help venv demo console replicas test lint soak faults lowest peers image-test bench lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -44,6 +44,9 @@ demo: $(VENV)/.run  ## train, publish, serve and ask, on the data set in example
 
 console: $(VENV)/.run  ## serve the demo's model, with the page to try, correct, train and promote it
 	$(BIN)/python examples/console.py
+
+replicas: $(VENV)/.dev  ## two replicas, a worker, PostgreSQL and haproxy on this machine, until Ctrl+C
+	$(BIN)/python examples/replicas.py
 
 lint: $(VENV)/.dev  ## ruff and mypy, strict
 	$(BIN)/ruff check .

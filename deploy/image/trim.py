@@ -33,6 +33,7 @@ UNUSED = (
     "numba/np/ufunc/tbbpool.*",  # threads of numba's own: kernels run in ours
     "numba/np/ufunc/omppool.*",
     "numpy/distutils",
+    "pygments/lexers/*",  # rich shows Python's code, in tracebacks
     "scipy/*",
     "scipy/sparse/csgraph",
     "scipy/sparse/linalg",
@@ -52,6 +53,10 @@ KEPT = (
     "botocore/data/sdk-default-configuration.json",
     "botocore/data/sso*",
     "botocore/data/sts",
+    "pygments/lexers/__init__.py",
+    "pygments/lexers/_mapping.py",
+    "pygments/lexers/python.py",
+    "pygments/lexers/special.py",
     "scipy/*.py",
     "scipy/*.so",
     "scipy/_lib",
@@ -59,7 +64,10 @@ KEPT = (
 )
 """What stays though a pattern of UNUSED covers it; within it the other patterns hold."""
 
-STRIPPED = ("httptools", "llvmlite", "numba", "sqlalchemy", "uvloop")
+STRIPPED = (
+    *("llvmlite", "numba", "sqlalchemy", "httptools", "uvloop"),
+    *("aiohttp", "frozenlist", "multidict", "propcache", "wrapt"),
+)
 """Packages whose libraries lose their symbols.
 
 Not those that come with a directory `.libs`: what was rewritten to find it cannot be loaded when stripped.
