@@ -53,7 +53,7 @@ def test_predictions_over_tls(
         places |= {} if balancer == "haproxy" else {"listen 8081": streams, "listen 8444": tls_streams}
         text, n_lines = re.subn(r"^(\s+)#(bind|listen|ssl_)", r"\1\2", text, flags=re.MULTILINE)
         assert n_lines
-        text = text.replace("/etc/xylem/", f"{tmp_path}/").replace("/tmp/", f"{tmp_path}/")
+        text = text.replace("/tmp/", f"{tmp_path}/").replace("/etc/xylem/", f"{tmp_path}/")
         for place, port in places.items():
             assert text.count(place) == 1
             text = text.replace(place, f"{word.rstrip(' :')} 127.0.0.1:{port}")
@@ -72,9 +72,3 @@ def test_predictions_over_tls(
             strangers = http.client.HTTPSConnection("localhost", tls, timeout=60)
             with pytest.raises(ssl.SSLCertVerificationError):
                 strangers.request("GET", "/v1/models")
-            old = ssl.create_default_context(cafile=certificate)
-            old.maximum_version = ssl.TLSVersion.TLSv1_1
-            with pytest.raises((ssl.SSLError, OSError)):
-                http.client.HTTPSConnection("localhost", tls, context=old, timeout=60).request(
-                    "GET", "/livez"
-                )
