@@ -12,6 +12,7 @@ ARG PYTHON_DIGEST=@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6
 FROM ${PYTHON_IMAGE}${PYTHON_DIGEST} AS build
 ENV XYLEM_KERNEL_CPU=portable \
     XYLEM_KERNEL_CACHE=/opt/xylem/kernels \
+    PYTHONDONTWRITEBYTECODE=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_NO_CACHE_DIR=1
 RUN apt-get update && apt-get install --yes --no-install-recommends binutils && rm -rf /var/lib/apt/lists/*

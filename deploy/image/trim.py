@@ -152,7 +152,7 @@ def main() -> None:
         for file in list(files_of(package)):
             if file.is_relative_to(sys.prefix):
                 remove(file)
-    for path in list(unused(site, site)):
+    for path in [*unused(site, site), *site.rglob("__pycache__")]:
         remove(path)
     for record in site.glob("*.dist-info/RECORD"):
         record.unlink()  # of files that are not there any more

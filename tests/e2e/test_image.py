@@ -1,7 +1,7 @@
-"""The image, built and run for real: `make image-test`. Skips where it is not asked for, or no engine is there.
+"""The image, built and run for real: `make image-test`. Skips where it is not asked for, or without buildah.
 
-IMAGE names one that is built already; BASE what it is built on, else what the Dockerfile names. Where no registry
-of images can be reached: tests/image_base.sh NAME, and BASE=NAME.
+IMAGE names one that is built already; BASE what it is built on, else what the Dockerfile names. Where no
+registry of images can be reached: tests/image_base.sh NAME, and BASE=NAME.
 """
 
 from __future__ import annotations
