@@ -45,6 +45,8 @@ _COLLECT_EVERY = (20_000, 10, 10)
 """Objects between collections: compilers make many that stay, and to walk them takes a part of the time."""
 
 _N_ROWS, _N_LABELS, _N_FEATURES = 40, 8, 12
+_N_RARE = 50
+"""Words of each text that no other has: so many that the table of names grows, by a kernel of its own."""
 
 
 def _rows() -> list[list[int]]:
@@ -55,7 +57,10 @@ def _rows() -> list[list[int]]:
 def _instances() -> dict[str, list[dict[str, object]]]:
     """Return the rows as instances of each kind that has names."""
     names = [[f"word{feature}" for feature in row] for row in _rows()]
-    texts: list[dict[str, object]] = [{"text": " ".join(row)} for row in names]
+    rare = [[f"rare{number}x{n}" for n in range(_N_RARE)] for number in range(_N_ROWS)]
+    texts: list[dict[str, object]] = [
+        {"text": " ".join([*row, *others])} for row, others in zip(names, rare, strict=True)
+    ]
     of_texts = dict.fromkeys(("tfidf", "chars", "words+chars", "hashing"), texts)
     return {**of_texts, "named": [{"features": dict.fromkeys(row, 1)} for row in names]}
 
@@ -100,6 +105,8 @@ def jobs(directory: Path) -> list[WarmUpJob]:
         for optimiser in ("sgd", "adagrad")
     ]
     variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes"), "float32"))
+    # By default so few labels are not divided; these are, as thousands would be.
+    variants += [WarmUpJob(trainer, raw, ("leaf_size=2",), "float32") for trainer in ("label-tree", "plt")]
     stored = [
         WarmUpJob(trainer, raw, (), w)
         for w in WEIGHTS[1:]
