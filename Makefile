@@ -11,10 +11,10 @@ export PYTHONDONTWRITEBYTECODE :=
 LOWEST_TESTS := tests/unit/api tests/unit/test_settings.py tests/contract/test_patched.py \
 	tests/e2e/test_connections.py tests/e2e/test_plain_requests.py
 
-.PHONY: help venv demo console test lint soak faults lowest peers bench lock clean
+.PHONY: help venv demo console replicas test lint soak faults lowest peers image-test bench lock clean
 
 help:            ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
 
 $(VENV)/.run: requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Xylem needs Python 3.11 or newer, found {v.major}.{v.minor}: call make PYTHON=/path/to/python3.11")'
@@ -45,6 +45,9 @@ demo: $(VENV)/.run  ## train, publish, serve and ask, on the data set in example
 console: $(VENV)/.run  ## serve the demo's model, with the page to try, correct, train and promote it
 	$(BIN)/python examples/console.py
 
+replicas: $(VENV)/.dev  ## two replicas, a worker, PostgreSQL and haproxy on this machine, until Ctrl+C
+	$(BIN)/python examples/replicas.py
+
 lint: $(VENV)/.dev  ## ruff and mypy, strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -74,6 +77,10 @@ lowest: $(VENV)/.dev  ## a short suite with the lowest versions that pyproject.t
 peers: $(VENV)/.dev ## install the other libraries, and import the models that they train
 	$(BIN)/python -m pytest -m peers -rs
 
+# An engine is needed: docker, podman or buildah. IMAGE=name tests one that is built already.
+image-test: $(VENV)/.dev ## build the image, run it, and do in it what users do (minutes; 15 on 2 cores)
+	IMAGE_TEST=1 $(BIN)/python -m pytest tests/e2e/test_image.py --timeout=0 -rs
+
 bench: $(VENV)/.dev ## the benchmarks against the peers; see benchmarks/README.md
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
@@ -81,6 +88,7 @@ lock:               ## recompile the pinned requirements (needs uv on PATH)
 	uv pip compile pyproject.toml requirements.in --group pyproject.toml:dev --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-dev.txt
 	uv pip compile --group pyproject.toml:clients --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -q -o requirements-clients.txt
 	uv pip compile pyproject.toml requirements.in --extra postgresql --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements.txt
+	uv pip compile pyproject.toml requirements.in --extra postgresql --extra remote --universal --python-version 3.11 --generate-hashes --no-annotate --no-header -c requirements-dev.txt -q -o requirements-image.txt
 
 clean:              ## remove what make made
 	rm -rf $(VENV) $(VENV)-lowest $(VENV)-clients tests/typescript/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,8 +20,10 @@ from service.errors import BadParameter
 
 PREFIX = "XYLEM_"
 
-ELSEWHERE = frozenset({"XYLEM_KERNEL_CACHE", "XYLEM_KEY"})
-"""Variables that are read outside of this file: where kernels are kept, the key of `xylem predict --url`."""
+ELSEWHERE = frozenset({"XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU", "XYLEM_KEY"})
+"""Variables that are read outside of this file: where kernels are kept, and for which processors; the key of
+`xylem predict --url`.
+"""
 
 _CONFIG = SettingsConfigDict(
     env_prefix=PREFIX, env_ignore_empty=True, frozen=True, extra="forbid", allow_inf_nan=False

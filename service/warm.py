@@ -1,5 +1,7 @@
 """Compile every kernel into the kernel cache: `python -m service.warm`, for images.
 
+With XYLEM_KERNEL_CPU=portable for each level of processors that this machine can run.
+
 It does on tiny data what users do: train, evaluate, tune thresholds, open and answer, for each kind of
 features and weights.
 """
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from model_store.compiled.cache import cache_dir
+from model_store.compiled.processors import PORTABLE, VARIABLE, levels_here
 from model_store.ensemble import Weights
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import WEIGHTS
@@ -44,6 +47,8 @@ _COLLECT_EVERY = (20_000, 10, 10)
 """Objects between collections: compilers make many that stay, and to walk them takes a part of the time."""
 
 _N_ROWS, _N_LABELS, _N_FEATURES = 40, 8, 12
+_N_RARE = 50
+"""Words of each text that no other has: so many that the table of names grows, by a kernel of its own."""
 
 
 def _rows() -> list[list[int]]:
@@ -54,7 +59,10 @@ def _rows() -> list[list[int]]:
 def _instances() -> dict[str, list[dict[str, object]]]:
     """Return the rows as instances of each kind that has names."""
     names = [[f"word{feature}" for feature in row] for row in _rows()]
-    texts: list[dict[str, object]] = [{"text": " ".join(row)} for row in names]
+    rare = [[f"rare{number}x{n}" for n in range(_N_RARE)] for number in range(_N_ROWS)]
+    texts: list[dict[str, object]] = [
+        {"text": " ".join([*row, *others])} for row, others in zip(names, rare, strict=True)
+    ]
     of_texts = dict.fromkeys(("tfidf", "chars", "words+chars", "hashing"), texts)
     return {**of_texts, "named": [{"features": dict.fromkeys(row, 1)} for row in names]}
 
@@ -99,6 +107,8 @@ def jobs(directory: Path) -> list[WarmUpJob]:
         for optimiser in ("sgd", "adagrad")
     ]
     variants.append(WarmUpJob("ldsm", raw, ("optimiser=nag", "rerank=yes"), "float32"))
+    # By default so few labels are not divided; these are, as thousands would be.
+    variants += [WarmUpJob(trainer, raw, ("leaf_size=2",), "float32") for trainer in ("label-tree", "plt")]
     stored = [
         WarmUpJob(trainer, raw, (), w)
         for w in WEIGHTS[1:]
@@ -148,12 +158,27 @@ def warm_all() -> None:
             list(pool.map(warm, jobs(Path(directory))))
 
 
-def main() -> None:
-    """Compile everything and say how long it took and where the kernels are."""
+def levels_to_warm() -> list[str | None]:
+    """Return the levels of processors to compile for: one, or with `portable` all that run here."""
+    asked = os.environ.get(VARIABLE) or None
+    return list[str | None](levels_here()) if asked == PORTABLE else [asked]
+
+
+def _warm_level(level: str | None) -> None:
+    """Compile everything for a level of processors, in processes that are told so; say what there is then."""
     start = time.perf_counter()
+    if level:
+        os.environ[VARIABLE] = level
     warm_all()
     n_kernels = sum(1 for _ in cache_dir().rglob("*.nbc"))
     sys.stdout.write(f"{n_kernels} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n")
+
+
+def main() -> None:
+    """Compile everything and say how long it took and where the kernels are."""
+    levels = levels_to_warm()
+    for level in levels:
+        _warm_level(level)
 
 
 if __name__ == "__main__":

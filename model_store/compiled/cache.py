@@ -28,6 +28,7 @@ from numba.core.caching import FunctionCache, _CacheLocator
 
 from model_store.compiled.inlining import InlinedCacheImpl
 from model_store.compiled.loading import KeptKernelImpl
+from model_store.compiled.processors import chosen_level, compile_for, directory_for
 from model_store.compiled.sources import PACKAGES, ROOT, source_digest
 
 _CONFIG: Any = _numba_config
@@ -45,8 +46,23 @@ def cache_dir() -> Path:
     Where the user has no home that can be written to, as in a container, it is a directory of the user's own
     below that for temporary files; where that is not to be had either, one that cannot exist.
     NUMBA_BOUNDSCHECK changes the code without changing its key, so it has a directory of its own, and so has
-    each mixture of Python, numba, llvmlite and numpy: two of them would evict each other's kernels.
+    each mixture of Python, numba, llvmlite and numpy: two of them would evict each other's kernels. So
+    have the levels of processors ($XYLEM_KERNEL_CPU): it must be seen which are there.
     """
+    directory = _directory_of_this_processor()
+    level = chosen_level(directory)
+    return directory_for(directory, level) if level else directory
+
+
+def use_chosen_level() -> None:
+    """Let numba compile and load what $XYLEM_KERNEL_CPU says. To be called before the first kernel."""
+    level = chosen_level(_directory_of_this_processor())
+    if level:
+        compile_for(level)
+
+
+def _directory_of_this_processor() -> Path:
+    """Return where kernels for the very processor of this machine are kept."""
     base = os.environ.get("XYLEM_KERNEL_CACHE")
     root = Path(base) if base else _cache_at_home() or _temporary_cache()
     return root / ("checked" if _CONFIG.BOUNDSCHECK else "plain") / _ENVIRONMENT

@@ -15,7 +15,7 @@ from numba.core import sigutils, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
-from model_store.compiled.cache import HelperCache, KernelCache
+from model_store.compiled.cache import HelperCache, KernelCache, use_chosen_level
 from model_store.compiled.inlining import InlinedCompiler, connect
 from model_store.compiled.locks import alone
 
@@ -33,6 +33,7 @@ def _do_without_blas() -> None:
 
 
 _do_without_blas()
+use_chosen_level()
 
 atexit.register(gc.freeze)
 """What a process holds at its end is left to the system: to free it part by part takes half a second."""

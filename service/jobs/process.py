@@ -39,7 +39,7 @@ _UNAVAILABLE = frozenset(("database-unavailable", "database-unsupported", "unava
 CHILD = "service.jobs.child"
 """The module of a job's process."""
 
-KEPT_VARIABLES = frozenset(("XYLEM_KERNEL_CACHE",))
+KEPT_VARIABLES = frozenset(("XYLEM_KERNEL_CACHE", "XYLEM_KERNEL_CPU"))
 """Of ours these reach the processes that we start through the environment; all settings come through a pipe.
 """
 

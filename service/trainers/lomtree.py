@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy.stats import entropy
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Tree
@@ -246,7 +245,8 @@ def _with_leaves(data: TrainingSet, parameters: LomtreeParameters) -> LomtreePar
     each, of which there may be tens of thousands, are no reason for leaves of a row or two.
     """
     shares = np.bincount(data.labels.indices) / max(1, len(data.labels.indices))
-    n_labels = ceil(exp(entropy(shares)) - 1e-6)
+    shares = shares[shares > 0]
+    n_labels = ceil(exp(-np.sum(shares * np.log(shares))) - 1e-6)
     leaves = parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
     return LomtreeParameters(**{**parameters.model_dump(), "leaves": leaves})
 

@@ -111,6 +111,28 @@ def test_warming_for_an_image_compiles_what_tuning_needs() -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
 
 
+_LARGER = """
+import tempfile
+from pathlib import Path
+from service.features import vocabulary
+from service.kernels.training import cluster
+from service.warm import jobs, warm
+
+with tempfile.TemporaryDirectory() as directory:
+    chosen = [job for job in jobs(Path(directory)) if job.trainer == "label-tree"]
+    warm(next(job for job in chosen if "features.kind=tfidf" in job.parameters))
+    warm(next(job for job in chosen if "leaf_size=2" in job.parameters))
+print(sum(not kernel.signatures for kernel in (vocabulary._place, cluster.bisect)))
+"""
+
+
+def test_warming_compiles_what_only_larger_data_need() -> None:
+    """A table of names that grows, labels enough to be divided: tiny data do without both."""
+    command = [sys.executable, "-c", _LARGER]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr
+
+
 def test_to_import_the_server_loads_no_kernel() -> None:
     """A kernel that is called while modules are imported costs each process a quarter second."""
     code = (

@@ -1,0 +1,193 @@
+"""The Dockerfile and what builds it: each file, setting, port and extra that they name exists."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from deploy.image.sbom import bill, purl_of
+from deploy.image.trim import KEPT, UNUSED, is_unused
+from service.settings import ELSEWHERE, Settings, variables
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+STAGES = [f"FROM{stage}" for stage in re.split(r"^FROM", DOCKERFILE, flags=re.MULTILINE)[1:]]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def copied() -> list[str]:
+    """What the Dockerfile copies from the project."""
+    lines = re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, re.MULTILINE)
+    return [source for line in lines for source in line.split()[:-1]]
+
+
+def test_what_is_copied_is_there_and_let_through_to_the_engine() -> None:
+    rules = (ROOT / ".dockerignore").read_text().split()
+    assert rules[0] == "*"
+    let_through = [rule[1:] for rule in rules if rule.startswith("!")]
+    for source in copied():
+        assert (ROOT / source).exists(), source
+        assert any(source == rule or source.startswith(rule + "/") for rule in let_through), source
+    assert set(let_through) == set(copied())
+    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    assert set(packages["packages"]) <= set(copied())
+
+
+def test_the_base_is_pinned_by_tag_and_digest() -> None:
+    assert re.search(
+        r"^ARG PYTHON_IMAGE=docker\.io/library/python:3\.\d+\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE
+    )
+    assert re.search(r"^ARG PYTHON_DIGEST=@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE)
+    assert [stage.splitlines()[0].split()[1] for stage in STAGES] == ["${PYTHON_IMAGE}${PYTHON_DIGEST}"] * 2
+
+
+def test_settings_of_the_image_are_settings() -> None:
+    known = variables().keys() | ELSEWHERE
+    assert set(re.findall(r"XYLEM_[A-Z_]*[A-Z]", DOCKERFILE)) <= known
+    for stage in STAGES:
+        assert re.search(r"XYLEM_KERNEL_CPU=portable ", stage)
+        assert re.search(r"XYLEM_KERNEL_CACHE=/opt/xylem/kernels ", stage)
+
+
+def test_the_health_check_follows_the_port_and_the_port_is_the_default() -> None:
+    check = re.findall(r'^\s+CMD (\["python", "-c", .*\])$', DOCKERFILE, re.MULTILINE)
+    code = json.loads(check[0])[2]
+    assert '{environ["XYLEM_PORT"]}/readyz' in code
+    compile(code, "HEALTHCHECK", "exec")
+    port = str(Settings.model_fields["port"].default)
+    assert re.findall(r"^EXPOSE (\d+)$", DOCKERFILE, re.MULTILINE) == [port]
+    assert f"XYLEM_PORT={port} " in DOCKERFILE
+
+
+def test_it_does_not_run_as_root_and_says_what_it_is() -> None:
+    assert re.findall(r"^USER (\S+)$", DOCKERFILE, re.MULTILINE) == ["10001"]
+    assert '"--uid", "10001"' in DOCKERFILE
+    labels = re.findall(r"org\.opencontainers\.image\.([a-z.]+)=\"", DOCKERFILE)
+    assert {"title", "description", "licenses", "version", "revision", "base.name"} <= set(labels)
+    assert f'licenses="{PROJECT["license"]}"' in DOCKERFILE
+
+
+def test_what_is_installed_is_pinned_for_the_extras_that_stay() -> None:
+    extras = re.findall(r'"deploy/image/trim\.py", (.*)\]$', DOCKERFILE, re.MULTILINE)
+    named = json.loads(f"[{extras[0]}]")
+    assert set(named) <= PROJECT["optional-dependencies"].keys()
+    lock = re.search(
+        r"^\tuv pip compile .*-o requirements-image\.txt$", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
+    assert lock and all(f"--extra {extra} " in lock[0] for extra in named)
+    pinned = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements-image.txt").read_text(), re.MULTILINE))
+    for requirement in [
+        *PROJECT["dependencies"],
+        *(r for e in named for r in PROJECT["optional-dependencies"][e]),
+    ]:
+        assert re.split(r"[^\w-]", requirement)[0] in pinned, requirement
+
+
+def test_no_pattern_of_what_is_removed_takes_the_service(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    for package in ("service", "model_store", "xylem"):
+        for file in (ROOT / package).rglob("*"):
+            path = site / file.relative_to(ROOT)
+            assert not is_unused(path, site), path
+
+
+def test_what_scipy_loses_is_what_nothing_of_ours_imports() -> None:
+    """Only scipy.sparse stays. Whoever imports more of scipy must keep more of it in the image."""
+    kept = {
+        pattern.partition("/")[2] for pattern in KEPT if pattern.startswith("scipy/") and "." not in pattern
+    }
+    assert kept == {"_lib", "sparse"}
+    assert {"scipy/sparse/linalg", "scipy/sparse/csgraph"} <= set(UNUSED)
+    for package in ("service", "model_store", "xylem"):
+        for file in (ROOT / package).rglob("*.py"):
+            for found in re.findall(
+                r"^\s*(?:from|import) (scipy[\w.]*)(?: import (.*))?", file.read_text(), re.MULTILINE
+            ):
+                whole = f"{found[0]}.{found[1]}" if found[0] == "scipy" else found[0]
+                assert re.fullmatch(r"scipy\.sparse", whole), f"{file}: {whole}"
+
+
+def test_everything_imports_with_the_parts_of_scipy_that_stay() -> None:
+    """The image's build trains and asks every kind of model without the rest; here imports are refused it."""
+    gone = [pattern.replace("/", ".") for pattern in UNUSED if re.fullmatch(r"[\w/]+", pattern)]
+    gone += [f"scipy.{name}" for name in ("linalg", "special", "stats", "spatial", "optimize", "io", "fft")]
+    script = (
+        "import sys\n"
+        f"gone = {gone!r}\n"
+        "class Gone:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if any(name == each or name.startswith(each + '.') for each in gone):\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "sys.meta_path.insert(0, Gone())\n"
+        "import service.warm, service.serve, service.cli.train, service.jobs.child\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_bill_of_materials_names_every_distribution_once() -> None:
+    from importlib.metadata import distributions
+
+    packages = {each.metadata["Name"].lower(): each for each in distributions()}
+    if "xylem-serve" not in packages:
+        pytest.skip("xylem-serve is not installed as a distribution")
+    document = bill(list(packages.values()))
+    refs = [
+        document["metadata"]["component"]["bom-ref"],
+        *(each["bom-ref"] for each in document["components"]),
+    ]
+    assert len(refs) == len(set(refs))
+    assert {purl_of(each) for each in packages.values()} == set(refs)
+    assert {each["ref"] for each in document["dependencies"]} == set(refs)
+    assert all(ref in refs for each in document["dependencies"] for ref in each["dependsOn"])
+    ours = next(each for each in document["dependencies"] if "xylem-serve" in each["ref"])
+    assert any(ref.startswith("pkg:pypi/numba@") for ref in ours["dependsOn"])
+
+
+@pytest.mark.parametrize("script", ["deploy/build_image.sh", "tests/image_base.sh"])
+def test_scripts_are_sound(script: str) -> None:
+    """Executable, one that sh reads, and without a finding of shellcheck, where that is installed."""
+    file = ROOT / script
+    assert file.stat().st_mode & 0o100
+    assert subprocess.run(["sh", "-n", file], check=False).returncode == 0
+    if shutil.which("shellcheck"):
+        done = subprocess.run(["shellcheck", file], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+def test_without_an_engine_the_script_says_so(tmp_path: Path) -> None:
+    for name in ("sh", "dirname", "sed", "git"):
+        (tmp_path / name).symlink_to(str(shutil.which(name) or shutil.which("true")))
+    script = ROOT / "deploy" / "build_image.sh"
+    done = subprocess.run([script], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "expected docker, podman or buildah, found none that works" in done.stderr
+    environment = {"PATH": str(tmp_path), "ENGINE": "lxc"}
+    done = subprocess.run([script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "found lxc" in done.stderr
+
+
+def test_patterns_do_not_cross_directories() -> None:
+    """fnmatch's star would: `scipy/*` must not take what lies deeper in a directory that stays."""
+    site = Path("site")
+    assert is_unused(site / "scipy/stats", site)
+    assert is_unused(site / "numpy/_core/include/numpy.h", site)
+    for path in (
+        "scipy/sparse",
+        "scipy/sparse/_csr.py",
+        "scipy/__init__.py",
+        "botocore/data/s3",
+        "numpy/f2py",
+    ):
+        assert not is_unused(site / path, site), path
