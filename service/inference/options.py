@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.inference.answering import writeable
+from service.kernels.search.calibrated import NO_KNOTS, Knots
 from service.kernels.search.threshold_update import set_logs
 
 ALL_ALLOWED = np.empty(0, np.uint8)
@@ -56,19 +57,22 @@ class PredictOptions(NamedTuple):
     stop: NDArray[np.uint8] | None = None
 
 
-def log_thresholds(threshold: float | NodeThresholds | None) -> NDArray[np.float32]:
-    """Return the logarithms of thresholds as kernels take them: none, one, or those prepared."""
+def log_thresholds(threshold: float | NodeThresholds | None, knots: Knots) -> NDArray[np.float32]:
+    """Return the logarithms of thresholds as kernels take them: none, one, or those prepared.
+
+    knots  of the model's calibration: a threshold is compared with calibrated scores
+    """
     if threshold is None:
         return ALL_PASS
     if isinstance(threshold, NodeThresholds):
         return threshold.log
-    return logs_of(np.array([threshold], np.float32))
+    return logs_of(np.array([threshold], np.float32), knots)
 
 
-def logs_of(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the logarithms of thresholds or weights, as traversals compare them."""
+def logs_of(numbers: NDArray[np.float32], knots: Knots = NO_KNOTS) -> NDArray[np.float32]:
+    """Return the logarithms of weights, or of thresholds of calibrated scores, as traversals compare them."""
     logs = np.empty(len(numbers), np.float32)
-    set_logs(writeable(numbers), logs)
+    set_logs(knots, writeable(numbers), logs)
     return logs
 
 
