@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.manifest import DataInfo
 from model_store.names import NameTable
 from model_store.version import Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
@@ -61,6 +62,20 @@ def read_labelled_with(
         texts = read_texts(data, lambda done, total: on_progress("read", done, total)).texts
         windows = featurizer.windows_of(texts)
         return Labelled(*windows, np.zeros(windows.rows.n_rows, np.int32))
+    return _labelled_file(labels, featurizer, data, on_progress, columns)[0]
+
+
+def read_labelled_source(
+    model: Model, data: Path, on_progress: OnProgress, columns: TableColumns = DEFAULT_COLUMNS
+) -> tuple[Labelled, DataInfo]:
+    """Read a labelled file as `read_labelled` does, but for windows of words; say which file it was."""
+    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
+    return _labelled_file(model.labels, featurizer, data, on_progress, columns)
+
+
+def _labelled_file(
+    labels: NameTable, featurizer: Featurizer, data: Path, on_progress: OnProgress, columns: TableColumns
+) -> tuple[Labelled, DataInfo]:
     dataset = read_dataset(
         data,
         labels=labels,
@@ -74,4 +89,5 @@ def read_labelled_with(
     except BadInstance as error:
         raise BadData(f"{data}: {error}") from None
     on_progress("features", 1, 1)
-    return Labelled(rows, dataset.labels, dataset.unknown_labels)
+    source = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
+    return Labelled(rows, dataset.labels, dataset.unknown_labels), source

@@ -14,17 +14,15 @@ from model_store.compiled.decorators import kernel
 from model_store.version import Model, manifest_of
 from service.inference.options import PredictOptions
 from service.inference.predictors import make_predictor
-from service.kernels.search.calibrated import calibrated, log_reaching
+from service.kernels.search.calibrated import calibrate_scores, log_reaching
 from service.rows import SparseRows
 from tests.small_models import calibrated_draft, random_calibration, random_rerank, small_draft
 
 STEP = st.floats(1e-6, 1.0)
 
 
-@kernel
 def apply(x, y, scores, out):
-    for i in range(len(scores)):
-        out[i] = calibrated(x, y, scores[i])
+    calibrate_scores((x, y), scores, out)
 
 
 @kernel

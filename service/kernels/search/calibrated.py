@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from model_store.calibration import NO_CALIBRATION as _NO_CALIBRATION
 from model_store.calibration import Calibration
 from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from service.kernels.search.answers import Answers
 from service.kernels.search.call import Call
@@ -48,6 +49,14 @@ def calibrated(x: NDArray[np.float32], y: NDArray[np.float32], score: np.float32
         return y[high]
     rate = (np.float64(y[high]) - y[low]) / (np.float64(x[high]) - x[low])
     return min(y[high], np.float32(y[low] + (np.float64(score) - x[low]) * rate))
+
+
+@kernel
+def calibrate_scores(knots: Knots, scores: NDArray[np.float32], scores_out: NDArray[np.float32]) -> None:
+    """Set scores_out, float32[n], to what becomes of each score; `knots` are not NO_KNOTS."""
+    x, y = knots
+    for i in range(len(scores)):
+        scores_out[i] = calibrated(x, y, scores[i])
 
 
 @inlined
