@@ -50,8 +50,8 @@ def _by_score(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the distinct scores, ascending, and of each how many predictions and true ones there are."""
     values, place = np.unique(scores, return_inverse=True)
-    n, hits = np.bincount(place), np.bincount(place, are_true)
-    return values.astype(np.float64), n.astype(np.float64), hits
+    n, hits = np.bincount(place).astype(np.float64), np.bincount(place, are_true).astype(np.float64)
+    return values.astype(np.float64), n, hits
 
 
 def _joined(starts: NDArray[np.int64], n: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -107,7 +107,9 @@ class BaseSearcher(ABC):
             self._row_searching = address_of(plan.traversal, types.none, buffers.call, *self._samples)
         counts, labels, *_ = buffers.kept
         found = labels[0]
-        yield RowSearch(self._row_searching, buffers.call, buffers.rows, counts, found, self._paths(), self._knots)
+        yield RowSearch(
+            self._row_searching, buffers.call, buffers.rows, counts, found, self._paths(), self._knots
+        )
         self.pool.give(buffers)
 
     @contextmanager

@@ -153,9 +153,7 @@ def draft_of(model: Model) -> Draft:
         features=manifest.features,
         ensemble=model.ensemble,
         labels=model.labels,
-        extra={
-            name: array for name, array in model.arrays.items() if name not in own | {ORIGIN, MADE_FOR}
-        },
+        extra={name: array for name, array in model.arrays.items() if name not in own | {ORIGIN, MADE_FOR}},
     )
 
 
@@ -197,8 +195,6 @@ def calibrate_and_publish(
             "after": [each._asdict() for each in fit.after],
         },
     }
-
-
 
 
 def _without_calibration(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""Calibrated scores: the map rises, thresholds go back through it exactly, and every search answers with it."""
+"""Calibrated scores: the map rises, thresholds go back through it, and every search answers with it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_map_rises_and_thresholds_go_back_through_it(calibration, seed):
     scores = np.clip(scores, 0, 1).astype(np.float32)
     found = through(apply, calibration, scores)
     assert (np.diff(found) >= 0).all()
-    assert 0 <= found[0]
+    assert found[0] >= 0
     assert found[-1] == y[-1]
     assert through(apply, calibration, x).tolist() == y.tolist()
     slow = np.interp(scores.astype(np.float64), x.astype(np.float64), y.astype(np.float64))
@@ -94,7 +94,9 @@ def rows_for(model, n_rows=30, seed=5):
     n = model.manifest.n_features
     used = rng.random((n_rows, n)) < 0.3
     indptr = np.concatenate([[0], np.cumsum(used.sum(axis=1))]).astype(np.int64)
-    return SparseRows(indptr, np.nonzero(used)[1].astype(np.int32), rng.random(used.sum()).astype(np.float32), n)
+    return SparseRows(
+        indptr, np.nonzero(used)[1].astype(np.int32), rng.random(used.sum()).astype(np.float32), n
+    )
 
 
 MODELS = {

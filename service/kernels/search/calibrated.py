@@ -46,9 +46,10 @@ def calibrated(x: NDArray[np.float32], y: NDArray[np.float32], score: np.float32
         else:
             high = middle
     if score >= x[high]:
-        return y[high]
+        return np.float32(y[high])
     rate = (np.float64(y[high]) - y[low]) / (np.float64(x[high]) - x[low])
-    return min(y[high], np.float32(y[low] + (np.float64(score) - x[low]) * rate))
+    between = np.float32(y[low] + (np.float64(score) - x[low]) * rate)
+    return between if between < y[high] else np.float32(y[high])
 
 
 @kernel
