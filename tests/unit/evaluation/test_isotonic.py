@@ -1,4 +1,4 @@
-"""The fit of a calibration: equal to a slow oracle of pool adjacent violators, and always a map of the format."""
+"""The fit of a calibration: equal to a slow oracle of pool adjacent violators, and always a good map."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_knots_are_the_blocks_of_the_isotonic_fit(pairs):
     blocks = [(x, y) for x, y in pooled(scores, are_true) if 0 < x < 1]
     slope = isotonic.SLOPE_MIN
     expected = [(x, min(max(y, slope * x), 1 - slope * (1 - x))) for x, y in blocks]
-    assert np.allclose(list(zip(*found, strict=True))[1:-1], np.array(expected).reshape(-1, 2), atol=1e-6)
+    assert np.allclose(np.stack(found).T[1:-1], np.array(expected).reshape(-1, 2), atol=1e-6)
 
 
 @settings(deadline=None, max_examples=60)
