@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_store.ensemble import Weights
-from model_store.manifest import DataInfo
 from model_store.names import name_of
 from model_store.origin import parent_of
 from model_store.store import Store
@@ -28,7 +27,7 @@ from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows,
 from service.workflows.evaluate import evaluate_rows
 from service.workflows.frames import columns_given as columns_given
 from service.workflows.given import GivenInstances, given_dataset, given_instances
-from service.workflows.labelled import Labelled, no_progress
+from service.workflows.labelled import labelled_dataset, no_progress
 from service.workflows.train import TrainRequest, train_dataset
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ class InMemoryModel:
         """Return the keys of `xylem evaluate --json`. Raises BadInput."""
         dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
         rows = self._featurizer.transform_dataset(dataset)
-        labelled = Labelled(rows, dataset.labels, dataset.unknown_labels)
+        labelled = labelled_dataset(dataset, rows)
         return evaluate_rows(self.model, labelled, _threads(threads, rows.n_rows)).report
 
     def calibrate(self, instances: object, labels: object, threads: int | None) -> InMemoryModel:
@@ -123,13 +122,10 @@ class InMemoryModel:
         refuse_link(self.model)
         dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
         rows = self._featurizer.transform_dataset(dataset)
-        labelled = Labelled(rows, dataset.labels, dataset.unknown_labels)
+        labelled = labelled_dataset(dataset, rows)
         fit = fit_to_rows(self.model, labelled, _threads(threads, rows.n_rows), no_progress)
-        data = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
-        is_of_store = self._draft is None
-        origin = {"parent": parent_of(self.model.manifest)} if is_of_store else {}
-        draft = calibrated_draft(self._draft or draft_of(self.model), fit, data, origin)
-        return _of_draft(draft)
+        origin = {} if self._draft else {"parent": parent_of(self.model.manifest)}
+        return _of_draft(calibrated_draft(self._draft or draft_of(self.model), fit, origin))
 
     def explain(self, instance: object, top_r: int) -> list[dict[str, Any]]:
         """Return the labels of one instance with their explanations, as predict requests answer them.

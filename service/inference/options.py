@@ -38,8 +38,9 @@ class PredictOptions(NamedTuple):
     top_r       at most so many labels a row, >= 1
     beam_width  inner nodes kept a level, >= 1; without effect when exact
     exact       search until the answer is surely right, instead of with a beam
-    threshold   labels with at least this probability only: a number in [0, 1], which is exact whatever
-                `exact` says, because it costs less than a beam; or what Predictor.node_thresholds prepared
+    threshold   labels with at least this probability only, calibrated if the model is: a number in [0, 1],
+                which is exact whatever `exact` says, because it costs less than a beam; or what
+                Predictor.node_thresholds prepared
     mask        what Predictor.label_mask prepared, or None: all labels are allowed
     weights     what Predictor.node_weights prepared, or None: labels are ranked by their probability alone
     costs       whether to count what each row costs

@@ -26,7 +26,7 @@ from service.evaluation.reliability import ReliabilityBin, calibration_error, re
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.workflows.evaluate import F_MEASURES, TOP_R
-from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled_source
+from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
 
 FITTED_TOP_R = 20
 """How many predictions of each row are fitted: more than are shown, for low thresholds too."""
@@ -38,13 +38,14 @@ ROWS_MIN = 100
 class CalibrationFit(NamedTuple):
     """A calibration, fitted to all rows, and how reliable scores are without and with one.
 
+    source         the file of these rows, as the origin of a version tells it
     before, after  of the first TOP_R labels of each row; after: each half of the rows by a fit to the other
                    half, so that no row is measured by what was fitted to it
     n_pairs        predictions that were fitted
     """
 
     calibration: Calibration
-    n_rows: int
+    source: DataInfo
     n_pairs: int
     before: list[ReliabilityBin]
     after: list[ReliabilityBin]
@@ -72,7 +73,13 @@ def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnP
     model that cannot be calibrated. Cost: a prediction a row.
     """
     refuse_link(model)
-    n_rows = labelled.rows.n_rows
+    source, n_rows = labelled.source, labelled.rows.n_rows
+    assert source is not None, "expected rows of a file: windows of words are of models that are refused"
+    if source.sha256 == model.manifest.data.sha256:
+        raise BadData(
+            f"calibrate: expected rows that the model was not trained on, "
+            f"found its training file {source.source}"
+        )
     if n_rows < ROWS_MIN:
         raise BadData(f"calibrate: expected at least {ROWS_MIN} rows, found {n_rows}")
     own = replace(model, arrays=_without_calibration(model.arrays))
@@ -87,7 +94,7 @@ def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnP
     honest = _by_other_half(found.scores, are_true, in_first_half)
     fit = CalibrationFit(
         fit_calibration(found.scores, are_true),
-        n_rows,
+        source,
         len(found.labels),
         reliability(found.scores[is_shown], are_true[is_shown]),
         reliability(honest[is_shown], are_true[is_shown]),
@@ -115,16 +122,15 @@ def _by_other_half(
     return honest
 
 
-def calibrated_draft(draft: Draft, fit: CalibrationFit, data: DataInfo, origin: Mapping[str, Any]) -> Draft:
+def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any]) -> Draft:
     """Return a draft with a calibration, in place of the one it has if it has one.
 
-    data    what was fitted to
-    origin  the other fields of the origin
+    origin  the other fields of its origin
 
     Its F-measures are left out: they were taken at 0.5 of scores that were not these.
     """
     about = {
-        **data._asdict(),
+        **fit.source._asdict(),
         "knots": len(fit.calibration.x),
         "predictions": fit.n_pairs,
         **{f"error_{when}": error for when, error in fit.errors.items()},
@@ -174,19 +180,16 @@ def calibrate_and_publish(
     store.prepare()
     model = store.open(name, reference)
     refuse_link(model)
-    labelled, source = read_labelled_source(model, data, on_progress, columns)
-    if source.sha256 == model.manifest.data.sha256:
-        raise BadData(f"{data}: expected rows that the model was not trained on, found its training file")
-    fit = fit_to_rows(model, labelled, threads, on_progress)
+    fit = fit_to_rows(model, read_labelled(model, data, on_progress, columns), threads, on_progress)
     origin = {"parent": parent_of(model.manifest)}
     on_progress("publish", 0, 1)
-    published = store.publish(name, calibrated_draft(draft_of(model), fit, source, origin))
+    published = store.publish(name, calibrated_draft(draft_of(model), fit, origin))
     on_progress("publish", 1, 1)
     return {
         "model": name,
         "version": published.version,
         "parent": model.manifest.version,
-        "rows": fit.n_rows,
+        "rows": fit.source.rows,
         "predictions": fit.n_pairs,
         "knots": len(fit.calibration.x),
         "calibration_error": fit.errors,

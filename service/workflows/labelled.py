@@ -13,7 +13,7 @@ from model_store.manifest import DataInfo
 from model_store.names import NameTable
 from model_store.version import Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
-from service.datasets import read_dataset
+from service.datasets import Dataset, read_dataset
 from service.datasets.texts import read_texts
 from service.errors import BadData, BadInstance
 from service.features import Featurizer, load_featurizer
@@ -32,11 +32,13 @@ class Labelled(NamedTuple):
     """Rows and what is true of them.
 
     unknown  int32[n], how many more labels each row has that the model lacks
+    source   the file; None of windows of words
     """
 
     rows: SparseRows
     labels: LabelRows
     unknown: NDArray[np.int32]
+    source: DataInfo | None = None
 
 
 def read_labelled(
@@ -62,20 +64,6 @@ def read_labelled_with(
         texts = read_texts(data, lambda done, total: on_progress("read", done, total)).texts
         windows = featurizer.windows_of(texts)
         return Labelled(*windows, np.zeros(windows.rows.n_rows, np.int32))
-    return _labelled_file(labels, featurizer, data, on_progress, columns)[0]
-
-
-def read_labelled_source(
-    model: Model, data: Path, on_progress: OnProgress, columns: TableColumns = DEFAULT_COLUMNS
-) -> tuple[Labelled, DataInfo]:
-    """Read a labelled file as `read_labelled` does, but for windows of words; say which file it was."""
-    featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
-    return _labelled_file(model.labels, featurizer, data, on_progress, columns)
-
-
-def _labelled_file(
-    labels: NameTable, featurizer: Featurizer, data: Path, on_progress: OnProgress, columns: TableColumns
-) -> tuple[Labelled, DataInfo]:
     dataset = read_dataset(
         data,
         labels=labels,
@@ -89,5 +77,10 @@ def _labelled_file(
     except BadInstance as error:
         raise BadData(f"{data}: {error}") from None
     on_progress("features", 1, 1)
+    return labelled_dataset(dataset, rows)
+
+
+def labelled_dataset(dataset: Dataset, rows: SparseRows) -> Labelled:
+    """Return the labelled rows of a data set, of which rows of features have been made."""
     source = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
-    return Labelled(rows, dataset.labels, dataset.unknown_labels), source
+    return Labelled(rows, dataset.labels, dataset.unknown_labels, source)

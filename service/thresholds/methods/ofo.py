@@ -79,14 +79,14 @@ class Start(NamedTuple):
 
 
 def usual_power(link: Link, arrays: Mapping[str, NDArray[Any]]) -> float:
-    """Return how scores of a version are read as long as nobody has fitted it; calibrated ones as they are."""
+    """Return how scores of a version are read that nobody has tuned; calibrated ones as they are."""
     if has_calibration(arrays):
         return 1.0
     return RERANKED_POWER if has_rerank(arrays) else POWERS[link]
 
 
 def start_for(link: Link, arrays: Mapping[str, NDArray[Any]]) -> Start:
-    """Return the start values of a version that nobody tuned: its first threshold is that of an F of a half."""
+    """Return the start values of a version that nobody tuned: first thresholds are those of an F of a half."""
     return Start(power=usual_power(link, arrays))
 
 

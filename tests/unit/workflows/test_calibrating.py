@@ -86,7 +86,7 @@ def test_calibrated_again_it_is_fitted_anew(folder: Path, facts: dict[str, Any],
 def test_what_cannot_be_fitted_to_is_refused(folder: Path, tmp_path: Path) -> None:
     store = Store(folder / "store")
     n_versions = len(store.models()[0].versions)
-    with pytest.raises(BadData, match="not trained on, found its training file"):
+    with pytest.raises(BadData, match=r"not trained on, found its training file train\.jsonl"):
         calibrate_and_publish(store, "m", "1", folder / "train.jsonl")
     with pytest.raises(BadData, match="expected at least 100 rows, found 99"):
         calibrate_and_publish(store, "m", "1", write_data(tmp_path / "few.jsonl", 99))
@@ -95,6 +95,27 @@ def test_what_cannot_be_fitted_to_is_refused(folder: Path, tmp_path: Path) -> No
     with pytest.raises(BadData, match="expected rows of which a prediction is true, found none in 200"):
         calibrate_and_publish(store, "m", "1", strange)
     assert len(store.models()[0].versions) == n_versions
+
+
+def test_at_once_with_training(folder: Path, run_here: Run, facts: dict[str, Any], tmp_path: Path) -> None:
+    data = "--data", folder / "train.jsonl", "--valid", folder / "valid.jsonl", "--model", "m"
+    done = run_here("train", "label-tree", *data, "--calibrate", "--json", store=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["calibration_error"] == facts["calibration_error"]
+    assert not told["metrics"].keys() & {*F_MEASURES}
+    two_steps, one = Store(folder / "store").open("m", 2), Store(tmp_path).open("m", 1)
+    for name in ("calibration/x", "calibration/y"):
+        assert np.array_equal(one.arrays[name], two_steps.arrays[name])
+    assert read_origin(one.arrays)["calibration"]["source"] == "valid.jsonl"
+    for given, message in (
+        (("label-tree", *data[:2], *data[4:]), "expected a validation file to fit to, found none"),
+        (("huffman-tree", *data), "found huffman-tree, whose sum to 1"),
+        (("label-tree", *data[:2], "--valid", folder / "train.jsonl", *data[4:]), "its training file"),
+    ):
+        refused = run_here("train", *given, "--calibrate", store=tmp_path)
+        assert refused.returncode == 2
+        assert message in refused.stderr
 
 
 def test_exact_probabilities_stay_exact(folder: Path, tmp_path: Path) -> None:
