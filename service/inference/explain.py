@@ -35,8 +35,8 @@ class PathNode(NamedTuple):
 class Explanation(NamedTuple):
     """For each tree the label's path from below the root to its leaf; empty where the tree lacks the label.
 
-    The label's score, not calibrated, is the mean over the trees of the last node's, 0 for an empty path, except that a beam
-    may have missed the leaf in a tree, and then counted 0 for it.
+    The label's score, not calibrated, is the mean over the trees of the last node's, 0 for an empty path,
+    except that a beam may have missed the leaf in a tree, and then counted 0 for it.
     """
 
     trees: list[list[PathNode]]

@@ -86,7 +86,7 @@ def usual_power(link: Link, arrays: Mapping[str, NDArray[Any]]) -> float:
 
 
 def start_for(link: Link, arrays: Mapping[str, NDArray[Any]]) -> Start:
-    """Return the start values of a version that nobody tuned: first thresholds are those of an F of a half."""
+    """Return the start values of a version that nobody tuned: first thresholds are those of an F of 1/2."""
     return Start(power=usual_power(link, arrays))
 
 
