@@ -15,6 +15,7 @@ from model_store.checks import ENSEMBLE, LABELS
 from model_store.made_for import MADE_FOR
 from model_store.manifest import CALIBRATION, DataInfo
 from model_store.origin import ORIGIN, origin_array, parent_of
+from model_store.report import REPORT, read_report, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
@@ -127,7 +128,7 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
 
     origin  the other fields of its origin
 
-    Its F-measures are left out: they were taken at 0.5 of scores that were not these.
+    Its F-measures, and what its report has of a validation file, are left out: they are of other scores.
     """
     about = {
         **fit.source._asdict(),
@@ -137,6 +138,9 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
     }
     extra = _without_calibration(draft.extra)
     extra.update(calibration_arrays(fit.calibration))
+    if REPORT in extra:
+        told = {name: part for name, part in read_report(extra).items() if name != "validation"}
+        extra[REPORT] = report_array(told)
     extra[ORIGIN] = origin_array({**origin, CALIBRATION: about})
     metrics = {name: value for name, value in draft.metrics.items() if name not in F_MEASURES}
     return replace(draft, metrics=metrics, extra=extra)
