@@ -21,6 +21,7 @@ from benchmarks.peers.figures import (
     say_calls,
     say_threads,
 )
+from model_store.calibration import NO_CALIBRATION
 from model_store.ensemble import LINK_CODES
 from model_store.store import Store
 from model_store.version import Model
@@ -86,7 +87,7 @@ def below(model: Model, options: PredictOptions) -> Callable[[SparseRows], None]
     def make_own(need: Need) -> BeamWorkspace:
         return shape.make(n_rows=1, beam_width=need.beam_width, top_r=need.top_r)
 
-    pool = BufferPool(model.ensemble, NO_RERANK, make_own)
+    pool = BufferPool(model.ensemble, NO_RERANK, NO_CALIBRATION, make_own)
     buffers = pool.take(Need(1, model.manifest.n_features, options.beam_width, options.top_r))
     link, width, top_r = LINK_CODES[model.manifest.link], options.beam_width, options.top_r
     set_search(buffers.search, link, width, top_r, False, ALL_ALLOWED, ALL_EQUAL, ALL_PASS)

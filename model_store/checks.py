@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from model_store.array_access import at, take
 from model_store.arrays import file_name
+from model_store.calibration import assemble_calibration, check_calibration
 from model_store.chunk_checks import CHUNK_WORDS_MAX, Fault, check_chunks
 from model_store.compiled.bits import n_groups
 from model_store.compiled.decorators import kernel
@@ -102,6 +103,7 @@ def check_version(manifest: Manifest, arrays: Mapping[str, NDArray[Any]]) -> Non
         check_embedding(assemble_embedding(manifest.n_features, arrays))
     if has_rerank(arrays):
         check_rerank(assemble_rerank(manifest, arrays), manifest.n_features)
+    check_calibration(assemble_calibration(manifest, arrays))
     read_report(arrays)
 
 

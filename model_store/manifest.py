@@ -7,7 +7,7 @@ import datetime
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_args
 
 from model_store.arrays import ARRAY_BYTES_MAX, DESCRIPTORS, DIMENSIONS_MAX, HEADER_BYTES_MAX, ArrayInfo
@@ -16,7 +16,7 @@ from model_store.ensemble import LINKS, Kind, Link, Weights
 from model_store.errors import Corrupt, UnsupportedSchema
 from model_store.identifiers import VERSION_MAX
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """The newest schema; a version is of the least that has what it needs: see `schema_of`."""
 
 MANIFEST = "manifest.json"
@@ -44,8 +44,11 @@ NEWER_FEATURE_KINDS = ("chars", "words+chars")
 UNICODE = "unicode"
 """The parameter of features that schema 3 has: how characters beyond ASCII are read."""
 
+CALIBRATION = "calibration"
+"""How the names of the arrays begin that schema 4 has: see `model_store.calibration`."""
+
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
-"""The types of weights, of both schemas."""
+"""The types of weights, of all schemas."""
 
 ARRAY_NAME = re.compile(r"[a-z0-9_]{1,24}(/[a-z0-9_]{1,24}){0,2}", re.ASCII)
 
@@ -102,19 +105,26 @@ class Manifest:
         return sum(info.bytes for info in self.arrays.values())
 
 
-def schema_of(link: Link, features: Mapping[str, Parameter]) -> int:
-    """Return the least schema that a version needs.
+def has_calibration(arrays: Iterable[str]) -> bool:
+    """Return whether calibration arrays, whole or not, are among a version's, by their names."""
+    return any(name.startswith(f"{CALIBRATION}/") for name in arrays)
 
-    3 for features that are n-grams of characters, or with the parameter UNICODE; 2 for link softmax, whose
-    rows an embedding makes; else 1.
+
+def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[str]) -> int:
+    """Return the least schema that a version needs; `arrays` are the names of its arrays.
+
+    4 for calibrated scores; 3 for features that are n-grams of characters, or with the parameter UNICODE; 2
+    for link softmax, whose rows an embedding makes; else 1.
     """
+    if has_calibration(arrays):
+        return 4
     if features.get("kind") in NEWER_FEATURE_KINDS or UNICODE in features:
         return 3
     return 2 if link == "softmax" else 1
 
 
 def _links(kind: Kind, schema_version: int) -> tuple[Link, ...]:
-    """Return the links of a schema: softmax of 2, all others of 1, every one of 3."""
+    """Return the links of a schema: softmax of 2, all others of 1, every one from 3 on."""
     links: tuple[Link, ...] = LINKS[kind]
     if schema_version > 2:
         return links
@@ -179,9 +189,9 @@ def parse_manifest(data: bytes, sealed: bytes) -> Manifest:
         arrays=_arrays(fields),
     )
     fields.done()
-    least = schema_of(manifest.link, manifest.features)
+    least = schema_of(manifest.link, manifest.features, manifest.arrays)
     if least != schema_version:
-        raise fields.refusal("schema_version", f"{least} for such features", schema_version)
+        raise fields.refusal("schema_version", f"{least} for such features and arrays", schema_version)
     return manifest
 
 

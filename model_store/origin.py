@@ -6,6 +6,7 @@ parent   {"model", "version", "content"}: the version that this one was made to 
          measured against; `content` is its `content_digest`, by which it is known under any name. Or null
 job      the id of the job that made it, or null
 rule     the rule that was to decide on its promotion, as the request for it said, or null
+calibration  what its scores were calibrated on ("source", "rows", "sha256"), and how well; not there if not
 
 What came of the rule is not here: a published version never changes. The history of aliases has it.
 """

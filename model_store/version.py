@@ -102,7 +102,7 @@ def manifest_of(draft: Draft) -> Manifest:
     Raises Corrupt for a draft that breaks an invariant of the format: it never reaches the disk.
     """
     manifest = Manifest(
-        schema_version=schema_of(draft.link, draft.features),
+        schema_version=schema_of(draft.link, draft.features, ()),
         model="draft",
         version=1,
         created_at=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -123,8 +123,9 @@ def manifest_of(draft: Draft) -> Manifest:
         arrays={},
     )
     render_manifest(manifest)
-    check_version(manifest, draft.arrays())
-    return manifest
+    arrays = draft.arrays()
+    check_version(manifest, arrays)
+    return dataclasses.replace(manifest, schema_version=schema_of(draft.link, draft.features, arrays))
 
 
 def write_arrays(fs: FileSystem, directory: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, ArrayInfo]:

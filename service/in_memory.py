@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from model_store.ensemble import Weights
 from model_store.names import name_of
+from model_store.origin import parent_of
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.db.of_store import opened_database
@@ -22,10 +23,11 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.rows import SparseRows
 from service.thresholds.store.state import ThresholdDatabase
+from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows, refuse_link
 from service.workflows.evaluate import evaluate_rows
 from service.workflows.frames import columns_given as columns_given
 from service.workflows.given import GivenInstances, given_dataset, given_instances
-from service.workflows.labelled import Labelled
+from service.workflows.labelled import labelled_dataset, no_progress
 from service.workflows.train import TrainRequest, train_dataset
 
 if TYPE_CHECKING:
@@ -56,8 +58,7 @@ def train_given(
         seed=seed,
         threads=threads or os.cpu_count() or 1,
     )
-    draft = train_dataset(given_dataset(instances, labels), request)
-    return InMemoryModel(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()), draft, None)
+    return _of_draft(train_dataset(given_dataset(instances, labels), request))
 
 
 def load_version(store: str | os.PathLike[str], name: str, version: str) -> InMemoryModel:
@@ -113,8 +114,18 @@ class InMemoryModel:
         """Return the keys of `xylem evaluate --json`. Raises BadInput."""
         dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
         rows = self._featurizer.transform_dataset(dataset)
-        labelled = Labelled(rows, dataset.labels, dataset.unknown_labels)
+        labelled = labelled_dataset(dataset, rows)
         return evaluate_rows(self.model, labelled, _threads(threads, rows.n_rows)).report
+
+    def calibrate(self, instances: object, labels: object, threads: int | None) -> InMemoryModel:
+        """Return the model with its scores calibrated on rows that it was not trained on. Raises BadInput."""
+        refuse_link(self.model)
+        dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
+        rows = self._featurizer.transform_dataset(dataset)
+        labelled = labelled_dataset(dataset, rows)
+        fit = fit_to_rows(self.model, labelled, _threads(threads, rows.n_rows), no_progress)
+        origin = {} if self._draft else {"parent": parent_of(self.model.manifest)}
+        return _of_draft(calibrated_draft(self._draft or draft_of(self.model), fit, origin))
 
     def explain(self, instance: object, top_r: int) -> list[dict[str, Any]]:
         """Return the labels of one instance with their explanations, as predict requests answer them.
@@ -191,6 +202,10 @@ class InMemoryModel:
             return self._featurizer.transform_named(given.rows)
         assert given.matrix is not None
         return self._featurizer.transform_csr(given.matrix.indptr, given.matrix.indices, given.matrix.values)
+
+
+def _of_draft(draft: Draft) -> InMemoryModel:
+    return InMemoryModel(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()), draft, None)
 
 
 def _sparse(rows: SparseRows) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from model_store.calibration import NO_CALIBRATION, Calibration
 from model_store.compiled.handles import handle_of, set_array
 from model_store.ensemble import TreeEnsemble
 from model_store.rerank import Rerank
@@ -39,13 +40,14 @@ def make_call(
     answers: Answers,
     *,
     rerank: Rerank = NO_RERANK,
+    calibration: Calibration = NO_CALIBRATION,
     stop: Any = None,
 ) -> HandMadeCall:
     """Return a call for all of the rows (indptr, indices, values); `stop`: the flag, if not work.stop."""
-    structs = ensemble, rerank, Rows(*rows), search, answers, work, own
+    structs = ensemble, rerank, calibration, Rows(*rows), search, answers, work, own
     handles = [handle_of(struct) for struct in structs]
     if stop is not None:
-        set_array(handles[5], Workspace, "stop", stop.reshape(-1).view(np.uint8))
+        set_array(handles[6], Workspace, "stop", stop.reshape(-1).view(np.uint8))
     call = handle_of(Call(0, len(rows[0]) - 1, *handles))
     samples = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
     return HandMadeCall(call, *samples, (*structs, *handles))

@@ -28,7 +28,7 @@ from service.inference.predictors import make_predictor
 from service.rows import SparseRows
 from tests.faulty_fs import QuickFileSystem
 from tests.mutations import mutated
-from tests.small_models import random_rerank, small_draft, softmax_draft
+from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 
 DRAFTS = [
     small_draft(n_labels=3, n_features=40, n_trees=1),
@@ -47,6 +47,8 @@ DRAFTS = [
         n_trees=1,
         extra={**random_rerank(7, 12, 70), REPORT: report_array({"splits": [1, 2]})},
     ),
+    calibrated_draft(11, n_labels=20, n_features=40, n_trees=1),
+    calibrated_draft(12, kind="decision-tree", n_labels=6, n_features=64, n_knots=2),
     small_draft(4, n_labels=1, n_features=1),
     small_draft(5, n_labels=30, n_features=200, arity=2, link="logistic"),
     softmax_draft(8, dim=33),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from model_store.build import build_ensemble
+from model_store.calibration import Calibration, calibration_arrays
 from model_store.ensemble import Chunk, Tree, Weights
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
@@ -72,6 +74,19 @@ def random_rerank(seed: int, n_labels: int, n_features: int, gamma: float = 30.0
         "tail/norm2": (mean * mean).sum(axis=1),
         "tail/parameters": np.array([0.8, gamma], np.float32),
     }
+
+
+def random_calibration(seed: int, n_knots: int = 6) -> Calibration:
+    """A strictly rising map whose last probability is below 1."""
+    rng = np.random.default_rng(seed)
+    x, y = (np.cumsum(np.append(0.0, rng.uniform(0.1, 1.0, n_knots - 1))) for _ in range(2))
+    return Calibration((x / x[-1]).astype(np.float32), (0.9 * y / y[-1]).astype(np.float32))
+
+
+def calibrated_draft(seed: int = 0, n_knots: int = 6, **changes: Any) -> Draft:
+    """A draft as `small_draft` makes it, whose scores are calibrated at random."""
+    draft = small_draft(seed, **changes)
+    return replace(draft, extra={**draft.extra, **calibration_arrays(random_calibration(seed, n_knots))})
 
 
 def small_draft(

@@ -93,6 +93,26 @@ class Model:
         instances, labels = columns_given(instances, labels, text_column, label_column)
         return self._inner.evaluate(instances, labels, threads)
 
+    def calibrate(
+        self,
+        instances: Any,
+        labels: Any = None,
+        *,
+        threads: int | None = None,
+        text_column: str | None = None,
+        label_column: str | None = None,
+    ) -> Model:
+        """Return this model with scores that are probabilities: a label of score 0.7 is true 7 times in 10.
+
+        Instances, labels and columns are as for `train`: 100 rows or more that it was not trained on. The
+        ranking of labels stays as it is. Raises `service.errors.BadParameter` for a model whose
+        probabilities sum to 1 over the labels.
+        """
+        from service.in_memory import columns_given
+
+        instances, labels = columns_given(instances, labels, text_column, label_column)
+        return Model(self._inner.calibrate(instances, labels, threads))
+
     def explain(self, instance: str | Mapping[str, float] | Any, top_r: int = 5) -> list[dict[str, Any]]:
         """Return the labels of one instance, each with its paths in the trees and the features that counted.
 

@@ -1,6 +1,6 @@
 """Take out of this interpreter's installation what Xylem never imports: `python trim.py [EXTRA ...]`.
 
-ADR 13 has what goes, what that saves, and how it is checked: kernels are compiled afterwards, by training and
+ADR 14 has what goes, what that saves, and how it is checked: kernels are compiled afterwards, by training and
 asking a model of every kind, and `make image-test` does what users do in a container.
 """
 

@@ -35,6 +35,7 @@ Version = Annotated[
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
     from service.cli import aliases, explain, jobs, keys, label_info, models, remote
+    from service.cli.calibrate import calibrate
     from service.cli.compare import compare
     from service.cli.estimate import estimate
     from service.cli.evaluate import evaluate
@@ -54,7 +55,18 @@ def application() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    of_models = (train, tune, evaluate, compare, predict, score, thresholds, feedback, estimate)
+    of_models = (
+        train,
+        tune,
+        evaluate,
+        compare,
+        predict,
+        score,
+        calibrate,
+        thresholds,
+        feedback,
+        estimate,
+    )
     for command in (*of_models, serve, worker):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)

@@ -38,6 +38,10 @@ Trainer = Annotated[
 Valid = Annotated[
     Path | None, typer.Option("--valid", metavar="FILE", help="A labelled file to measure the result on.")
 ]
+Calibrate = Annotated[
+    bool,
+    typer.Option("--calibrate", help="Fit scores to the rows of --valid, so that they are probabilities."),
+]
 NewModel = Annotated[str, typer.Option("--model", metavar="NAME", help="The model to add a version to.")]
 Stream = Annotated[
     bool,
@@ -105,6 +109,7 @@ def train(
     data: Data,
     model: NewModel,
     valid: Valid = None,
+    calibrate: Calibrate = False,
     parameters: Parameters = None,
     label_names: LabelNames = None,
     label_info: LabelInfo = None,
@@ -140,6 +145,7 @@ def train(
         seed=seed,
         threads=threads or os.cpu_count() or 1,
         stream=stream,
+        calibrate=calibrate,
     )
     opened, info = Store(store), None if label_info is None else read_label_info(label_info)
     with progress(json) as show:
@@ -165,6 +171,8 @@ def train(
         facts.update(report.metrics)
     else:
         facts["metrics"] = "none: give --valid FILE, or use xylem evaluate"
+    if errors := report.calibration_error:
+        facts["expected calibration error"] = f"{errors['before']:.3f}, calibrated {errors['after']:.3f}"
     if report.note:
         facts["F-measures"] = f"none: {report.note}"
     print_facts(f"Published {report.model}@{report.version} in {store}", facts)

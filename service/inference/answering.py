@@ -18,7 +18,8 @@ class Predictions(NamedTuple):
 
     ptr     int64[n + 1]
     labels  int32[..]
-    scores  float32[..]   probabilities in [0, 1]; with weights, probability times weight
+    scores  float32[..]   probabilities in [0, 1], calibrated if the model is; with weights, the model's own
+            probability times weight
     exact   uint8[n]      1 where these are surely the best of the labels asked for, which with a threshold
             are those that reach it: a beam may miss some, a stopped search too
     costs   int64[n, 2] inner nodes scored for a row and bytes of their weights read; empty if not asked for

@@ -11,6 +11,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from model_store.calibration import assemble_calibration
 from model_store.compiled.calls import address_of
 from model_store.ensemble import LINK_CODES, Kind
 from model_store.rerank import Rerank
@@ -19,6 +20,7 @@ from service.errors import Unavailable
 from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, places_for, writeable
 from service.inference.buffers import FIRST, LAST, BufferPool, Buffers, MakeOwn, Need
 from service.inference.options import PredictOptions
+from service.kernels.search.calibrated import Knots
 from service.kernels.search.call import set_answers, set_rows, set_search
 from service.kernels.search.threshold_update import Paths, RowSearch
 from service.rows import SparseRows
@@ -57,7 +59,9 @@ class BaseSearcher(ABC):
         self._labels = model.labels
         self.n_labels = model.manifest.n_labels
         self.n_features = model.manifest.n_features
-        self.pool = BufferPool(model.ensemble, rerank, make_own)
+        calibration = assemble_calibration(model.manifest, model.arrays)
+        self._knots: Knots = (calibration.x, calibration.y)
+        self.pool = BufferPool(model.ensemble, rerank, calibration, make_own)
         self._row_searching = 0
         self._row_plan = self._plan(PredictOptions(top_r=1, beam_width=1))
         options = PredictOptions()
@@ -103,7 +107,9 @@ class BaseSearcher(ABC):
             self._row_searching = address_of(plan.traversal, types.none, buffers.call, *self._samples)
         counts, labels, *_ = buffers.kept
         found = labels[0]
-        yield RowSearch(self._row_searching, buffers.call, buffers.rows, counts, found, self._paths())
+        yield RowSearch(
+            self._row_searching, buffers.call, buffers.rows, counts, found, self._paths(), self._knots
+        )
         self.pool.give(buffers)
 
     @contextmanager

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.calibration import Calibration
 from model_store.compiled.handles import empty_handle, handle_of, set_array, word_of
 from model_store.ensemble import TreeEnsemble
 from model_store.rerank import Rerank
@@ -74,11 +75,13 @@ class Buffers:
 class BufferPool:
     """Idle buffers of one model; there are as many as calls were ever under way at once. Thread-safe."""
 
-    def __init__(self, ensemble: TreeEnsemble, rerank: Rerank, make_own: MakeOwn) -> None:
+    def __init__(
+        self, ensemble: TreeEnsemble, rerank: Rerank, calibration: Calibration, make_own: MakeOwn
+    ) -> None:
         """Take the arrays of a model, and what makes a traversal's own buffers."""
         self._ensemble = ensemble
-        self._rerank = rerank
-        self._handles = handle_of(ensemble), handle_of(rerank)
+        self._kept = rerank, calibration
+        self._handles = handle_of(ensemble), handle_of(rerank), handle_of(calibration)
         self._make_own = make_own
         self._idle: tuple[deque[Buffers], ...] = deque(), deque(), deque()
 
@@ -109,6 +112,6 @@ class BufferPool:
         kept = Answers(*places_for(1, room.top_r), NOT_WANTED)
         rows_at, search_at = empty_handle(Rows), empty_handle(Search)
         answers_at, work_at, own_at = map(handle_of, (kept, work, own))
-        parts = self._handles[0], self._handles[1], rows_at, search_at, answers_at, work_at, own_at
+        parts = *self._handles, rows_at, search_at, answers_at, work_at, own_at
         call_at = handle_of(Call(0, 1, *parts))
         return Buffers(room, work, own, kept, call_at, rows_at, search_at, answers_at, work_at, parts)

@@ -35,8 +35,8 @@ class PathNode(NamedTuple):
 class Explanation(NamedTuple):
     """For each tree the label's path from below the root to its leaf; empty where the tree lacks the label.
 
-    The label's score is the mean over the trees of the last node's, 0 for an empty path, except that a beam
-    may have missed the leaf in a tree, and then counted 0 for it.
+    The label's score, not calibrated, is the mean over the trees of the last node's, 0 for an empty path,
+    except that a beam may have missed the leaf in a tree, and then counted 0 for it.
     """
 
     trees: list[list[PathNode]]
@@ -73,7 +73,7 @@ class ReachedLeaf(NamedTuple):
 class RoutedExplanation(NamedTuple):
     """The leaves with the label that a row reached, ascending.
 
-    The sum of weight * value is the label's score, before re-ranking if the model re-ranks.
+    The sum of weight * value is the label's score, before re-ranking and calibration if the model has them.
     """
 
     leaves: list[ReachedLeaf]

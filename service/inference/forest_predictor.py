@@ -136,7 +136,7 @@ class ForestPredictor(BaseSearcher):
 
         They apply to the labels' scores, so there is one logarithm a label instead of one a node.
         """
-        return NodeThresholds(logs_of(thresholds))
+        return NodeThresholds(logs_of(thresholds, self._knots))
 
     def move_thresholds(
         self, prepared: NodeThresholds, labels: NDArray[np.int32], thresholds: NDArray[np.float32]
@@ -145,7 +145,7 @@ class ForestPredictor(BaseSearcher):
 
         Predictions may go on meanwhile, see `service.thresholds.live.served`.
         """
-        move_thresholds(*NO_PATHS, labels, thresholds, prepared.log)
+        move_thresholds(*NO_PATHS, self._knots, labels, thresholds, prepared.log)
 
     def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions.
@@ -187,7 +187,8 @@ class ForestPredictor(BaseSearcher):
         return NO_PATHS
 
     def _plan(self, options: PredictOptions) -> SearchPlan:
-        top_r, log_threshold = min(options.top_r, self.n_labels), log_thresholds(options.threshold)
+        top_r = min(options.top_r, self.n_labels)
+        log_threshold = log_thresholds(options.threshold, self._knots)
         mask = ALL_ALLOWED if options.mask is None else options.mask
         weight = ALL_EQUAL if options.weights is None else options.weights.prepared
         is_sure = options.exact or options.threshold is not None

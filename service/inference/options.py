@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.inference.answering import writeable
+from service.kernels.search.calibrated import NO_KNOTS, Knots
 from service.kernels.search.threshold_update import set_logs
 
 ALL_ALLOWED = np.empty(0, np.uint8)
@@ -37,8 +38,9 @@ class PredictOptions(NamedTuple):
     top_r       at most so many labels a row, >= 1
     beam_width  inner nodes kept a level, >= 1; without effect when exact
     exact       search until the answer is surely right, instead of with a beam
-    threshold   labels with at least this probability only: a number in [0, 1], which is exact whatever
-                `exact` says, because it costs less than a beam; or what Predictor.node_thresholds prepared
+    threshold   labels with at least this probability only, calibrated if the model is: a number in [0, 1],
+                which is exact whatever `exact` says, because it costs less than a beam; or what
+                Predictor.node_thresholds prepared
     mask        what Predictor.label_mask prepared, or None: all labels are allowed
     weights     what Predictor.node_weights prepared, or None: labels are ranked by their probability alone
     costs       whether to count what each row costs
@@ -56,19 +58,22 @@ class PredictOptions(NamedTuple):
     stop: NDArray[np.uint8] | None = None
 
 
-def log_thresholds(threshold: float | NodeThresholds | None) -> NDArray[np.float32]:
-    """Return the logarithms of thresholds as kernels take them: none, one, or those prepared."""
+def log_thresholds(threshold: float | NodeThresholds | None, knots: Knots) -> NDArray[np.float32]:
+    """Return the logarithms of thresholds as kernels take them: none, one, or those prepared.
+
+    knots  of the model's calibration: a threshold is compared with calibrated scores
+    """
     if threshold is None:
         return ALL_PASS
     if isinstance(threshold, NodeThresholds):
         return threshold.log
-    return logs_of(np.array([threshold], np.float32))
+    return logs_of(np.array([threshold], np.float32), knots)
 
 
-def logs_of(numbers: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the logarithms of thresholds or weights, as traversals compare them."""
+def logs_of(numbers: NDArray[np.float32], knots: Knots = NO_KNOTS) -> NDArray[np.float32]:
+    """Return the logarithms of weights, or of thresholds of calibrated scores, as traversals compare them."""
     logs = np.empty(len(numbers), np.float32)
-    set_logs(writeable(numbers), logs)
+    set_logs(knots, writeable(numbers), logs)
     return logs
 
 

@@ -63,7 +63,7 @@ class Predictor(BaseSearcher):
             return self.predict(rows, options)
         if self.shape.n_trees > 1 or options.costs or options.weights is not None:
             return None
-        prepared = NodeThresholds(log_thresholds(threshold)) if is_number else threshold
+        prepared = NodeThresholds(log_thresholds(threshold, self._knots)) if is_number else threshold
         found = self.predict(rows, options._replace(exact=False, threshold=prepared))
         return found if found.exact.all() else None
 
@@ -128,7 +128,7 @@ class Predictor(BaseSearcher):
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes)."""
         n_nodes = len(self._ensemble.parent)
         log = np.full(n_nodes + LANES, np.inf, np.float32)
-        least_thresholds(self._ensemble, logs_of(thresholds), log[:n_nodes])
+        least_thresholds(self._ensemble, logs_of(thresholds, self._knots), log[:n_nodes])
         return NodeThresholds(log)
 
     def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
@@ -145,8 +145,7 @@ class Predictor(BaseSearcher):
         Predictions may go on meanwhile, see `served`; two such calls may not. Cost: the
         labels' paths to the roots.
         """
-        trees = self._ensemble
-        move_thresholds(trees.child_ptr, trees.parent, trees.label_leaf, labels, thresholds, prepared.log)
+        move_thresholds(*self._paths(), self._knots, labels, thresholds, prepared.log)
 
     def warm_up(self) -> None:
         """Compile or load every kernel that a request can need, by answering empty rows in every way."""
@@ -180,7 +179,7 @@ class Predictor(BaseSearcher):
         beam_width, top_r = min(options.beam_width, self._n_chunks), min(options.top_r, self.n_labels)
         mask = ALL_ALLOWED if options.mask is None else options.mask
         weight = ALL_EQUAL if options.weights is None else options.weights.prepared
-        kernel, log_threshold = _traversal(options), log_thresholds(options.threshold)
+        kernel, log_threshold = _traversal(options), log_thresholds(options.threshold, self._knots)
         search = self._link, beam_width, top_r, True, mask, weight, log_threshold
         widest = widest_level(beam_width, self.shape.n_levels, self._n_chunks, len(log_threshold) > 0)
         return SearchPlan(kernel, widest, top_r, search, options.stop)

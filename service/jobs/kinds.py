@@ -22,6 +22,7 @@ from service.serving.schemas.faults import all_faults_of
 from service.serving.schemas.instances import RequestModel
 from service.settings import Limits
 from service.thresholds.methods.ofo import Start, check_start
+from service.trainers.registry import TRAINERS
 from service.trainers.registry import trainer as find_trainer
 from service.what_is import what_is
 from service.workflows.parameters import from_json
@@ -139,6 +140,11 @@ def _check_training(request: TrainingJob, data: DataRoot) -> Faults:
         fault = f"expected data of {', '.join(SPLIT_SUFFIXES)}, which can be split, found {request.data!r}"
         yield BadRequest(fault).at("split")
     measures = request.valid is not None or request.split is not None
+    if request.calibrate and not measures:
+        yield BadRequest("expected valid or split, to calibrate on, found neither").at("calibrate")
+    if request.calibrate and request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact:
+        fault = f"expected a trainer of scores a label, found {request.trainer}, whose sum to 1"
+        yield BadRequest(fault).at("calibrate")
     if request.thresholds is not None:
         if not measures:
             yield BadRequest("expected valid or split, to tune on, found neither").at("thresholds")

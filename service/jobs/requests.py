@@ -90,6 +90,7 @@ class TrainingJob(TableFields):
     split        so large a share of the rows of `data` is kept out of the training, to measure on
     parameters   of the trainer by name, of the features as "features.NAME"
     label_names  for numeric data files: line i + 1 is the name of label i
+    calibrate    whether scores are fitted to the validation rows, so that they are probabilities
     thresholds   tuned on the validation rows; none: not tuned
     promotion    none: `latest` moves to the version whatever its figures are
     """
@@ -105,6 +106,7 @@ class TrainingJob(TableFields):
     label_names: Name | None = None
     weights: Literal["float32", "bfloat16", "int8"] = "float32"
     seed: Annotated[int, Field(ge=0, le=(1 << 63) - 1)] = 0
+    calibrate: bool = False
     thresholds: TuningChoice | None = None
     promotion: PromotionRule | None = None
 

@@ -103,6 +103,7 @@ def _train(
         columns=request.columns(),
         weights=request.weights,
         seed=request.seed,
+        calibrate=request.calibrate,
         threads=context.threads,
         origin={"job": job.id, "rule": _said(request.promotion)},
         latest=rule is None or rule.alias not in (LATEST, None),

@@ -15,7 +15,7 @@ def provenance(registry: Registry, store: Store, model: str, ref: str | int) -> 
 
     model, version, created, content (its digest, the same under any name), code_version, trainer {name,
     parameters}, features, seed, data {source, rows, sha256}, metrics
-    parent, job, rule  of the version's origin, null where it has none: see `model_store.origin`
+    parent, job, rule, calibration  of the version's origin, null where it has none: see `model_store.origin`
     promotions         the moves of aliases to it, and refusals, with their verdicts, the newest first
 
     The arrays are not verified, and but for the origin not read. Raises NotFound, Corrupt, StoreUnreadable
@@ -37,5 +37,6 @@ def provenance(registry: Registry, store: Store, model: str, ref: str | int) -> 
         "parent": origin.get("parent"),
         "job": origin.get("job"),
         "rule": origin.get("rule"),
+        "calibration": origin.get("calibration"),
         "promotions": list(map(change_facts, registry.changes_to(model, manifest.version))),
     }

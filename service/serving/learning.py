@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from model_store.rerank import has_rerank
 from model_store.version import Model
 from service.db.engine import Database, default_url
 from service.inference.searcher import Searcher
@@ -78,7 +77,7 @@ def live_thresholds(model: Model, predictor: Searcher) -> ServedThresholds:
         Thresholded(predictor),
         counts_that_bound(model.arrays),
         manifest.data.rows,
-        start_for(manifest.link, is_reranked=has_rerank(model.arrays)),
+        start_for(manifest.link, model.arrays),
     )
     live.warm_up()
     return live

@@ -72,4 +72,5 @@ HUFFMAN_TREE = TrainerSpec(
     train=train_huffman_tree,
     estimate=estimate_softmax,
     bound=bound_softmax,
+    is_exact=True,
 )

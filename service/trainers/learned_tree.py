@@ -108,4 +108,5 @@ LEARNED_TREE = TrainerSpec(
     train=train_learned_tree,
     estimate=estimate_softmax,
     bound=bound_softmax,
+    is_exact=True,
 )

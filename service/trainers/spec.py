@@ -74,6 +74,7 @@ class TrainerSpec(Generic[P]):
     train_stream  the same on rows that need not fit in memory, saying before what it will take; None for a
               trainer that cannot
     online    what learns from rows that are seen once, with a seed; None for a trainer that cannot
+    is_exact  whether probabilities are exact, and sum to 1 over the labels: they are not to be calibrated
     """
 
     name: str
@@ -84,6 +85,7 @@ class TrainerSpec(Generic[P]):
     bound: Callable[[P, Counts], Bound]
     train_stream: Callable[[RowSource, P, int, Crew, Progress, OnPlan], Trained] | None = None
     online: Callable[[P, int], OnlineTrainer] | None = None
+    is_exact: bool = False
 
 
 def check_training_set(data: TrainingSet) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.manifest import has_calibration
 from model_store.rerank import has_rerank
 from model_store.version import Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
@@ -46,7 +47,7 @@ RERANKED = (
     f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is predicted, F-measures "
     "say nothing before xylem thresholds has tuned the version"
 )
-"""Why a version that re-ranks has no F-measures after training."""
+"""Why a version that re-ranks, and is not calibrated, has no F-measures after training."""
 
 _REPEATS = 5
 _SECONDS_MAX = 10.0
@@ -165,7 +166,11 @@ def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
 
 def note_on(model: Model) -> str | None:
     """Return what to know about the metrics of a version that is not tuned, if there is something."""
-    return RERANKED if has_rerank(model.arrays) else None
+    return RERANKED if _scores_are_no_probabilities(model) else None
+
+
+def _scores_are_no_probabilities(model: Model) -> bool:
+    return has_rerank(model.arrays) and not has_calibration(model.arrays)
 
 
 def metrics_of(model: Model, valid: Labelled, threads: int, on_progress: OnProgress) -> dict[str, float]:
@@ -186,7 +191,7 @@ class ValidFigures(NamedTuple):
 def valid_figures(model: Model, valid: Labelled, threads: int, on_progress: OnProgress) -> ValidFigures:
     """Return what a version keeps of the figures on a validation file: `metrics_of`, `kept_figures`."""
     report, _, ranked, decided = _measure(model, valid, threads, on_progress, None, "one")
-    left_out = F_MEASURES if has_rerank(model.arrays) else ()
+    left_out = F_MEASURES if _scores_are_no_probabilities(model) else ()
     metrics = {key: value for key, value in report.items() if type(value) is float and key not in left_out}
     first = PredictedRows(ranked.ptr, ranked.labels)
     counts = model.arrays.get("labels/counts")

@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.manifest import DataInfo
 from model_store.names import NameTable
 from model_store.version import Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
-from service.datasets import read_dataset
+from service.datasets import Dataset, read_dataset
 from service.datasets.texts import read_texts
 from service.errors import BadData, BadInstance
 from service.features import Featurizer, load_featurizer
@@ -31,11 +32,13 @@ class Labelled(NamedTuple):
     """Rows and what is true of them.
 
     unknown  int32[n], how many more labels each row has that the model lacks
+    source   the file; None of windows of words
     """
 
     rows: SparseRows
     labels: LabelRows
     unknown: NDArray[np.int32]
+    source: DataInfo | None = None
 
 
 def read_labelled(
@@ -74,4 +77,10 @@ def read_labelled_with(
     except BadInstance as error:
         raise BadData(f"{data}: {error}") from None
     on_progress("features", 1, 1)
-    return Labelled(rows, dataset.labels, dataset.unknown_labels)
+    return labelled_dataset(dataset, rows)
+
+
+def labelled_dataset(dataset: Dataset, rows: SparseRows) -> Labelled:
+    """Return the labelled rows of a data set, of which rows of features have been made."""
+    source = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
+    return Labelled(rows, dataset.labels, dataset.unknown_labels, source)

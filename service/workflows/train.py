@@ -32,7 +32,9 @@ from service.features import (
     featurizer_config,
 )
 from service.trainers import Trained, estimate, train, train_stream
+from service.trainers.registry import TRAINERS
 from service.trainers.source import OnPlan, no_plan
+from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.choose_features import FeatureChoice
 from service.workflows.evaluate import note_on, valid_figures
 from service.workflows.file_source import FileSource
@@ -42,6 +44,9 @@ from service.workflows.prepared import Prepared, prepare, prepare_dataset, warni
 from service.workflows.report import Sample, version_report
 from service.workflows.rounding import round_weights
 from service.workflows.standard_input import OnStart, learn_standard_input, no_start
+
+FITTED = "scores were fitted to the validation rows: xylem evaluate measures them on others"
+"""Why a version that was calibrated has no F-measures after training."""
 
 STDIN = Path("-")
 """The data file that is standard input."""
@@ -61,6 +66,7 @@ class TrainRequest:
     origin      fields of the version's origin (`model_store.origin`), as its job; its parent is what `latest`
                 names before, unless it is given here
     latest      whether `latest` moves to what is published; it always does to a first version
+    calibrate   whether scores are fitted to the validation rows (`service.workflows.calibrate`)
     made_for    an id for which a version is published once: if there is one already, it stays the only one
     """
 
@@ -76,6 +82,7 @@ class TrainRequest:
     stream: bool = False
     origin: Mapping[str, Any] = field(default_factory=dict)
     latest: bool = True
+    calibrate: bool = False
     made_for: str | None = None
 
 
@@ -85,6 +92,7 @@ class TrainReport(NamedTuple):
     note      what to know about the metrics, if there is something
     warnings  what may be wrong with the data, if something is
     features  what `features.kind=auto` chose, and of what
+    calibration_error  before and after it was calibrated, where it was: see `CalibrationFit`
     """
 
     model: str
@@ -97,6 +105,7 @@ class TrainReport(NamedTuple):
     note: str | None = None
     warnings: list[str] | None = None
     features: dict[str, Any] | None = None
+    calibration_error: dict[str, float] | None = None
 
 
 class _Outcome(NamedTuple):
@@ -147,6 +156,8 @@ def train_and_publish(
     """
     check_model(model)
     chosen = chosen_of(request)
+    if request.calibrate:
+        _check_calibrated(request)
     store.prepare()
     origin = {"parent": _parent(store, model), **request.origin}
     if request.valid is not None:
@@ -157,9 +168,9 @@ def train_and_publish(
         outcome = _train_on_stream(request, chosen, on_progress, on_plan)
     else:
         outcome = _train_on_all(request, chosen, on_progress, on_plan)
-    draft, note = _finished(outcome, request, origin, on_progress)
+    finished = _finished(outcome, request, origin, on_progress)
     on_progress("publish", 0, 1)
-    manifest = store.publish(model, draft, latest=request.latest)
+    manifest = store.publish(model, finished.draft, latest=request.latest)
     on_progress("publish", 1, 1)
     return TrainReport(
         model=model,
@@ -169,13 +180,14 @@ def train_and_publish(
         peak_memory_bytes=peak_memory_bytes(),
         model_bytes=manifest.model_bytes,
         metrics=manifest.metrics,
-        note=note,
+        note=finished.note,
         warnings=[
             *([outcome.warning] if outcome.warning else []),
             *warnings_of(outcome.n_empty, outcome.data.rows, outcome.featurizer.kind),
         ]
         or None,
         features=outcome.choice and outcome.choice.as_json(),
+        calibration_error=finished.calibration_error,
     )
 
 
@@ -193,14 +205,30 @@ def train_dataset(
     chosen = chosen_of(request)
     prepared = prepare_dataset(dataset, request.seed, request.threads, chosen, on_progress)
     outcome = _train_on_rows(prepared, request, chosen, on_progress, on_plan)
-    draft, _ = _finished(outcome, request, dict(request.origin), on_progress)
-    return draft
+    return _finished(outcome, request, dict(request.origin), on_progress).draft
+
+
+def _check_calibrated(request: TrainRequest) -> None:
+    """Raise BadParameter where there is nothing to calibrate on, or nothing to calibrate."""
+    if request.valid is None:
+        raise BadParameter("calibrate: expected a validation file to fit to, found none")
+    if request.data == STDIN or (request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact):
+        found = "standard input" if request.data == STDIN else f"{request.trainer}, whose sum to 1"
+        raise BadParameter(f"calibrate: expected a file, and a trainer of scores a label, found {found}")
+
+
+class _Finished(NamedTuple):
+    """What can be published, a note on its metrics, and the calibration errors before and after."""
+
+    draft: Draft
+    note: str | None
+    calibration_error: dict[str, float] | None
 
 
 def _finished(
     outcome: _Outcome, request: TrainRequest, origin: Mapping[str, Any], on_progress: OnProgress
-) -> tuple[Draft, str | None]:
-    """Return what a training made with its metrics, report and origin, and a note on the metrics."""
+) -> _Finished:
+    """Return what a training made with its metrics, report and origin, calibrated if that is asked for."""
     draft = _draft(outcome, request)
     trial = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
     valid = outcome.valid
@@ -225,7 +253,12 @@ def _finished(
     if request.made_for is not None:
         extra[MADE_FOR] = made_for_array(request.made_for)
     draft = replace(draft, extra={**draft.extra, **extra})
-    return draft, None if valid is None else note_on(trial)
+    if valid is None or not request.calibrate:
+        return _Finished(draft, None if valid is None else note_on(trial), None)
+    on_progress("calibrate", 0, 1)
+    stored = Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+    fit = fit_to_rows(stored, valid, request.threads, no_progress)
+    return _Finished(calibrated_draft(draft, fit, origin), FITTED, fit.errors)
 
 
 def _parent(store: Store, model: str) -> dict[str, Any] | None:

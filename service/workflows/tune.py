@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from model_store.rerank import has_rerank
 from model_store.version import Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.db.engine import Database
@@ -249,7 +248,7 @@ def _prepare(model: Model, valid: Labelled, request: TuneRequest, on_progress: O
     lower = lower_bounds(*counted, manifest.n_labels)
     least = KAPPA if request.kappa == AUTO else request.kappa
     kappa = np.maximum(lower, np.float32(least))
-    usual = usual_power(manifest.link, is_reranked=has_rerank(model.arrays))
+    usual = usual_power(manifest.link, model.arrays)
     keeper = EstimateKeeper(kappa ** np.float32(1.0 / (_POWER_SHARE * usual)), request.estimates_max)
     parts = predict_parts(
         predictor,

@@ -26,6 +26,7 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import Trained, estimate, parse_parameters, train
 from service.trainers.registry import TRAINERS
+from service.workflows.calibrate import calibrate_and_publish, draft_of
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.conftest import serving, settings_of
@@ -112,6 +113,25 @@ def test_what_it_publishes_is_verified_and_evaluated(store: Store, name: str, tm
     report = evaluate(model, write_file(tmp_path / "test.txt", *learnable(40, seed=5)))
     assert report["P@1"] > 50
     assert model.manifest.metrics.keys() >= {"P@1", "nDCG@5", "PSP@3"}
+
+
+@every_trainer
+def test_it_is_calibrated_or_refused(store: Store, name: str, tmp_path: Path) -> None:
+    held_out = write_file(tmp_path / "valid.txt", *learnable(200, seed=8))
+    source, test = store.open(name), write_file(tmp_path / "test.txt", *learnable(40, seed=5))
+    own = Store(tmp_path / "store")
+    own.prepare()
+    own.publish(name, draft_of(source))
+    if source.manifest.link == "softmax":
+        with pytest.raises(BadInput, match=f"found one of {name}: its probabilities sum to 1"):
+            calibrate_and_publish(own, name, "latest", held_out)
+        return
+    calibrate_and_publish(own, name, "latest", held_out)
+    own.verify(name, 2)
+    before, after = evaluate(source, test), evaluate(own.open(name), test)
+    assert {key: before[key] for key in before if "@" in key} == {
+        key: after[key] for key in after if "@" in key
+    }
 
 
 def test_they_are_served_with_thresholds_and_explanations(store: Store) -> None:

@@ -30,7 +30,10 @@ LEAVES = {
 ENTRY_POINTS = {"service.entry", "service.app", "service.serve"}
 """They may import everything; nothing but they, and `xylem serve`, imports them."""
 
-_KERNELS_USE = {f"model_store.{name}" for name in ("ensemble", "embedding", "hashing", "compiled", "rerank")}
+_KERNELS_USE = {
+    f"model_store.{name}"
+    for name in ("ensemble", "embedding", "hashing", "compiled", "rerank", "calibration")
+}
 
 _COMMON = {"service.features", "service.inference", "service.thresholds", "service.db", "model_store"}
 

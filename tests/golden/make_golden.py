@@ -25,7 +25,7 @@ from service.features.tfidf import fit_tfidf
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.rows import SparseRows
-from tests.small_models import random_rerank, small_draft, softmax_draft
+from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 
 HERE = Path(__file__).resolve().parent
 
@@ -54,6 +54,16 @@ SCHEMA_3: dict[str, Any] = {
     "text-chars": CharsParameters(char_min_df=1),
     "text-words-chars": WordsCharsParameters(char_min_df=1),
 }
+SCHEMA_4: dict[str, dict[str, Any]] = {
+    "calibrated-one-tree": {"n_labels": 12, "n_trees": 1},
+    "calibrated-trees-int8": {"n_labels": 20, "arity": 17, "weights": "int8"},
+    "calibrated-decision-tail": {
+        "n_labels": 6,
+        "kind": "decision-tree",
+        "n_features": 40,
+        "extra": random_rerank(1, 6, 40),
+    },
+}
 TEXTS = ["a red café", "北京大学 red", "blue ไม่ดี cafe\u0301"]
 """What the features of schema 3 are fitted to; a reader that reads them otherwise answers otherwise."""
 
@@ -71,6 +81,7 @@ DRAFTS: dict[int, dict[str, Draft]] = {
     1: {name: small_draft(20, **changes) for name, changes in SCHEMA_1.items()},
     2: {name: softmax_draft(21, **changes) for name, changes in SCHEMA_2.items()},
     3: {name: text_draft(parameters) for name, parameters in SCHEMA_3.items()},
+    4: {name: calibrated_draft(23, **changes) for name, changes in SCHEMA_4.items()},
 }
 """The versions of each schema."""
 
@@ -88,10 +99,10 @@ def rows_of(n_features: int) -> SparseRows:
 
 
 def answers(model: Model) -> dict[str, Any]:
-    """What the model says of the rows, exactly; of texts, where it reads them as schema 3 does."""
+    """What the model says of the rows, exactly; of texts, where it is of schema 3."""
     predictor, manifest = make_predictor(model), model.manifest
     rows = rows_of(predictor.n_features)
-    if manifest.schema_version >= 3:
+    if manifest.schema_version == 3:
         rows = load_featurizer(manifest.features, model.arrays, manifest.n_features).transform_texts(TEXTS)
     found = predictor.predict(rows, PredictOptions(top_r=4, exact=True))
     return {"ptr": found.ptr.tolist(), "labels": found.labels.tolist(), "scores": found.scores.tolist()}

@@ -35,6 +35,7 @@ def is_version(manifest: Manifest, arrays: Mapping[str, Any]) -> bool:
         and offsets_hold(arrays, a)
         and leaves_hold(manifest, a)
         and rerank_holds(manifest, a)
+        and calibration_holds(manifest, a)
         and report_holds(arrays)
         and embedding_holds(manifest, a)
         and ("embedding/u" not in arrays or bool(np.isfinite(as_float32(arrays["embedding/u"])).all()))
@@ -161,6 +162,21 @@ def rerank_holds(manifest: Manifest, a: dict[str, Any]) -> bool:
         and all(square >= 0 for square in norm2)
         and 0 <= alpha <= 1
         and gamma >= 0
+    )
+
+
+def calibration_holds(manifest: Manifest, a: dict[str, Any]) -> bool:
+    if not any(name.startswith("calibration/") for name in a):
+        return True
+    x, y = a["calibration/x"], a["calibration/y"]
+    return (
+        manifest.link != "softmax"
+        and 2 <= len(x) <= 256
+        and len(x) == len(y)
+        and all(values == sorted(set(values)) for values in (x, y))
+        and x[0] == y[0] == 0
+        and x[-1] == 1
+        and y[-1] <= 1
     )
 
 

@@ -14,7 +14,7 @@ from model_store.report import REPORT, report_array
 from model_store.version import manifest_of
 from tests.mutations import mutated
 from tests.oracles.version_oracle import is_version
-from tests.small_models import random_rerank, small_draft, softmax_draft
+from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 
 DRAFTS = {
     "small": small_draft(n_labels=3, n_features=40, n_trees=1),
@@ -33,6 +33,7 @@ DRAFTS = {
             REPORT: report_array({"purity": [0.5], "balance": {"depth": 3}}),
         },
     ),
+    "calibrated": calibrated_draft(10, n_labels=4, n_features=33, n_trees=1),
     "one label": small_draft(4, n_labels=1, n_features=1),
     "softmax": softmax_draft(7, dim=5, n_words=4, n_labels=5),
     "softmax window": softmax_draft(8, dim=3, n_words=4, n_places=2, n_turned=1, n_labels=4),

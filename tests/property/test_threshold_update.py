@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.kernels.search.calibrated import NO_KNOTS
 from service.kernels.search.subtrees import least_thresholds
 from service.kernels.search.threshold_update import move_thresholds, set_logs
 from tests.oracles.trees import random_forest
@@ -14,7 +15,7 @@ from tests.oracles.trees import random_forest
 
 def made(ensemble, thresholds):
     logs, nodes = np.empty(len(thresholds), np.float32), np.empty(len(ensemble.parent), np.float32)
-    set_logs(thresholds, logs)
+    set_logs(NO_KNOTS, thresholds, logs)
     least_thresholds(ensemble, logs, nodes)
     return nodes
 
@@ -36,13 +37,14 @@ def test_moved_thresholds_are_those_made_anew(seed, n_trees, n_labels, arity, n_
     for _ in range(20):
         labels = rng.choice(n_labels, rng.integers(1, min(n_labels, 8) + 1), replace=False).astype(np.int32)
         thresholds[labels] = rng.choice(values, len(labels))
-        move_thresholds(ensemble.child_ptr, ensemble.parent, ensemble.label_leaf, labels, thresholds, nodes)
+        paths = ensemble.child_ptr, ensemble.parent, ensemble.label_leaf
+        move_thresholds(*paths, NO_KNOTS, labels, thresholds, nodes)
         assert nodes.tobytes() == made(ensemble, thresholds).tobytes()
 
 
 @pytest.mark.parametrize("threshold", [0.0, 1e-4, 0.25, 1 / 3, 0.5, 1.0])
 def test_logarithms_are_those_of_numpy_in_double(threshold):
     found = np.empty(1, np.float32)
-    set_logs(np.float32([threshold]), found)
+    set_logs(NO_KNOTS, np.float32([threshold]), found)
     with np.errstate(divide="ignore"):
         assert found[0] == np.float32(np.log(np.float64(np.float32(threshold))))

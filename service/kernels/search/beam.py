@@ -42,6 +42,7 @@ from service.kernels.search.beam_levels import (
     start_levels,
 )
 from service.kernels.search.beam_workspace import ALL_INNER, ALL_LEAVES, BeamWorkspace
+from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import Call
 from service.kernels.search.feature_map import (
     end_of_run,
@@ -90,6 +91,7 @@ def beam_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[A
             n_level = go_down(search, (end - begin) * n_trees, best_first, beam)
         for row in range(begin, end):
             _finish_row(ensemble, search, asked, row, row - begin, beam, answers, work)
+    calibrate_answers(call, search, answers)
 
 
 @inlined

@@ -18,6 +18,7 @@ from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.answers import Answers, charge, clear_cost, write_answer
+from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import Call
 from service.kernels.search.heaps import keep_best, pop_frontier, push_frontier
 from service.kernels.search.query import Rows, Search, is_allowed, key_of
@@ -47,6 +48,7 @@ def best_first_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDA
         write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best, is_exact)
         if not is_exact:
             answers.counts[row] = _n_sure(answers, row, n_best, queue.front_score[0])
+    calibrate_answers(call, search, answers)
 
 
 @inlined

@@ -24,6 +24,7 @@ class Call(NamedTuple):
 
     ensemble  of a TreeEnsemble
     rerank    of a Rerank; only routing reads it
+    calibration  of a Calibration: scores are calibrated when they are answered
     rows      of Rows
     search    of a Search
     answers   of Answers
@@ -35,6 +36,7 @@ class Call(NamedTuple):
     last: int
     ensemble: Handle
     rerank: Handle
+    calibration: Handle
     rows: Handle
     search: Handle
     answers: Handle

@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.calibration import Calibration
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
+from service.kernels.search.calibrated import calibrated
 from service.kernels.search.call import Call
 from service.kernels.search.query import Rows, Search
 from service.kernels.search.queue_workspace import QueueWorkspace
@@ -31,7 +33,8 @@ def score_rows(
 
     label_ptr          int64[rows + 1]: row i of the call's has labels[label_ptr[i] : label_ptr[i + 1]]
     score_out, log_out  float32[labels]: the probability, the mean over the trees, with the bits of an exact
-                       search, and its logarithm; 0 and -inf where no tree has a leaf for the label
+                       search, calibrated as its scores are, and its logarithm; 0 and -inf where no tree has
+                       a leaf for the label
 
     Cost: the chunks on the labels' paths, each once a row.
     """
@@ -39,12 +42,15 @@ def score_rows(
     ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
     rows, link = struct_at(Rows, call.rows), struct_at(Search, call.search).link
     work, queue = struct_at(Workspace, call.work), struct_at(QueueWorkspace, call.own)
+    knots = struct_at(Calibration, call.calibration)
     for row in range(call.first, call.last):
         start_row(ensemble, queue)
         low, high = rows.indptr[row], rows.indptr[row + 1]
         indices, values = rows.indices[low:high], rows.values[low:high]
         for i in range(label_ptr[row], label_ptr[row + 1]):
             score_out[i] = label_probability(ensemble, link, labels[i], indices, values, queue, work)
+            if len(knots.x) > 0:
+                score_out[i] = calibrated(knots.x, knots.y, score_out[i])
             log_out[i] = np.log(score_out[i])
-            if len(ensemble.label_leaf) == 1 and ensemble.label_leaf[0, labels[i]] >= 0:
+            if len(knots.x) == 0 and len(ensemble.label_leaf) == 1 and ensemble.label_leaf[0, labels[i]] >= 0:
                 log_out[i] = queue.node_score[ensemble.label_leaf[0, labels[i]]]

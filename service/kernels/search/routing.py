@@ -20,6 +20,7 @@ from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
 from model_store.rerank import Rerank
 from service.kernels.search.answers import Answers, clear_cost
+from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import Call
 from service.kernels.search.query import Rows, Search
 from service.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
@@ -64,6 +65,7 @@ def route_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[
         answers.exact[here] = 0
         answers.counts[here] = 0
         clear_cost(answers.costs, here, work)
+    calibrate_answers(call, search, answers)
 
 
 @inlined

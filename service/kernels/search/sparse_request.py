@@ -12,6 +12,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from model_store.calibration import Calibration
 from model_store.compiled.calls import caller
 from model_store.compiled.clock import clock_ns
 from model_store.compiled.decorators import inlined, kernel
@@ -29,9 +30,9 @@ from model_store.compiled.handles import (
 )
 from service.kernels.search.answers import Answers
 from service.kernels.search.beam_workspace import widest_level
+from service.kernels.search.calibrated import log_reaching
 from service.kernels.search.call import Call
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED, Search
-from service.kernels.search.threshold_update import log_of
 from service.stages import READ, SEARCH, WRITE
 
 _UniTuple: Any = types.UniTuple
@@ -168,7 +169,8 @@ def _log_threshold_for(
     if threshold == TUNED:
         return log_threshold
     if threshold == NUMBER:
-        call.number[1] = log_of(call.number[0])
+        knots = struct_at(Calibration, struct_at(Call, call.call).calibration)
+        call.number[1] = log_reaching(knots.x, knots.y, call.number[0])
         return call.number[1:]
     return log_threshold[:0]
 

@@ -17,6 +17,7 @@ from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.answers import Answers, charge, clear_cost, write_answer
+from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import Call
 from service.kernels.search.heaps import keep_best
 from service.kernels.search.query import Rows, Search, is_allowed, key_of, threshold_of
@@ -47,6 +48,7 @@ def threshold_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDAr
         charge(answers.costs, row, work)
         is_exact = not work.stop[0]
         write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best, is_exact)
+    calibrate_answers(call, search, answers)
 
 
 @inlined

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
+from service.kernels.search.calibrated import Knots, log_reaching
 
 Paths: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 """child_ptr, parent and label_leaf, as `move_thresholds` takes them."""
@@ -22,6 +23,7 @@ class RowSearch(NamedTuple):
     rows     the handle of the Call's Rows: the row to search goes there, as the only one
     n_found  int64[1]: how many labels it found; found: int32[top_r], which, the best first
     paths    from its labels to the nodes whose thresholds it compares with
+    knots    of the model's calibration
     """
 
     address: int
@@ -30,6 +32,7 @@ class RowSearch(NamedTuple):
     n_found: NDArray[np.int64]
     found: NDArray[np.int32]
     paths: Paths
+    knots: Knots
 
 
 NO_PATHS: Paths = np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, 0), np.int32)
@@ -37,16 +40,20 @@ NO_PATHS: Paths = np.empty(0, np.int32), np.empty(0, np.int32), np.empty((0, 0),
 
 
 @inlined
-def log_of(threshold: np.float32) -> np.float32:
-    """Return the logarithm of a threshold as traversals compare it: float64's, rounded; -inf for 0."""
-    return np.float32(np.log(np.float64(threshold)))
+def log_of(score: np.float32) -> np.float32:
+    """Return the logarithm of a score as it is compared with thresholds: float64's, rounded; -inf for 0."""
+    return np.float32(np.log(np.float64(score)))
 
 
 @kernel
-def set_logs(thresholds: NDArray[np.float32], log_out: NDArray[np.float32]) -> None:
-    """Set log_out, float32[n], to the logarithms of thresholds: the same bits as `move_thresholds` leaves."""
+def set_logs(knots: Knots, thresholds: NDArray[np.float32], log_out: NDArray[np.float32]) -> None:
+    """Set log_out, float32[n], to the logarithms of the model's own scores that reach these thresholds.
+
+    They have the same bits as `move_thresholds` leaves. With NO_KNOTS they are the thresholds' own.
+    """
+    x, y = knots
     for i in range(len(thresholds)):
-        log_out[i] = log_of(thresholds[i])
+        log_out[i] = log_reaching(x, y, thresholds[i])
 
 
 @kernel
@@ -54,6 +61,7 @@ def move_thresholds(
     child_ptr: NDArray[np.int32],
     parent: NDArray[np.int32],
     label_leaf: NDArray[np.int32],
+    knots: Knots,
     labels: NDArray[np.int32],
     thresholds: NDArray[np.float32],
     log_threshold: NDArray[np.float32],
@@ -64,6 +72,7 @@ def move_thresholds(
     may read the array meanwhile: they see each node's old or new threshold.
 
     child_ptr, parent, label_leaf  of the ensemble of a label tree; or NO_PATHS
+    knots          of the model's calibration, on whose scale thresholds are; or NO_KNOTS
     labels         int32[n], in [0, K), in any order
     thresholds     float32[K], in [0, 1]: the new ones
     log_threshold  float32[N], changed: what `subtrees.least_thresholds` made, and makes of the new ones;
@@ -72,8 +81,9 @@ def move_thresholds(
     Cost: a label's paths upwards until a minimum stays; a minimum that rises looks at its children, until
     one of them has it too.
     """
+    x, y = knots
     for i in range(len(labels)):
-        new = log_of(thresholds[labels[i]])
+        new = log_reaching(x, y, thresholds[labels[i]])
         if len(parent) == 0:
             log_threshold[labels[i]] = new
         for tree in range(len(label_leaf)):

@@ -29,7 +29,7 @@ class ExplainedNode(TypedDict):
 
     node: int
     probability: Annotated[Float32, Field(description="of the node given its parent")]
-    score: Annotated[Float32, Field(description="the product of the probabilities down to here")]
+    score: Annotated[Float32, Field(description="the product of the probabilities to here, not calibrated")]
     features: list[FeatureContribution]
 
 

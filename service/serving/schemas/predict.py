@@ -164,7 +164,7 @@ class Options(InfoQuery):
         default=None,
         description="labels are ranked by probability times weight, and that is their score; labels not "
         "named weigh 1; propensity: the inverse of how likely a true label is to be written down, which "
-        "favours rare labels. Thresholds apply to the probability",
+        "favours rare labels. Thresholds apply to the probability. In the product it is not calibrated",
     )
     statistics: bool = Field(
         default=False,

@@ -117,6 +117,9 @@ class Provenance(BaseModel):
     parent: dict[str, Any] | None
     job: str | None
     rule: dict[str, Any] | None
+    calibration: dict[str, Any] | None = Field(
+        default=None, description="what its scores were fitted to, and how well; null: not calibrated"
+    )
     promotions: list[AliasChanged]
 
 

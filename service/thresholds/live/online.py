@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from model_store.compiled.calls import caller
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import write_struct
+from service.kernels.search.calibrated import Knots
 from service.kernels.search.query import Rows
 from service.kernels.search.threshold_update import Paths, move_thresholds
 from service.thresholds.methods.ofo import lower_bound_at, threshold_at
@@ -43,7 +44,7 @@ Journal: TypeAlias = tuple[NDArray[np.int32], NDArray[np.float32]]
 marks, and its threshold before."""
 
 SearchFields: TypeAlias = tuple[
-    int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], Paths
+    int, NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], Paths, Knots
 ]
 """The fields of `threshold_update.RowSearch`."""
 
@@ -77,7 +78,7 @@ def count_events(
 
     Cost: a prediction for each event with an instance; O(true + predicted) labels moved.
     """
-    searching, call, rows, n_found, found, paths = search
+    searching, call, rows, n_found, found, paths, knots = search
     indptr, indices, values, true_ptr, true_labels, predicted_ptr, predicted_labels, epochs = columns
     for k in range(first, len(chosen)):
         i = chosen[k]
@@ -92,7 +93,7 @@ def count_events(
         if begin + len(true) + len(predicted) > len(journal[1]):
             return k
         end = count_event(counters, true, predicted, begin, journal)
-        move_thresholds(*paths, journal[0][0, begin:end], counters[2], log_threshold)
+        move_thresholds(*paths, knots, journal[0][0, begin:end], counters[2], log_threshold)
         ends[k + 1] = end
     return len(chosen)
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from model_store.checks import LABEL_COUNTS
 from model_store.compiled.decorators import inlined, kernel
 from model_store.ensemble import Link
+from model_store.manifest import has_calibration
 from model_store.rerank import has_rerank
 from service.errors import BadParameter
 
@@ -77,14 +78,16 @@ class Start(NamedTuple):
     power: float = 1.0
 
 
-def usual_power(link: Link, *, is_reranked: bool) -> float:
-    """Return how scores of a model are read as long as nobody has fitted it."""
-    return RERANKED_POWER if is_reranked else POWERS[link]
+def usual_power(link: Link, arrays: Mapping[str, NDArray[Any]]) -> float:
+    """Return how scores of a version are read that nobody has tuned; calibrated ones as they are."""
+    if has_calibration(arrays):
+        return 1.0
+    return RERANKED_POWER if has_rerank(arrays) else POWERS[link]
 
 
-def start_for(link: Link, *, is_reranked: bool = False) -> Start:
-    """Return the start values of a model that nobody tuned: its first threshold is that of an F of a half."""
-    return Start(power=usual_power(link, is_reranked=is_reranked))
+def start_for(link: Link, arrays: Mapping[str, NDArray[Any]]) -> Start:
+    """Return the start values of a version that nobody tuned: first thresholds are those of an F of 1/2."""
+    return Start(power=usual_power(link, arrays))
 
 
 def check_start(start: Start) -> Start:
@@ -108,9 +111,12 @@ def no_counts(n_labels: int) -> Counters:
 def counts_that_bound(arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.int64] | None:
     """Return the training rows of each label of a version as `lower_bounds` takes them.
 
-    None where nobody counted them (models of other libraries), and where scores are re-ranked: see above.
+    None where nobody counted them (models of other libraries), and where scores are re-ranked and not
+    calibrated: see above.
     """
-    return None if has_rerank(arrays) else arrays.get(LABEL_COUNTS)
+    if has_rerank(arrays) and not has_calibration(arrays):
+        return None
+    return arrays.get(LABEL_COUNTS)
 
 
 def lower_bounds(label_counts: NDArray[np.int64] | None, n_rows: int, n_labels: int) -> NDArray[np.float32]:

@@ -13,6 +13,7 @@ import pytest
 from model_store.errors import VersionNotFound
 from model_store.label_info import Subject, build_label_info
 from model_store.names import name_of
+from model_store.origin import read_origin
 from model_store.store import Store
 from service.errors import BadData
 from service.jobs.context import JobContext
@@ -126,6 +127,16 @@ def test_a_training_publishes_a_version_that_says_whose_it_is(place: Place) -> N
     assert place.store.resolve("m") == 2
     assert place.store.published("m", job.id) == place.store.manifest("m", 2)
     assert job.result is not None and job.result["metrics"]["P@1"] > 50
+
+
+def test_a_training_is_calibrated_on_what_was_split_off(place: Place) -> None:
+    write_data(place.data / "many.jsonl", 400, seed=3, noise=0.4)
+    request = {**TRAINING, "data": "many.jsonl", "valid": None, "split": 0.4, "calibrate": True}
+    job = place.run(place.submit("training", request))
+    assert (job.state, job.version) == ("succeeded", 2)
+    origin = read_origin(place.store.open("m", 2).arrays)
+    assert (origin["job"], origin["calibration"]["rows"] >= 100) == (job.id, True)
+    assert place.store.published("m", job.id) == place.store.manifest("m", 2)
 
 
 def test_thresholds_are_tuned_before_the_version_is_served(place: Place) -> None:

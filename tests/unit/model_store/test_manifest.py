@@ -154,8 +154,8 @@ def test_array_names(name: str) -> None:
 
 
 def test_another_schema_has_its_own_refusal() -> None:
-    with pytest.raises(UnsupportedSchema, match="schema_version: expected 1 to 3, found 4"):
-        parsed({"schema_version": 4, "whatever": None})
+    with pytest.raises(UnsupportedSchema, match="schema_version: expected 1 to 4, found 5"):
+        parsed({"schema_version": 5, "whatever": None})
 
 
 @pytest.mark.parametrize(
@@ -206,11 +206,21 @@ def test_features_beyond_the_first_schemas_are_of_schema_3(features: dict[str, A
     found = parsed({**GOOD, "schema_version": 3, "features": features})
     assert (found.schema_version, found.features) == (3, features)
     with pytest.raises(
-        Corrupt, match=r"features\.kind|schema_version: expected 3 for such features, found 1"
+        Corrupt, match=r"features\.kind|schema_version: expected 3 for such features and arrays, found 1"
     ):
         parsed({**GOOD, "features": features})
 
 
 def test_other_features_are_not_of_schema_3() -> None:
-    with pytest.raises(Corrupt, match="schema_version: expected 1 for such features, found 3"):
+    with pytest.raises(Corrupt, match="schema_version: expected 1 for such features and arrays, found 3"):
         parsed({**GOOD, "schema_version": 3})
+
+
+def test_calibration_is_of_schema_4_and_nothing_else_is() -> None:
+    array = {"dtype": "float32", "shape": [2], "bytes": 136, "sha256": "0" * 64}
+    arrays = {**GOOD["arrays"], "calibration/x": array}
+    assert parsed({**GOOD, "schema_version": 4, "arrays": arrays}).schema_version == 4
+    with pytest.raises(Corrupt, match="schema_version: expected 4 for such features and arrays, found 1"):
+        parsed({**GOOD, "arrays": arrays})
+    with pytest.raises(Corrupt, match="schema_version: expected 1 for such features and arrays, found 4"):
+        parsed({**GOOD, "schema_version": 4})

@@ -258,10 +258,12 @@ def test_refusals_are_told_and_move_nothing(house: House) -> None:
 def test_provenance_tells_the_parent_under_any_name(quick: House) -> None:
     parent = quick.store.manifest("m", 4)
     origin = {"parent": parent_of(parent), "job": "job-3", "rule": [{"metric": "P@5", "least_change": -0.2}]}
+    origin["calibration"] = {"source": "valid.jsonl", "rows": 100}
     child = small_draft(1, n_labels=3, n_features=40, n_trees=1, extra={ORIGIN: origin_array(origin)})
     quick.store.publish("m", child, latest=False)
     told = provenance(quick.registry, quick.store, "m", 5)
     assert (told["parent"], told["job"], told["rule"]) == (origin["parent"], "job-3", origin["rule"])
+    assert told["calibration"] == origin["calibration"]
     assert told["parent"]["content"] == content_digest(parent)
     assert provenance(quick.registry, quick.store, "m", 4)["parent"] is None
     file = io.BytesIO()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model_store.calibration import calibration_arrays
 from model_store.checks import LABEL_COUNTS
 from model_store.ensemble import LINK_CODES
 from service.errors import BadParameter
@@ -24,7 +25,7 @@ from service.thresholds.methods.ofo import (
     thresholds_of,
 )
 from tests.oracles.thresholds import ofo_thresholds
-from tests.small_models import random_rerank
+from tests.small_models import random_calibration, random_rerank
 
 K, ROWS = 7, 40
 
@@ -102,8 +103,13 @@ def test_a_power_out_of_its_range_is_refused(power):
 
 def test_every_link_has_a_power_to_start_with():
     assert set(POWERS) == set(LINK_CODES)
-    assert {check_start(start_for(link)).power for link in POWERS} == {0.55, 1.0}
-    assert {check_start(start_for(link, is_reranked=True)).power for link in POWERS} == {RERANKED_POWER}
+    assert {check_start(start_for(link, {})).power for link in POWERS} == {0.55, 1.0}
+    reranked = random_rerank(0, 3, 4)
+    assert {check_start(start_for(link, reranked)).power for link in POWERS} == {RERANKED_POWER}
+    calibrated = {**reranked, **calibration_arrays(random_calibration(0))}
+    assert {start_for(link, calibrated).power for link in POWERS} == {1.0}
+    assert counts_that_bound({**reranked, "labels/counts": np.ones(3, np.int64)}) is None
+    assert counts_that_bound({**calibrated, "labels/counts": np.ones(3, np.int64)}) is not None
 
 
 def test_start_values_in_their_range_are_kept():

@@ -1,0 +1,70 @@
+"""`xylem calibrate`: scores that are probabilities, fitted to a held-out file, as a new version."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from service.cli.aliases import note_publication
+from service.cli.console import print_facts, print_json, print_table, progress
+from service.cli.options import (
+    DEFAULT_STORE,
+    Data,
+    Json,
+    Model,
+    StoreDir,
+    Threads,
+    parse_reference,
+    takes_columns,
+)
+from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
+
+_HEADS = ("scores", "predictions", "mean score", "true")
+
+
+@takes_columns
+def calibrate(
+    model: Model,
+    data: Data,
+    threads: Threads = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+    columns: TableColumns = DEFAULT_COLUMNS,
+) -> None:
+    """Publish a version once more with scores that are probabilities: true as often as they say.
+
+    The map from scores to probabilities is fitted to a labelled file that the version was not trained on.
+    It rises: rankings stay as they are. The tables tell how often predictions of such scores are true,
+    before and after; after, each half of the rows is measured by a fit to the other half.
+    """
+    from model_store.store import Store
+    from service.workflows.calibrate import calibrate_and_publish
+
+    refuse_without_table(columns, data)
+    name, reference = parse_reference(model)
+    with progress(json) as show:
+        facts = calibrate_and_publish(
+            Store(store), name, reference, data, columns, threads or os.cpu_count() or 1, show
+        )
+    note_publication(store, name, facts["version"], "xylem calibrate")
+    if json:
+        print_json(facts)
+        return
+    for when, bins in facts["reliability"].items():
+        print_table(f"{when.capitalize()}: the first labels of each row", _HEADS, list(map(_cells, bins)))
+    errors = facts["calibration_error"]
+    print_facts(
+        f"Published {name}@{facts['version']} in {store}",
+        {
+            "the same trees as": f"{name}@{facts['parent']}",
+            "fitted to": f"{facts['predictions']:,} predictions for {facts['rows']:,} rows of {data}",
+            "expected calibration error before": f"{errors['before']:.3f}",
+            "after, each half by a fit to the other": f"{errors['after']:.3f}",
+            "tuned thresholds": "none: they were for other scores; call xylem thresholds",
+        },
+    )
+
+
+def _cells(each: dict[str, Any]) -> tuple[str, str, str, str]:
+    scores = f"{each['low']:.2f} - {each['high']:.2f}"
+    return scores, f"{each['n']:,}", f"{each['mean_score']:.3f}", f"{each['share_true']:.3f}"

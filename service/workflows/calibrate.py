@@ -1,0 +1,208 @@
+"""Calibrate a version: fit the probability that a label is true to held-out rows, and publish it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.calibration import Calibration, calibration_arrays
+from model_store.checks import ENSEMBLE, LABELS
+from model_store.made_for import MADE_FOR
+from model_store.manifest import CALIBRATION, DataInfo
+from model_store.origin import ORIGIN, origin_array, parent_of
+from model_store.report import REPORT, read_report, report_array
+from model_store.store import Store
+from model_store.version import Draft, Model
+from service.columns import DEFAULT_COLUMNS, TableColumns
+from service.errors import BadData, BadParameter
+from service.evaluation import PredictedRows
+from service.evaluation.decisions import mark_true
+from service.evaluation.isotonic import apply_calibration, fit_calibration
+from service.evaluation.reliability import ReliabilityBin, calibration_error, reliability
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.workflows.evaluate import F_MEASURES, TOP_R
+from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
+
+FITTED_TOP_R = 20
+"""How many predictions of each row are fitted: more than are shown, for low thresholds too."""
+
+ROWS_MIN = 100
+"""Rows that a fit takes, at least."""
+
+
+class CalibrationFit(NamedTuple):
+    """A calibration, fitted to all rows, and how reliable scores are without and with one.
+
+    source         the file of these rows, as the origin of a version tells it
+    before, after  of the first TOP_R labels of each row; after: each half of the rows by a fit to the other
+                   half, so that no row is measured by what was fitted to it
+    n_pairs        predictions that were fitted
+    """
+
+    calibration: Calibration
+    source: DataInfo
+    n_pairs: int
+    before: list[ReliabilityBin]
+    after: list[ReliabilityBin]
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Return the expected calibration errors, 0 to 1, `before` and `after`."""
+        both = {"before": self.before, "after": self.after}
+        return {name: calibration_error(bins) or 0.0 for name, bins in both.items()}
+
+
+def refuse_link(model: Model) -> None:
+    """Raise BadParameter for a model whose probabilities are exact, and sum to 1 over the labels."""
+    if model.manifest.link == "softmax":
+        raise BadParameter(
+            f"calibrate: expected a model that scores each label by itself, found one of "
+            f"{model.manifest.trainer.name}: its probabilities sum to 1 over the labels, and would not after"
+        )
+
+
+def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnProgress) -> CalibrationFit:
+    """Fit a calibration of a model's own scores to rows that it was not trained on.
+
+    A model that is calibrated already is fitted anew. Raises BadData for too few rows, BadParameter for a
+    model that cannot be calibrated. Cost: a prediction a row.
+    """
+    refuse_link(model)
+    source, n_rows = labelled.source, labelled.rows.n_rows
+    assert source is not None, "expected rows of a file: windows of words are of models that are refused"
+    if source.sha256 == model.manifest.data.sha256:
+        raise BadData(
+            f"calibrate: expected rows that the model was not trained on, "
+            f"found its training file {source.source}"
+        )
+    if n_rows < ROWS_MIN:
+        raise BadData(f"calibrate: expected at least {ROWS_MIN} rows, found {n_rows}")
+    own = replace(model, arrays=_without_calibration(model.arrays))
+    on_progress("fit", 0, 1)
+    found = make_predictor(own).predict_batch(labelled.rows, PredictOptions(top_r=FITTED_TOP_R), threads)
+    are_true = mark_true(PredictedRows(found.ptr, found.labels), labelled.labels)
+    if not are_true.any():
+        raise BadData(f"calibrate: expected rows of which a prediction is true, found none in {n_rows} rows")
+    sizes = np.diff(found.ptr)
+    is_shown = np.arange(len(found.labels)) - np.repeat(found.ptr[:-1], sizes) < TOP_R
+    in_first_half = np.repeat(_half_of(n_rows), sizes)
+    honest = _by_other_half(found.scores, are_true, in_first_half)
+    fit = CalibrationFit(
+        fit_calibration(found.scores, are_true),
+        source,
+        len(found.labels),
+        reliability(found.scores[is_shown], are_true[is_shown]),
+        reliability(honest[is_shown], are_true[is_shown]),
+    )
+    on_progress("fit", 1, 1)
+    return fit
+
+
+def _half_of(n_rows: int) -> NDArray[np.bool_]:
+    """Return which rows are in the first half: chosen at random, the same for the same number of rows."""
+    in_first = np.zeros(n_rows, np.bool_)
+    in_first[np.random.default_rng(0).permutation(n_rows)[: n_rows // 2]] = True
+    return in_first
+
+
+def _by_other_half(
+    scores: NDArray[np.float32], are_true: NDArray[np.bool_], in_first: NDArray[np.bool_]
+) -> NDArray[np.float32]:
+    """Return the scores, those of each half calibrated by a fit to the other; as they are without one."""
+    honest = scores.copy()
+    for fitted in (in_first, ~in_first):
+        if fitted.any():
+            calibration = fit_calibration(scores[fitted], are_true[fitted])
+            honest[~fitted] = apply_calibration(calibration, scores[~fitted])
+    return honest
+
+
+def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any]) -> Draft:
+    """Return a draft with a calibration, in place of the one it has if it has one.
+
+    origin  the other fields of its origin
+
+    Its F-measures, and what its report has of a validation file, are left out: they are of other scores.
+    """
+    about = {
+        **fit.source._asdict(),
+        "knots": len(fit.calibration.x),
+        "predictions": fit.n_pairs,
+        **{f"error_{when}": error for when, error in fit.errors.items()},
+    }
+    extra = _without_calibration(draft.extra)
+    extra.update(calibration_arrays(fit.calibration))
+    if REPORT in extra:
+        told = {name: part for name, part in read_report(extra).items() if name != "validation"}
+        extra[REPORT] = report_array(told)
+    extra[ORIGIN] = origin_array({**origin, CALIBRATION: about})
+    metrics = {name: value for name, value in draft.metrics.items() if name not in F_MEASURES}
+    return replace(draft, metrics=metrics, extra=extra)
+
+
+def draft_of(model: Model) -> Draft:
+    """Return a draft of what a version is, but for where it came from."""
+    manifest = model.manifest
+    own = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
+    own |= {f"{LABELS}/{name}" for name in model.labels._fields}
+    return Draft(
+        kind=manifest.kind,
+        link=manifest.link,
+        weights=manifest.weights,
+        n_features=manifest.n_features,
+        trainer=manifest.trainer,
+        seed=manifest.seed,
+        data=manifest.data,
+        metrics=manifest.metrics,
+        features=manifest.features,
+        ensemble=model.ensemble,
+        labels=model.labels,
+        extra={name: array for name, array in model.arrays.items() if name not in own | {ORIGIN, MADE_FOR}},
+    )
+
+
+def calibrate_and_publish(
+    store: Store,
+    name: str,
+    reference: str,
+    data: Path,
+    columns: TableColumns = DEFAULT_COLUMNS,
+    threads: int = 1,
+    on_progress: OnProgress = no_progress,
+) -> dict[str, Any]:
+    """Publish a version once more, calibrated on a labelled file, as the model's `latest`.
+
+    Returns the keys of `xylem calibrate --json`. Raises BadInput for a file that cannot be used, the one that
+    the version was trained on among them, and StoreError.
+    """
+    store.prepare()
+    model = store.open(name, reference)
+    refuse_link(model)
+    fit = fit_to_rows(model, read_labelled(model, data, on_progress, columns), threads, on_progress)
+    origin = {"parent": parent_of(model.manifest)}
+    on_progress("publish", 0, 1)
+    published = store.publish(name, calibrated_draft(draft_of(model), fit, origin))
+    on_progress("publish", 1, 1)
+    return {
+        "model": name,
+        "version": published.version,
+        "parent": model.manifest.version,
+        "rows": fit.source.rows,
+        "predictions": fit.n_pairs,
+        "knots": len(fit.calibration.x),
+        "calibration_error": fit.errors,
+        "reliability": {
+            "before": [each._asdict() for each in fit.before],
+            "after": [each._asdict() for each in fit.after],
+        },
+    }
+
+
+def _without_calibration(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: array for name, array in arrays.items() if not name.startswith(f"{CALIBRATION}/")}

@@ -1,0 +1,185 @@
+"""Calibrated scores: the map rises, thresholds go back through it, and every search answers with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_store.calibration import Calibration, check_calibration
+from model_store.compiled.decorators import kernel
+from model_store.version import Model, manifest_of
+from service.inference.options import PredictOptions
+from service.inference.predictors import make_predictor
+from service.kernels.search.calibrated import calibrate_scores, log_reaching
+from service.rows import SparseRows
+from tests.small_models import calibrated_draft, random_calibration, random_rerank, small_draft
+
+STEP = st.floats(1e-6, 1.0)
+
+
+def apply(x, y, scores, out):
+    calibrate_scores((x, y), scores, out)
+
+
+@kernel
+def invert(x, y, thresholds, out):
+    for i in range(len(thresholds)):
+        out[i] = log_reaching(x, y, thresholds[i])
+
+
+@kernel
+def exp_of(logs, out):
+    for i in range(len(logs)):
+        out[i] = np.exp(logs[i])
+
+
+def through(function, calibration, values):
+    values = np.asarray(values, np.float32)
+    out = np.empty(len(values), np.float32)
+    function(calibration.x, calibration.y, values, out)
+    return out
+
+
+@st.composite
+def calibrations(draw):
+    steps = draw(st.lists(st.tuples(STEP, STEP), min_size=1, max_size=40))
+    x, y = (np.cumsum([0.0, *column]) for column in zip(*steps, strict=True))
+    most = draw(st.floats(0.01, 1.0))
+    found = Calibration((x / x[-1]).astype(np.float32), (most * y / y[-1]).astype(np.float32))
+    rises = all((np.diff(values) > 0).all() for values in found)
+    return found if rises else random_calibration(len(steps))
+
+
+@settings(deadline=None, max_examples=200)
+@given(calibration=calibrations(), seed=st.integers(0, 2**32))
+def test_the_map_rises_and_thresholds_go_back_through_it(calibration, seed):
+    check_calibration(calibration)
+    rng = np.random.default_rng(seed)
+    x, y = calibration
+    near = [np.nextafter(x, np.float32(side)) for side in (-1.0, 2.0)]
+    scores = np.sort(np.concatenate([x, *near, rng.random(200), 10.0 ** -rng.uniform(0, 38, 50)]))
+    scores = np.clip(scores, 0, 1).astype(np.float32)
+    found = through(apply, calibration, scores)
+    assert (np.diff(found) >= 0).all()
+    assert found[0] >= 0
+    assert found[-1] == y[-1]
+    assert through(apply, calibration, x).tolist() == y.tolist()
+    slow = np.interp(scores.astype(np.float64), x.astype(np.float64), y.astype(np.float64))
+    assert np.allclose(found, slow, rtol=1e-6, atol=1e-12)
+    thresholds = np.concatenate([y, found, rng.random(50), [0.0, 1.0]]).astype(np.float32)
+    logs = through(invert, calibration, thresholds)
+    for threshold, log in zip(thresholds, logs, strict=True):
+        if threshold == 0:
+            assert log == -np.inf
+        elif threshold > y[-1]:
+            assert log == np.inf
+        else:
+            own = np.empty(2, np.float32)
+            exp_of(np.array([log, np.nextafter(log, np.float32(-np.inf))], np.float32), own)
+            at, below = through(apply, calibration, own)
+            assert at >= threshold
+            assert below < threshold or log <= -103
+
+
+def opened(draft) -> Model:
+    return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())
+
+
+def rows_for(model, n_rows=30, seed=5):
+    rng = np.random.default_rng(seed)
+    n = model.manifest.n_features
+    used = rng.random((n_rows, n)) < 0.3
+    indptr = np.concatenate([[0], np.cumsum(used.sum(axis=1))]).astype(np.int64)
+    return SparseRows(
+        indptr, np.nonzero(used)[1].astype(np.int32), rng.random(used.sum()).astype(np.float32), n
+    )
+
+
+MODELS = {
+    "one tree": {"n_trees": 1, "n_labels": 40},
+    "three trees": {"n_trees": 3, "n_labels": 40},
+    "int8": {"n_trees": 1, "weights": "int8"},
+    "decision trees": {"kind": "decision-tree"},
+    "re-ranked": {"kind": "decision-tree", "extra": random_rerank(3, 11, 70)},
+}
+
+
+@pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("exact", [False, True])
+def test_every_search_finds_the_same_labels_with_calibrated_scores(changes, exact):
+    model, plain = opened(calibrated_draft(4, **changes)), opened(small_draft(4, **changes))
+    assert (model.manifest.schema_version, plain.manifest.schema_version) == (4, 1)
+    calibration = random_calibration(4)
+    rows, options = rows_for(model), PredictOptions(top_r=7, beam_width=2, exact=exact)
+    one, other = make_predictor(model), make_predictor(plain)
+    for threads in (1, 2):
+        found = one.predict_batch(rows, options, threads)
+        before = other.predict_batch(rows, options, threads)
+        assert found.labels.tobytes() == before.labels.tobytes()
+        assert found.ptr.tobytes() == before.ptr.tobytes()
+        assert found.exact.tobytes() == before.exact.tobytes()
+        assert found.scores.tobytes() == through(apply, calibration, before.scores).tobytes()
+    alone = one.predict(SparseRows(rows.indptr[:2], *rows[1:]), options)
+    assert alone.scores.tobytes() == found.scores[: len(alone.scores)].tobytes()
+
+
+@pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
+def test_thresholds_are_on_the_calibrated_scale(changes):
+    model = opened(calibrated_draft(4, **changes))
+    predictor, rows = make_predictor(model), rows_for(model)
+    n_labels = model.manifest.n_labels
+    every = predictor.predict(rows, PredictOptions(top_r=n_labels, exact=True))
+    number = float(np.median(every.scores))
+    rng = np.random.default_rng(0)
+    each = rng.choice(every.scores, n_labels).astype(np.float32)
+    prepared = predictor.node_thresholds(np.zeros(n_labels, np.float32))
+    predictor.move_thresholds(prepared, np.arange(n_labels, dtype=np.int32), each)
+    assert prepared.log.tobytes() == predictor.node_thresholds(each).log.tobytes()
+    for threshold, least in ((number, np.full(n_labels, number, np.float32)), (prepared, each)):
+        found = predictor.predict(rows, PredictOptions(top_r=n_labels, exact=True, threshold=threshold))
+        assert found.exact.all()
+        for row in range(rows.n_rows):
+            low, high = every.ptr[row : row + 2]
+            labels, scores = every.labels[low:high], every.scores[low:high]
+            here = slice(*found.ptr[row : row + 2])
+            sure = scores - least[labels] > 1e-6
+            unsure = np.abs(scores - least[labels]) <= 1e-6
+            assert set(labels[sure]) <= set(found.labels[here]) <= set(labels[sure | unsure])
+    none = predictor.predict(rows, PredictOptions(top_r=n_labels, threshold=0.95))
+    assert len(none.labels) == 0  # no score is calibrated to more than 0.9
+
+
+@pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
+def test_scores_of_named_labels_are_those_of_the_search(changes):
+    model = opened(calibrated_draft(4, **changes))
+    predictor, rows = make_predictor(model), rows_for(model, 10)
+    every = predictor.predict(rows, PredictOptions(top_r=model.manifest.n_labels, exact=True))
+    found = predictor.score_labels(rows, every.ptr, every.labels)
+    assert found.scores.tobytes() == every.scores.tobytes()
+    with np.errstate(divide="ignore"):
+        assert np.allclose(found.logs, np.log(every.scores), rtol=1e-5)
+
+
+def test_scores_with_weights_of_labels_are_not_calibrated():
+    changes = {"n_trees": 1, "n_labels": 40}
+    found = []
+    for draft in (calibrated_draft(4, **changes), small_draft(4, **changes)):
+        model = opened(draft)
+        predictor = make_predictor(model)
+        weights = predictor.node_weights(np.linspace(0.5, 2, 40, dtype=np.float32))
+        options = PredictOptions(exact=True, weights=weights)
+        found.append(predictor.predict(rows_for(model), options))
+    assert found[0].labels.tobytes() == found[1].labels.tobytes()
+    assert found[0].scores.tobytes() == found[1].scores.tobytes()
+
+
+def test_a_stopped_search_keeps_what_is_sure():
+    model = opened(replace(calibrated_draft(4, n_trees=1, n_labels=40)))
+    stop = np.ones(1, np.uint8)
+    found = make_predictor(model).predict(rows_for(model), PredictOptions(exact=True, stop=stop))
+    assert len(found.labels) == 0
+    assert not found.exact.any()
