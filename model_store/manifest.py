@@ -16,7 +16,7 @@ from model_store.ensemble import LINKS, Kind, Link, Weights
 from model_store.errors import Corrupt, UnsupportedSchema
 from model_store.identifiers import VERSION_MAX
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """The newest schema; a version is of the least that has what it needs: see `schema_of`."""
 
 MANIFEST = "manifest.json"
@@ -43,6 +43,9 @@ NEWER_FEATURE_KINDS = ("chars", "words+chars")
 
 UNICODE = "unicode"
 """The parameter of features that schema 3 has: how characters beyond ASCII are read."""
+
+WORD_FORMS = ("stem", "lemmas", "stop_words")
+"""Parameters of features that schema 4 has: which words count, and by what form."""
 
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
 """The types of weights, of both schemas."""
@@ -105,16 +108,18 @@ class Manifest:
 def schema_of(link: Link, features: Mapping[str, Parameter]) -> int:
     """Return the least schema that a version needs.
 
-    3 for features that are n-grams of characters, or with the parameter UNICODE; 2 for link softmax, whose
-    rows an embedding makes; else 1.
+    4 for features with a parameter of WORD_FORMS; 3 for those that are n-grams of characters, or with the
+    parameter UNICODE; 2 for link softmax, whose rows an embedding makes; else 1.
     """
+    if any(name in features for name in WORD_FORMS):
+        return 4
     if features.get("kind") in NEWER_FEATURE_KINDS or UNICODE in features:
         return 3
     return 2 if link == "softmax" else 1
 
 
 def _links(kind: Kind, schema_version: int) -> tuple[Link, ...]:
-    """Return the links of a schema: softmax of 2, all others of 1, every one of 3."""
+    """Return the links of a schema: softmax of 2, all others of 1, every one from 3 on."""
     links: tuple[Link, ...] = LINKS[kind]
     if schema_version > 2:
         return links

@@ -17,7 +17,7 @@ File = Annotated[
 
 
 def import_vectorizer(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Publish a version that takes text, as a vectorizer of scikit-learn, and answers as the given one does."""
+    """Publish a version that takes text as a scikit-learn vectorizer does, and answers as the given one."""
     from model_store.store import Store
     from service.importers import publish_with_texts, read_vectorizer
 

@@ -18,10 +18,14 @@ from service.features import Featurizer, featurizer_arrays, featurizer_config
 from service.features.chars import CharsFeaturizer, WeightedNames, no_names
 from service.features.parameters import CharsParameters, Norm, RawParameters, TfidfParameters, parameters_of
 from service.features.tfidf import TfidfFeaturizer
+from service.features.word_forms import forms_of_list
 from service.importers.vectorizer import SavedVectorizer
 
 _OWN = ("ensemble/", "labels/offsets", "labels/utf8", "labels/slots")
 """Arrays that a draft has by itself."""
+
+STOP_WORDS = "scikit-learn.txt"
+"""What the manifest calls a vectorizer's stop words; the version has them."""
 
 
 def publish_with_texts(store: Store, name: str, version: int, vectorizer: SavedVectorizer) -> Manifest:
@@ -75,11 +79,14 @@ def featurizer_of(vectorizer: SavedVectorizer, trained_norm: Norm) -> Featurizer
     """Return what makes rows of texts as the vectorizer does, then scales them as rows were in training."""
     config = vectorizer.parameters.model_dump()
     norm = config["norm"] if trained_norm == "none" else trained_norm
+    if vectorizer.stop_words:
+        config["stop_words"] = STOP_WORDS
     parameters = parameters_of({"kind": vectorizer.parameters.kind, **config, "norm": norm})
     if isinstance(parameters, CharsParameters):
         return CharsFeaturizer(parameters, no_names(), WeightedNames(vectorizer.names, vectorizer.idf))
     assert isinstance(parameters, TfidfParameters)
-    return TfidfFeaturizer(parameters, vectorizer.names, vectorizer.idf)
+    forms = forms_of_list(parameters, vectorizer.stop_words) if vectorizer.stop_words else None
+    return TfidfFeaturizer(parameters, vectorizer.names, vectorizer.idf, forms)
 
 
 def widened(ensemble: TreeEnsemble, n_features: int) -> TreeEnsemble:

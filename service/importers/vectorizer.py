@@ -5,6 +5,7 @@ docs/importing.md has the statement that writes the file. Options that we do not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +32,8 @@ _WORDS = r"(?u)\b\w\w+\b"
 _SAME_WORDS = (_WORDS, r"\b\w\w+\b", r"\w\w+", r"\w{2,}", r"\b\w{2,}\b", r"(?u)\w\w+", r"(?u)\b\w{2,}\b")
 """Patterns that find the words of two characters or more, as our kernel does."""
 
+_WORD = re.compile(r"\w\w+")
+
 _REFUSED: dict[str, object] = {
     "strip_accents": None,
     "preprocessor": None,
@@ -55,12 +58,14 @@ class SavedVectorizer(NamedTuple):
 
     names   the terms, each numbered by its column
     idf     float32[n], their weights; of none if the parameters use none
+    stop_words  the words that are left out before there are n-grams
     source  the base name of the file, and the sha256 of its bytes
     """
 
     parameters: TfidfParameters | CharsParameters
     names: NameTable
     idf: NDArray[np.float32]
+    stop_words: list[str]
     source: tuple[str, str]
 
 
@@ -81,13 +86,13 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
     file.expect(type(found["params"]) is dict, "params to be an object", what_is(found["params"]))
     parameters = _parameters(file, found["class"], found["params"])
     terms = _terms(file, found["vocabulary"])
-    _check_stop_words(file, parameters, found["stop_words"], found["vocabulary"])
+    stop_words = _stop_words(file, parameters, found["stop_words"], found["vocabulary"])
     try:
         names = build_names(terms)
     except BadNames as error:
         raise file.fault("terms of 1 to 4096 bytes without control characters", error) from error
     idf = _idf(file, found["idf"], names.n_names if parameters.use_idf else 0)
-    return SavedVectorizer(parameters, names, idf, (path.resolve().name, files.sha256))
+    return SavedVectorizer(parameters, names, idf, stop_words, (path.resolve().name, files.sha256))
 
 
 def _parameters(file: ModelFile, name: str, given: Mapping[str, Any]) -> TfidfParameters | CharsParameters:
@@ -141,21 +146,21 @@ def _terms(file: ModelFile, vocabulary: object) -> list[str]:
     return [term for term in terms if term is not None]
 
 
-def _check_stop_words(
+def _stop_words(
     file: ModelFile,
     parameters: TfidfParameters | CharsParameters,
     words: object,
     vocabulary: Mapping[str, Any],
-) -> None:
-    """Raise BadModel where words that are left out would count: they part n-grams, or are terms."""
+) -> list[str]:
+    """Return the words that must be left out: they part n-grams, or are terms. Raises BadModel."""
     is_list = isinstance(words, list) and all(type(word) is str for word in words)
     file.expect(is_list, "stop_words to be an array of words, empty if there are none", what_is(words))
     assert isinstance(words, list)
-    if not words or isinstance(parameters, CharsParameters):  # where scikit-learn passes them over
-        return
-    file.expect(parameters.ngram_max == 1, "no stop words with pairs of words", what_is(words))
-    terms = [word for word in words if word in vocabulary]
-    file.expect(not terms, "no stop word among the terms", ", ".join(terms))
+    if isinstance(parameters, CharsParameters):  # where scikit-learn passes them over
+        return []
+    if parameters.ngram_max == 1 and not any(word in vocabulary for word in words):
+        return []
+    return sorted({word for word in words if _WORD.fullmatch(word)})
 
 
 def _idf(file: ModelFile, found: object, n_terms: int) -> NDArray[np.float32]:

@@ -18,7 +18,7 @@ from service.datasets import Dataset
 from service.errors import BadParameter
 from service.evaluation.ranking import KS, ranking_metrics
 from service.features import Featurizer, fit_featurizer, parameters_of
-from service.features.parameters import AutoParameters, FeatureParameters, as_config
+from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters, as_config
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.rows import LabelRows, SparseRows
@@ -108,7 +108,9 @@ def choose_features(
 
 
 def _parameters(given: dict[str, Any], auto: AutoParameters) -> FeatureParameters:
-    return parameters_of({**auto.model_dump(exclude={"rows"}), **given})
+    fields = PARAMETERS[given["kind"]].model_fields  # characters have no stems
+    shared = auto.model_dump(include=fields.keys() - {"rows"})
+    return parameters_of({**shared, **given})
 
 
 def _part(dataset: Dataset, rows: NDArray[np.int64]) -> _Part:

@@ -31,6 +31,7 @@ from service.features import (
     featurizer_arrays,
     featurizer_config,
 )
+from service.features.languages import libraries_of
 from service.trainers import Trained, estimate, train, train_stream
 from service.trainers.source import OnPlan, no_plan
 from service.workflows.choose_features import FeatureChoice
@@ -220,6 +221,8 @@ def _finished(
     if kept is not None:
         report["validation"] = rounded or kept
     extra = {REPORT: report_array(report)}
+    if libraries := libraries_of(outcome.featurizer.parameters):
+        origin = {**origin, "libraries": libraries}
     if any(value is not None for value in origin.values()):
         extra[ORIGIN] = origin_array(origin)
     if request.made_for is not None:

@@ -154,8 +154,8 @@ def test_array_names(name: str) -> None:
 
 
 def test_another_schema_has_its_own_refusal() -> None:
-    with pytest.raises(UnsupportedSchema, match="schema_version: expected 1 to 3, found 4"):
-        parsed({"schema_version": 4, "whatever": None})
+    with pytest.raises(UnsupportedSchema, match="schema_version: expected 1 to 4, found 5"):
+        parsed({"schema_version": 5, "whatever": None})
 
 
 @pytest.mark.parametrize(
@@ -209,6 +209,16 @@ def test_features_beyond_the_first_schemas_are_of_schema_3(features: dict[str, A
         Corrupt, match=r"features\.kind|schema_version: expected 3 for such features, found 1"
     ):
         parsed({**GOOD, "features": features})
+
+
+@pytest.mark.parametrize("name", ["stem", "lemmas", "stop_words"])
+def test_forms_of_words_are_of_schema_4(name: str) -> None:
+    features = {"kind": "tfidf", "unicode": True, name: "fi"}
+    assert parsed({**GOOD, "schema_version": 4, "features": features}).schema_version == 4
+    with pytest.raises(Corrupt, match="schema_version: expected 4 for such features, found 3"):
+        parsed({**GOOD, "schema_version": 3, "features": features})
+    with pytest.raises(Corrupt, match="schema_version: expected 3 for such features, found 4"):
+        parsed({**GOOD, "schema_version": 4, "features": {"kind": "tfidf", "unicode": True}})
 
 
 def test_other_features_are_not_of_schema_3() -> None:
