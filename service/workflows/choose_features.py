@@ -40,6 +40,7 @@ TOLERANCE = 0.2
 
 ROWS_MIN = 50
 _TIMED_TEXTS = 200
+_TIMES = ("us_per_row", "features_us")
 
 
 class Tried(NamedTuple):
@@ -68,6 +69,14 @@ class FeatureChoice(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         """Return it as `xylem train --json` says it."""
         return {**self._asdict(), "tried": [tried._asdict() for tried in self.tried]}
+
+    def without_times(self) -> dict[str, Any]:
+        """Return what `as_json` does but the times: the same for the same data and seed."""
+        tried = [
+            {key: value for key, value in each.items() if key not in _TIMES}
+            for each in self.as_json()["tried"]
+        ]
+        return {**self.as_json(), "tried": tried}
 
 
 class _Part(NamedTuple):

@@ -128,6 +128,26 @@ def test_a_training_publishes_a_version_that_says_whose_it_is(place: Place) -> N
     assert job.result is not None and job.result["metrics"]["P@1"] > 50
 
 
+@pytest.mark.parametrize("died", [False, True])
+def test_a_training_tells_its_warnings_and_the_features_that_were_tried(place: Place, died: bool) -> None:
+    with (place.data / "train.jsonl").open("a") as file:
+        file.write(40 * '{"text": "", "labels": ["label0"]}\n')
+    request = {**TRAINING, "parameters": {"trees": 1, "features.kind": "auto", "features.rows": 100}}
+    job_id = place.submit("training", {**request, "thresholds": {"method": "fta"}})
+    if died:
+        with pytest.raises(Killed):
+            place.run(job_id, die_at("estimates"))
+        place.desk.end_lease(job_id)
+    result = place.run(job_id).result
+    assert result is not None
+    assert result["warnings"] == [
+        f"40 of 240 training rows have no feature (kind {place.store.manifest('m', 2).features['kind']}): "
+        "nothing is learnt from them"
+    ]
+    assert [tried["features"] for tried in result["features"]["tried"]][0] == "words"
+    assert "us_per_row" not in result["features"]["tried"][0]
+
+
 def test_thresholds_are_tuned_before_the_version_is_served(place: Place) -> None:
     def at(phase: str) -> None:
         if phase == "estimates":
