@@ -55,8 +55,8 @@ STEMMERS = {
 """What snowballstemmer calls the languages that it stems."""
 
 _LEMMA_CODES = (
-    "ar bg ca cs cy da de el en eo es et fa fi fr ga gd gl gv he hi hu hy id is it ka la lb lt lv mk ml ms nb "
-    "nl nn pl pt ro ru se sk sl sq sv sw tl tr uk"
+    "ar bg ca cs cy da de el en eo es et fa fi fr ga gd gl gv he hi hu hy id is it ka la lb lt lv mk ml ms "
+    "nb nl nn pl pt ro ru se sk sl sq sv sw tl tr uk"
 )
 LEMMAS = tuple(_LEMMA_CODES.split(" "))
 """The languages of simplemma that have a code of two letters."""

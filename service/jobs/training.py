@@ -53,7 +53,7 @@ def run_training(context: JobContext, request: TrainingJob) -> dict[str, Any]:
 
 
 def _notes(context: JobContext, version: int) -> dict[str, Any]:
-    """Return the warnings of the training, and the features that were tried, as the version's report has them."""
+    """Return what the version's report says of the data and the features: warnings, and what was tried."""
     report = read_report(context.store.open(context.job.model, version, verify=False).arrays)
     return {name: report[name] for name in ("warnings", "features") if name in report}
 

@@ -172,7 +172,7 @@ def train_label_tree(
     """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2)."""
     solving, weighed = parameters.solving(), weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
-    trees = []
+    trees: list[Tree] = []
     for tree_seed, shape, members in _shapes(data, parameters, seed, crew, progress):
         told = of_tree(progress, len(trees), parameters.trees)
         trees.append(grow(weighed, shape, members, solving, tree_seed, crew, told))

@@ -142,7 +142,7 @@ def train_plt(
     """
     if parameters.solver == "sgd":
         return train_plt_stream(MemorySource(data), parameters, seed, crew, progress, no_plan)
-    trees = []
+    trees: list[Tree] = []
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
     vectors = _exact_vectors(data, progress) if parameters.tree == "kmeans" else None

@@ -19,7 +19,7 @@ def test_only_a_command_line_names_a_file(tmp_path: Path) -> None:
     file = tmp_path / "stops.txt"
     file.write_text("the\n")
     assert parse("label-tree", [f"features.stop_words={file}"]).features == {"stop_words": str(file)}
-    words = r"features\.stop_words: expected the code of a language, found a file, which only a command line may name"
+    words = r"features\.stop_words: expected the code of a language, found a file"
     with pytest.raises(BadParameter, match=words):
         from_json("label-tree", {"features.stop_words": str(file)})
     with pytest.raises(BadData, match=r"none\.txt: expected a file of stop words, found: No such file"):
