@@ -51,7 +51,7 @@ class WordForms:
         return table_arrays(self.stops, STOPS) if self._stops else {}
 
     def of(self, words: Words) -> Words:
-        """Return the forms of words; of two that touched, those that both stay do. Raises nothing."""
+        """Return the forms of words; two that touched and both stay touch still."""
         data, known = words.utf8.tobytes(), self._known
         forms = [
             known(data[start:end]) if end - start <= WORD_BYTES_MAX else data[start:end]
