@@ -42,13 +42,13 @@ def parse(name: str, items: Sequence[str]) -> Chosen:
 def from_json(name: str, values: object) -> Chosen:
     """Return what a JSON object chooses: `{"trees": 3, "features.ngram_max": 2}`. Raises as `parse`.
 
-    It may come from another machine, and so names no file: those of stop words are for command lines.
+    It may come from another machine, and so names no file, as of stop words.
     """
     parameters = trainer(name).parameters
     own, features = _parted(json_object(values))
     stop_words = features.get("stop_words")
     if isinstance(stop_words, str) and stop_words.endswith(FILE_SUFFIX):
-        message = "expected the code of a language, found a file, which only a command line may name"
+        message = "expected the code of a language, found a file, which only xylem train and estimate take"
         raise BadParameter.of([ParameterFault(f"{PREFIX}stop_words", message)])
     return _checked(lambda: parameters.from_json(own), features)
 
