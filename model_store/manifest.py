@@ -46,6 +46,8 @@ UNICODE = "unicode"
 
 CALIBRATION = "calibration"
 """How the names of the arrays begin that schema 4 has: see `model_store.calibration`."""
+WORD_FORMS = ("stem", "lemmas", "stop_words")
+"""Parameters of features that schema 4 has: which words count, and by what form."""
 
 WEIGHTS: tuple[Weights, ...] = ("float32", "bfloat16", "int8")
 """The types of weights, of all schemas."""
@@ -113,10 +115,10 @@ def has_calibration(arrays: Iterable[str]) -> bool:
 def schema_of(link: Link, features: Mapping[str, Parameter], arrays: Iterable[str]) -> int:
     """Return the least schema that a version needs; `arrays` are the names of its arrays.
 
-    4 for calibrated scores; 3 for features that are n-grams of characters, or with the parameter UNICODE; 2
-    for link softmax, whose rows an embedding makes; else 1.
+    4 for calibrated scores and for features with a parameter of WORD_FORMS; 3 for features that are n-grams
+    of characters, or with the parameter UNICODE; 2 for link softmax, whose rows an embedding makes; else 1.
     """
-    if has_calibration(arrays):
+    if has_calibration(arrays) or any(name in features for name in WORD_FORMS):
         return 4
     if features.get("kind") in NEWER_FEATURE_KINDS or UNICODE in features:
         return 3

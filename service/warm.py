@@ -115,6 +115,11 @@ def jobs(directory: Path) -> list[WarmUpJob]:
         for trainer in ("label-tree", "ldsm", "huffman-tree")
     ]
     features = [WarmUpJob("label-tree", path, (f"features.kind={kind}",), "float32") for kind, path in files]
+    stops = directory / "stops.txt"
+    stops.write_text(f"word{_N_LABELS}\n")
+    forms = ("features.kind=words+chars", f"features.stop_words={stops}")
+    texts = next(path for kind, path in files if kind == "words+chars")
+    features.append(WarmUpJob("label-tree", texts, forms, "float32"))
     return [*reversed(trainers), *variants, *stored, *features]
 
 

@@ -40,6 +40,7 @@ def application() -> typer.Typer:
     from service.cli.estimate import estimate
     from service.cli.evaluate import evaluate
     from service.cli.feedback import feedback
+    from service.cli.import_vectorizer import import_vectorizer
     from service.cli.predict import predict
     from service.cli.score import score
     from service.cli.serve import serve
@@ -67,7 +68,7 @@ def application() -> typer.Typer:
         feedback,
         estimate,
     )
-    for command in (*of_models, serve, worker):
+    for command in (*of_models, import_vectorizer, serve, worker):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
     for part in (models.app, aliases.app, remote.app, explain.app, label_info.app):

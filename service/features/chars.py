@@ -19,10 +19,11 @@ from service.features.characters import classes, encoded
 from service.features.featurizer import Featurizer
 from service.features.parameters import CharsParameters, WordsCharsParameters
 from service.features.tables import CHARS, NAMES, table_arrays, take_idf, take_names
-from service.features.tfidf import IDF, fit_tfidf, word_rows
+from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows
 from service.features.vocabulary import Vocabulary, choose, rows_meant
 from service.features.weights import NORM_CODES, idf_of, normalise_rows, weigh_counts
-from service.features.words import NgramSpans
+from service.features.word_forms import WordForms, load_forms
+from service.features.words import NgramSpans, split_words
 from service.rows import SparseRows
 
 CHAR_IDF = "features/char_idf"
@@ -60,11 +61,16 @@ class CharsFeaturizer(Featurizer):
     parameters: CharsParameters | WordsCharsParameters
 
     def __init__(
-        self, parameters: CharsParameters | WordsCharsParameters, words: WeightedNames, chars: WeightedNames
+        self,
+        parameters: CharsParameters | WordsCharsParameters,
+        words: WeightedNames,
+        chars: WeightedNames,
+        forms: WordForms | None = None,
     ) -> None:
         super().__init__(parameters, words.names.n_names + chars.names.n_names)
         self.words = words
         self.chars = chars
+        self.forms = forms
         self._classes = classes(parameters.unicode)
         self._scales = _scales_of(parameters)
 
@@ -75,6 +81,8 @@ class CharsFeaturizer(Featurizer):
         if isinstance(self.parameters, WordsCharsParameters):
             found |= table_arrays(self.words.names, NAMES)
             weights[IDF] = self.words.idf
+        if self.forms is not None:
+            found |= self.forms.arrays()
         return found | weights if self.parameters.use_idf else found
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
@@ -84,20 +92,19 @@ class CharsFeaturizer(Featurizer):
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         chosen = self.parameters
         utf8, text_ptr = encoded(texts, chosen.lowercase, chosen.unicode)
-        ngrams = (chosen.ngram_min, chosen.ngram_max) if isinstance(chosen, WordsCharsParameters) else (0, 0)
-        rows = text_rows(
-            self.words.table,
-            self.chars.table,
-            utf8,
-            text_ptr,
-            self._classes,
-            ngrams,
-            (chosen.char_min, chosen.char_max),
-            chosen.sublinear_tf,
-            NORM_CODES[chosen.norm],
-            self._scales,
-        )
-        return SparseRows(*rows, self.n_features)
+        of_chars = (self.chars.table, utf8, text_ptr, self._classes, (chosen.char_min, chosen.char_max))
+        weighing = (chosen.sublinear_tf, NORM_CODES[chosen.norm])
+        if not isinstance(chosen, WordsCharsParameters):
+            return SparseRows(*char_rows(*of_chars, *weighing), self.n_features)
+        ngrams = (chosen.ngram_min, chosen.ngram_max)
+        if self.forms is None:
+            rows = text_rows(self.words.table, *of_chars, ngrams, *weighing, self._scales)
+            return SparseRows(*rows, self.n_features)
+        words = self.forms.of(split_words(texts, chosen.lowercase, chosen.unicode))
+        word_part = rows_of_words(self.words.table, *words, ngrams, *weighing)
+        n_words, norm = self.words.names.n_names, NORM_CODES[chosen.norm]
+        both = side_by_side(word_part, char_rows(*of_chars, *weighing), n_words, self._scales, norm)
+        return SparseRows(*both, self.n_features)
 
 
 def _scales_of(parameters: CharsParameters | WordsCharsParameters) -> tuple[float, float]:
@@ -117,42 +124,79 @@ def text_rows(
     utf8: NDArray[np.uint8],
     text_ptr: NDArray[np.int64],
     of_classes: NDArray[np.uint8],
-    ngrams: tuple[int, int],
     lengths: tuple[int, int],
+    ngrams: tuple[int, int],
     sublinear_tf: bool,
     norm: int,
     scales: tuple[float, float],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """Return texts as weighted rows: (indptr, indices, values), the words' features before the characters'.
+    """Return texts as weighted rows of words, then characters: (indptr, indices, values).
 
-    words    as `word_rows` takes it, and `ngrams` too; ngrams (0, 0): there are no words
-    chars    the same of n-grams of characters, of lengths[0] to lengths[1] characters
+    words    as `word_rows` takes it, and `ngrams` too
+    chars    as `char_rows` takes it, and `lengths` too
     norm     one of NORM_CODES: each part is scaled alone, then multiplied by its one of `scales`, the words'
              and the characters', then the row
 
     Linear in the bytes of the texts.
     """
+    char_part = char_rows(chars, utf8, text_ptr, of_classes, lengths, sublinear_tf, norm)
+    word_part = word_rows(words, utf8, text_ptr, of_classes, ngrams, sublinear_tf, norm)
+    return side_by_side(word_part, char_part, len(words[0]) - 1, scales, norm)
+
+
+@kernel
+def char_rows(
+    chars: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]],
+    utf8: NDArray[np.uint8],
+    text_ptr: NDArray[np.int64],
+    of_classes: NDArray[np.uint8],
+    lengths: tuple[int, int],
+    sublinear_tf: bool,
+    norm: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Return the n-grams of characters of texts as weighted rows: (indptr, indices, values).
+
+    chars    offsets, utf8 and slots of the vocabulary (NameTable), and its weights, or none
+    utf8, text_ptr, of_classes  what `encoded` returned, and the classes of characters
+    lengths  the least and the most characters of a feature
+    norm     one of NORM_CODES
+    """
     padded, ptr = pad_words(utf8, text_ptr, of_classes)
-    char_ptr, char_ids, values = char_counts(chars[0], chars[1], chars[2], padded, ptr, lengths)
-    weigh_counts(char_ids, values, chars[3], sublinear_tf)
-    normalise_rows(char_ptr, values, norm)
-    if ngrams[0] == 0:
-        return char_ptr, char_ids, values
-    word_ptr, word_ids, word_values = word_rows(words, utf8, text_ptr, of_classes, ngrams, sublinear_tf, norm)
-    n_words, of_words, of_chars = len(words[0]) - 1, np.float32(scales[0]), np.float32(scales[1])
+    indptr, indices, values = char_counts(chars[0], chars[1], chars[2], padded, ptr, lengths)
+    weigh_counts(indices, values, chars[3], sublinear_tf)
+    normalise_rows(indptr, values, norm)
+    return indptr, indices, values
+
+
+@kernel
+def side_by_side(
+    words: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
+    chars: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
+    n_words: int,
+    scales: tuple[float, float],
+    norm: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Return the rows of both parts, each (indptr, indices, values), multiplied by its scale, then scaled.
+
+    n_words  the features of the words; those of the characters come after
+    norm     one of NORM_CODES
+    """
+    word_ptr, word_ids, word_values = words
+    char_ptr, char_ids, char_values = chars
+    of_words, of_chars = np.float32(scales[0]), np.float32(scales[1])
     indptr = word_ptr + char_ptr
     indices = np.empty(len(word_ids) + len(char_ids), np.int32)
-    both = np.empty(len(indices), np.float32)
+    values = np.empty(len(indices), np.float32)
     at = 0
     for row in range(len(indptr) - 1):
         for i in range(word_ptr[row], word_ptr[row + 1]):
-            indices[at], both[at] = word_ids[i], word_values[i] * of_words
+            indices[at], values[at] = word_ids[i], word_values[i] * of_words
             at += 1
         for i in range(char_ptr[row], char_ptr[row + 1]):
-            indices[at], both[at] = n_words + char_ids[i], values[i] * of_chars
+            indices[at], values[at] = n_words + char_ids[i], char_values[i] * of_chars
             at += 1
-    normalise_rows(indptr, both, norm)
-    return indptr, indices, both
+    normalise_rows(indptr, values, norm)
+    return indptr, indices, values
 
 
 def fit_chars(
@@ -165,11 +209,11 @@ def fit_chars(
     leave none, or no n-gram of characters. Cost: two passes over the texts and a sort of the vocabulary.
     Memory: the rows, and every distinct n-gram of the texts, also those that do not stay. Deterministic.
     """
-    words = no_names()
+    words, forms = no_names(), None
     if isinstance(parameters, WordsCharsParameters):
         fitted, _ = fit_tfidf(texts, parameters)
-        words = WeightedNames(fitted.names, fitted.idf)
-    featurizer = CharsFeaturizer(parameters, words, _fit_names(texts, parameters))
+        words, forms = WeightedNames(fitted.names, fitted.idf), fitted.forms
+    featurizer = CharsFeaturizer(parameters, words, _fit_names(texts, parameters), forms)
     return featurizer, featurizer.transform_texts(texts)
 
 
@@ -239,12 +283,12 @@ def load_chars(
 ) -> CharsFeaturizer:
     """Return the featurizer whose arrays these are. Raises Corrupt."""
     chars = take_names(arrays, CHARS)
-    words = no_names()
+    words, forms = no_names(), None
     if isinstance(parameters, WordsCharsParameters):
-        names = take_names(arrays)
+        names, forms = take_names(arrays), load_forms(parameters, arrays)
         words = WeightedNames(names, take_idf(arrays, IDF, names.n_names, parameters.use_idf))
     found = chars.n_names + words.names.n_names
     if found != n_features:
         raise Corrupt(CHARS, f"{n_features} names in all", str(found))
     idf = take_idf(arrays, CHAR_IDF, chars.n_names, parameters.use_idf)
-    return CharsFeaturizer(parameters, words, WeightedNames(chars, idf))
+    return CharsFeaturizer(parameters, words, WeightedNames(chars, idf), forms)

@@ -15,6 +15,7 @@ from service.features.blocks import in_blocks, joined
 from service.features.featurizer import Featurizer
 from service.features.parameters import HashingParameters
 from service.features.raw import finite_values, tidied
+from service.features.word_forms import WordForms
 from service.features.words import find_ngrams, split_words
 from service.rows import SparseRows
 
@@ -22,7 +23,7 @@ _SIGN_BIT = np.uint64(63)
 
 
 class HashingFeaturizer(Featurizer):
-    """Counts of n-grams, or values by name, under the low bits of `hash_bytes`; nothing is fitted.
+    """Counts of n-grams, or values by name, under the low bits of `hash_bytes`; no vocabulary is fitted.
 
     Source: Weinberger et al. 2009, "Feature hashing for large scale multitask learning", equation 1.
     """
@@ -30,12 +31,13 @@ class HashingFeaturizer(Featurizer):
     takes = "text, named features or ids and values"
     parameters: HashingParameters
 
-    def __init__(self, parameters: HashingParameters) -> None:
+    def __init__(self, parameters: HashingParameters, forms: WordForms | None = None) -> None:
         super().__init__(parameters, parameters.n_features)
+        self.forms = forms
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return no arrays."""
-        return {}
+        """Return no arrays but stop words."""
+        return self.forms.arrays() if self.forms else {}
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text."""
@@ -58,6 +60,7 @@ class HashingFeaturizer(Featurizer):
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         chosen = self.parameters
         words = split_words(texts, chosen.lowercase, chosen.unicode)
+        words = words if self.forms is None else self.forms.of(words)
         spans = find_ngrams(words, chosen.ngram_min, chosen.ngram_max)
         indices, values = np.empty(len(spans.start), np.int32), np.empty(len(spans.start), np.float32)
         _hash(words.utf8, spans.start, spans.end, self.n_features - 1, chosen.signed, indices, values)

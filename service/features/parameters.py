@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from model_store.manifest import NEWER_FEATURE_KINDS as NEWER_KINDS
+from model_store.manifest import WORD_FORMS
 from service.errors import BadParameter, ParameterFault
 from service.faults import fault
+from service.features.languages import FILE_SUFFIX, check_lemmas, check_stem, check_stop_words
 from service.parameters import Expected, Parameters, Scalar
 from service.what_is import what_is
 
@@ -82,7 +85,36 @@ class _TextParameters(_FeatureParameters):
     unicode: Unicode = True
 
 
-class _NgramParameters(_TextParameters):
+class WordParameters(_TextParameters):
+    """Parameters of kinds whose features are words: which words count, and by what form."""
+
+    stem: Annotated[
+        str | None,
+        AfterValidator(check_stem),
+        Expected("null or the code of a language, as fi"),
+        Field(description="count words by their stems (snowballstemmer)"),
+    ] = None
+    lemmas: Annotated[
+        str | None,
+        AfterValidator(check_lemmas),
+        Expected("null or the code of a language, as fi"),
+        Field(description="count words by their lemmas (simplemma)"),
+    ] = None
+    stop_words: Annotated[
+        str | None,
+        AfterValidator(check_stop_words),
+        Expected("null, the code of a language, as fi, or a file .txt"),
+        Field(description="leave out these words, before there are n-grams of words"),
+    ] = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if self.stem is not None and self.lemmas is not None:
+            raise fault("expected one of stem and lemmas, found both", "lemmas")
+        return self
+
+
+class _NgramParameters(WordParameters):
     """Parameters of kinds that count words and word n-grams of a text."""
 
     ngram_min: NgramMin = 1
@@ -168,7 +200,7 @@ class WordsCharsParameters(_CharParameters, TfidfParameters):
     ] = 0.75
 
 
-class AutoParameters(_TextParameters):
+class AutoParameters(WordParameters):
     """One of words, words with pairs, characters, and words with characters: what predicts best."""
 
     kind: ClassVar[str] = "auto"
@@ -288,21 +320,29 @@ def check_features(given: Mapping[str, Any]) -> None:
 
 
 def as_config(parameters: FeatureParameters) -> dict[str, Scalar]:
-    """Return the parameters as a manifest keeps them: the kind and every field, but `unicode` if it is off.
+    """Return the parameters as a manifest keeps them: the kind and every field, but what is off.
 
-    Versions that were made before there was `unicode` do not say it, and older releases do not know it.
+    Of `unicode` and WORD_FORMS it does not say that they are off: versions made before there were any do not,
+    and older releases do not know them. A file of stop words is known by its base name.
     """
     config = {"kind": parameters.kind, **parameters.model_dump()}
     if config.get(UNICODE) is False and parameters.kind not in NEWER_KINDS:
         del config[UNICODE]
+    for name in WORD_FORMS:
+        if name in config and config[name] is None:
+            del config[name]
+    if str(config.get("stop_words")).endswith(FILE_SUFFIX):
+        config["stop_words"] = Path(config["stop_words"]).name
     return config
 
 
 def completed(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest's configuration with what it leaves out: `unicode` is off if it does not say it."""
+    """Return a manifest's configuration with what it leaves out: what is off, as `as_config` says."""
     cls = _class_of(config.get("kind"))
-    has_unicode = UNICODE in cls.model_fields and cls.kind not in NEWER_KINDS
-    return {UNICODE: False, **config} if has_unicode else dict(config)
+    off: dict[str, Any] = {name: None for name in WORD_FORMS if name in cls.model_fields}
+    if UNICODE in cls.model_fields and cls.kind not in NEWER_KINDS:
+        off[UNICODE] = False
+    return {**off, **config}
 
 
 def _class_of(kind: object) -> type[FeatureParameters]:

@@ -31,6 +31,7 @@ from service.features.parameters import (
 )
 from service.features.tables import CHARS, FeatureNames, take_names
 from service.features.tfidf import fit_tfidf, load_tfidf
+from service.features.word_forms import fit_forms, load_forms
 from service.parameters import Scalar
 from service.rows import SparseRows
 
@@ -63,10 +64,10 @@ def fit_featurizer(dataset: Dataset, parameters: FeatureParameters) -> tuple[Fea
     if dataset.texts is not None and isinstance(parameters, TfidfParameters):
         return fit_tfidf(dataset.texts, parameters)
     if dataset.texts is not None and isinstance(parameters, HashingParameters):
-        hashing = HashingFeaturizer(parameters)
+        hashing = HashingFeaturizer(parameters, fit_forms(parameters))
         return hashing, hashing.transform_texts(dataset.texts)
     if dataset.named is not None and isinstance(parameters, HashingParameters):
-        hashing = HashingFeaturizer(parameters)
+        hashing = HashingFeaturizer(parameters, fit_forms(parameters))
         return hashing, hashing.transform_named(dataset.named)
     if dataset.named is not None and isinstance(parameters, NamedParameters):
         return fit_named(dataset.named, parameters)
@@ -91,7 +92,7 @@ def streaming_featurizer(dataset: Dataset, given: Mapping[str, Any], n_features:
     kind = HashingParameters.kind if dataset.rows is None else RawParameters.kind
     parameters = parameters_of({"kind": kind, **given})
     if isinstance(parameters, HashingParameters) and dataset.rows is None:
-        return HashingFeaturizer(parameters)
+        return HashingFeaturizer(parameters, fit_forms(parameters))
     if isinstance(parameters, RawParameters) and dataset.rows is not None:
         return RawFeaturizer(parameters, n_features)
     raise BadParameter(f"features.kind: expected {kind} for such data when streamed, found {parameters.kind}")
@@ -136,7 +137,7 @@ def load_featurizer(
         return RawFeaturizer(parameters, n_features)
     if parameters.n_features != n_features:
         raise Corrupt("manifest", f"features.n_features to be {n_features}", str(parameters.n_features))
-    return HashingFeaturizer(parameters)
+    return HashingFeaturizer(parameters, load_forms(parameters, arrays))
 
 
 def feature_names(config: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> FeatureNames | None:

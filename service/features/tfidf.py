@@ -20,6 +20,7 @@ from service.features.raw import tidied
 from service.features.tables import table_arrays, take_feature_names, take_idf
 from service.features.vocabulary import Vocabulary, choose, rows_meant
 from service.features.weights import NORM_CODES, idf_of, normalise_rows, weigh_counts
+from service.features.word_forms import WordForms, fit_forms, load_forms
 from service.features.words import find_ngrams, ngram_spans, split, split_words
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 from service.rows import SparseRows
@@ -34,16 +35,24 @@ class TfidfFeaturizer(Featurizer):
     takes = "text or ids and values"
     parameters: TfidfParameters
 
-    def __init__(self, parameters: TfidfParameters, names: NameTable, idf: NDArray[np.float32]) -> None:
+    def __init__(
+        self,
+        parameters: TfidfParameters,
+        names: NameTable,
+        idf: NDArray[np.float32],
+        forms: WordForms | None = None,
+    ) -> None:
         super().__init__(parameters, names.n_names)
         self.names = names
         self.idf = idf
+        self.forms = forms
         self._classes = classes(parameters.unicode)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
         weights = {IDF: self.idf} if self.parameters.use_idf else {}
-        return table_arrays(self.names) | weights
+        stops = self.forms.arrays() if self.forms else {}
+        return table_arrays(self.names) | weights | stops
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text; n-grams outside the vocabulary are left out."""
@@ -56,9 +65,13 @@ class TfidfFeaturizer(Featurizer):
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         chosen = self.parameters
-        utf8, text_ptr = encoded(texts, chosen.lowercase, chosen.unicode)
         ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
         table = (*self.names, self.idf)
+        if self.forms is not None:
+            words = self.forms.of(split_words(texts, chosen.lowercase, chosen.unicode))
+            rows = rows_of_words(table, *words, ngrams, chosen.sublinear_tf, norm)
+            return SparseRows(*rows, self.n_features)
+        utf8, text_ptr = encoded(texts, chosen.lowercase, chosen.unicode)
         rows = word_rows(table, utf8, text_ptr, self._classes, ngrams, chosen.sublinear_tf, norm)
         return SparseRows(*rows, self.n_features)
 
@@ -80,8 +93,23 @@ def word_rows(
     ngrams   the least and the most words of a feature
     norm     one of NORM_CODES
     """
-    offsets, names, slots, idf = table
     words, word_ptr, start, end = split(utf8, text_ptr, of_classes)
+    return rows_of_words(table, words, word_ptr, start, end, ngrams, sublinear_tf, norm)
+
+
+@kernel
+def rows_of_words(
+    table: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]],
+    words: NDArray[np.uint8],
+    word_ptr: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    ngrams: tuple[int, int],
+    sublinear_tf: bool,
+    norm: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Do as `word_rows`, of words as `split` returns them."""
+    offsets, names, slots, idf = table
     spans = ngram_spans(word_ptr, start, end, ngrams[0], ngrams[1])
     indptr, indices = _look_up(offsets, names, slots, words, spans[0], spans[1], spans[2])
     values = np.ones(len(indices), np.float32)
@@ -123,7 +151,8 @@ def fit_tfidf(texts: Sequence[str], parameters: TfidfParameters) -> tuple[TfidfF
     n-gram. Cost: one pass over the texts and a sort of the vocabulary; memory: the counts and the vocabulary.
     Deterministic.
     """
-    counts, vocabulary = _count(texts, parameters)
+    forms = fit_forms(parameters)
+    counts, vocabulary = _count(texts, parameters, forms)
     if not vocabulary.n:
         raise BadData("expected texts with a word of two characters, found none")
     frequency = np.bincount(counts.indices, minlength=vocabulary.n)
@@ -133,16 +162,19 @@ def fit_tfidf(texts: Sequence[str], parameters: TfidfParameters) -> tuple[TfidfF
         kept = np.empty(len(names), np.int64)
         kept[new_ids[new_ids >= 0]] = frequency[new_ids >= 0]
         idf = idf_of(kept, len(texts), parameters.smooth_idf)
-    featurizer = TfidfFeaturizer(parameters, build_names(names), idf)
+    featurizer = TfidfFeaturizer(parameters, build_names(names), idf, forms)
     return featurizer, featurizer.weighted(_renumbered(counts, new_ids, len(names)))
 
 
-def _count(texts: Sequence[str], parameters: TfidfParameters) -> tuple[SparseRows, Vocabulary]:
+def _count(
+    texts: Sequence[str], parameters: TfidfParameters, forms: WordForms | None
+) -> tuple[SparseRows, Vocabulary]:
     """Return the counts of every n-gram of every text, and their vocabulary."""
     vocabulary = Vocabulary()
     sizes, indices, values = Growing(np.int64), Growing(np.int32), Growing(np.float32)
     for block in in_blocks(texts):
         words = split_words(block, parameters.lowercase, parameters.unicode)
+        words = words if forms is None else forms.of(words)
         spans = find_ngrams(words, parameters.ngram_min, parameters.ngram_max)
         found = vocabulary.add(words.utf8, spans)
         kept = found >= 0
@@ -184,4 +216,5 @@ def load_tfidf(
 ) -> TfidfFeaturizer:
     """Return the featurizer whose arrays these are. Raises Corrupt."""
     names = take_feature_names(arrays, n_features)
-    return TfidfFeaturizer(parameters, names, take_idf(arrays, IDF, n_features, parameters.use_idf))
+    idf = take_idf(arrays, IDF, n_features, parameters.use_idf)
+    return TfidfFeaturizer(parameters, names, idf, load_forms(parameters, arrays))

@@ -1,8 +1,10 @@
-"""Models that other libraries trained, read from their own files.
+"""Models and vectorizers of other libraries, read from their own files.
 
 Only the command line imports this package: the service never reads a foreign file.
 """
 
 from service.importers.registry import IMPORTERS, import_model
+from service.importers.text_rows import publish_with_texts
+from service.importers.vectorizer import read_vectorizer
 
-__all__ = ["IMPORTERS", "import_model"]
+__all__ = ["IMPORTERS", "import_model", "publish_with_texts", "read_vectorizer"]

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from model_store.errors import VersionNotFound
 from model_store.manifest import Manifest
+from model_store.report import read_report
 from service.columns import TableColumns
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
@@ -47,7 +48,14 @@ def run_training(context: JobContext, request: TrainingJob) -> dict[str, Any]:
         "rows": manifest.data.rows,
         "labels": manifest.n_labels,
         "metrics": dict(manifest.metrics),
+        **_notes(context, manifest.version),
     }
+
+
+def _notes(context: JobContext, version: int) -> dict[str, Any]:
+    """Return what the version's report says of the data and the features: warnings, and what was tried."""
+    report = read_report(context.store.open(context.job.model, version, verify=False).arrays)
+    return {name: report[name] for name in ("warnings", "features") if name in report}
 
 
 def _rule(request: TrainingJob) -> PromotionRule | None:

@@ -21,7 +21,7 @@ from service.trainers.shape import Shape
 from service.trainers.size import SizeEstimate, estimate_size
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
 from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
-from service.trainers.work import Crew, Progress
+from service.trainers.work import Crew, Progress, of_tree
 
 
 class ClassifierParameters(Parameters):
@@ -129,11 +129,11 @@ def _shapes(
     labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
     p = parameters
     for tree in range(p.trees):
-        tree_seed = derived_seed(seed, tree)
+        tree_seed, told = derived_seed(seed, tree), of_tree(progress, tree, p.trees)
         if p.clustering == "balanced":
-            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, tree_seed, crew, progress)
+            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, tree_seed, crew, told)
         else:
-            shape = kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tree_seed, crew, progress)
+            shape = kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tree_seed, crew, told)
         yield tree_seed, shape, members_of(ptr, rows, shape.labels)
 
 
@@ -172,9 +172,10 @@ def train_label_tree(
     """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2)."""
     solving, weighed = parameters.solving(), weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
-    trees = []
+    trees: list[Tree] = []
     for tree_seed, shape, members in _shapes(data, parameters, seed, crew, progress):
-        trees.append(grow(weighed, shape, members, solving, tree_seed, crew, progress))
+        told = of_tree(progress, len(trees), parameters.trees)
+        trees.append(grow(weighed, shape, members, solving, tree_seed, crew, told))
     return assemble(data, parameters, trees)
 
 

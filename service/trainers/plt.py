@@ -31,7 +31,7 @@ from service.trainers.size import WEIGHT_BYTES, SizeEstimate, estimate_size
 from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
 from service.trainers.weighing import IDF_ABOUT, Idf, weigh
-from service.trainers.work import Crew, Progress
+from service.trainers.work import Crew, Progress, of_tree
 
 PROJECTED = 512
 """Dimensions of the label vectors that k-means trees of the solver sgd are made of."""
@@ -142,13 +142,14 @@ def train_plt(
     """
     if parameters.solver == "sgd":
         return train_plt_stream(MemorySource(data), parameters, seed, crew, progress, no_plan)
-    trees = []
+    trees: list[Tree] = []
     weighed = weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
     vectors = _exact_vectors(data, progress) if parameters.tree == "kmeans" else None
     for tree_seed, shape in _shapes(*_carried(data.labels), parameters, vectors, seed, crew, progress):
         members = _members(data.labels, shape)
-        trees.append(grow(weighed, shape, members, parameters.solving(), tree_seed, crew, progress))
+        told = of_tree(progress, len(trees), parameters.trees)
+        trees.append(grow(weighed, shape, members, parameters.solving(), tree_seed, crew, told))
     return _assemble(trees, data.labels.n_labels, data.rows.n_features, parameters)
 
 
@@ -210,7 +211,8 @@ def _shapes(
     for tree in range(p.trees):
         tree_seed = derived_seed(seed, tree)
         if vectors is not None:
-            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, tree_seed, crew, progress)
+            told = of_tree(progress, tree, p.trees)
+            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, tree_seed, crew, told)
         elif p.tree == "random":
             shape = random_shape(labels, p.arity, tree_seed)
         else:

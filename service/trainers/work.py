@@ -19,6 +19,13 @@ def no_progress(stage: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
+def of_tree(progress: Progress, tree: int, n_trees: int) -> Progress:
+    """Return what tells the progress of one tree of several: which one follows the stage's name."""
+    if n_trees == 1:
+        return progress
+    return lambda stage, done, total: progress(f"{stage}, tree {tree + 1} of {n_trees}", done, total)
+
+
 class Crew:
     """So many threads, and the flag that ends their work early.
 

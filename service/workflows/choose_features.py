@@ -18,7 +18,7 @@ from service.datasets import Dataset
 from service.errors import BadParameter
 from service.evaluation.ranking import KS, ranking_metrics
 from service.features import Featurizer, fit_featurizer, parameters_of
-from service.features.parameters import AutoParameters, FeatureParameters, as_config
+from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters, as_config
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.rows import LabelRows, SparseRows
@@ -69,6 +69,13 @@ class FeatureChoice(NamedTuple):
         """Return it as `xylem train --json` says it."""
         return {**self._asdict(), "tried": [tried._asdict() for tried in self.tried]}
 
+    def without_times(self) -> dict[str, Any]:
+        """Return what `as_json` does but the times: the same for the same data and seed."""
+        tried = [tried._asdict() for tried in self.tried]
+        for each in tried:
+            del each["us_per_row"], each["features_us"]
+        return {**self._asdict(), "tried": tried}
+
 
 class _Part(NamedTuple):
     texts: list[str]
@@ -108,7 +115,9 @@ def choose_features(
 
 
 def _parameters(given: dict[str, Any], auto: AutoParameters) -> FeatureParameters:
-    return parameters_of({**auto.model_dump(exclude={"rows"}), **given})
+    fields = PARAMETERS[given["kind"]].model_fields  # characters have no stems
+    shared = auto.model_dump(include=fields.keys() - {"rows"})
+    return parameters_of({**shared, **given})
 
 
 def _part(dataset: Dataset, rows: NDArray[np.int64]) -> _Part:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from model_store.manifest import WORD_FORMS
 from service.errors import BadParameter, ParameterFault
-from service.features.parameters import PREFIX, check_features
+from service.features.languages import FILE_SUFFIX
+from service.features.parameters import PREFIX, WordParameters, check_features
+from service.features.word_forms import fit_forms
 from service.parameters import Parameters, json_object, scalar_of, split_items
 from service.trainers.registry import trainer
 
@@ -26,7 +29,8 @@ def parse(name: str, items: Sequence[str]) -> Chosen:
     """Return what the `key=value` items of a command line choose for trainer `name`.
 
     Names that begin with "features." are the features', others the trainer's. Raises BadParameter for a
-    trainer that is unknown; otherwise its `faults` are all that is wrong with the parameters.
+    trainer that is unknown; otherwise its `faults` are all that is wrong with the parameters. Raises BadData
+    for a file of stop words that cannot be used.
     """
     parameters = trainer(name).parameters
     own, features = _parted(split_items(items))
@@ -36,9 +40,16 @@ def parse(name: str, items: Sequence[str]) -> Chosen:
 
 
 def from_json(name: str, values: object) -> Chosen:
-    """Return what a JSON object chooses: `{"trees": 3, "features.ngram_max": 2}`. Raises as `parse`."""
+    """Return what a JSON object chooses: `{"trees": 3, "features.ngram_max": 2}`. Raises as `parse`.
+
+    It may come from another machine, and so names no file, as of stop words.
+    """
     parameters = trainer(name).parameters
     own, features = _parted(json_object(values))
+    stop_words = features.get("stop_words")
+    if isinstance(stop_words, str) and stop_words.endswith(FILE_SUFFIX):
+        message = "expected the code of a language, found a file, which only xylem train and estimate take"
+        raise BadParameter.of([ParameterFault(f"{PREFIX}stop_words", message)])
     return _checked(lambda: parameters.from_json(own), features)
 
 
@@ -62,4 +73,6 @@ def _checked(make: Callable[[], Parameters], features: dict[str, Any]) -> Chosen
         faults += error.faults
     if chosen is None or faults:
         raise BadParameter.of(faults)
+    words = {name: features[name] for name in WORD_FORMS if name in features}
+    fit_forms(WordParameters(**words))  # a library that is missing, or a file, is told before data are read
     return Chosen(chosen, features)

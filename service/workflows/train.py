@@ -31,6 +31,7 @@ from service.features import (
     featurizer_arrays,
     featurizer_config,
 )
+from service.features.languages import libraries_of
 from service.trainers import Trained, estimate, train, train_stream
 from service.trainers.registry import TRAINERS
 from service.trainers.source import OnPlan, no_plan
@@ -130,6 +131,17 @@ class _Outcome(NamedTuple):
     choice: FeatureChoice | None = None
     warning: str | None = None
 
+    def warnings(self) -> list[str]:
+        """Return what may be wrong with the data."""
+        read = [] if self.warning is None else [self.warning]
+        return [*read, *warnings_of(self.n_empty, self.data.rows, self.featurizer.kind)]
+
+    def notes(self) -> dict[str, Any]:
+        """Return what the version's report says of the data and the features, times left out."""
+        warnings = self.warnings()
+        found: dict[str, Any] = {"warnings": warnings} if warnings else {}
+        return found if self.choice is None else {**found, "features": self.choice.without_times()}
+
 
 def chosen_of(request: TrainRequest) -> Chosen:
     """Return the parameters that a request says. Raises BadParameter, which tells all that is wrong."""
@@ -181,11 +193,7 @@ def train_and_publish(
         model_bytes=manifest.model_bytes,
         metrics=manifest.metrics,
         note=finished.note,
-        warnings=[
-            *([outcome.warning] if outcome.warning else []),
-            *warnings_of(outcome.n_empty, outcome.data.rows, outcome.featurizer.kind),
-        ]
-        or None,
+        warnings=outcome.warnings() or None,
         features=outcome.choice and outcome.choice.as_json(),
         calibration_error=finished.calibration_error,
     )
@@ -240,7 +248,7 @@ def _finished(
         draft = replace(draft, metrics=metrics)
     on_progress("report", 0, 1)
     test = valid and Sample(valid.rows, valid.labels)
-    report = version_report(trial, outcome.trained.report, outcome.sample, test)
+    report = version_report(trial, outcome.trained.report, outcome.sample, test) | outcome.notes()
     on_progress("report", 1, 1)
     draft, rounded = round_weights(
         draft, request.weights, request.threads, valid, outcome.sample, on_progress
@@ -248,6 +256,8 @@ def _finished(
     if kept is not None:
         report["validation"] = rounded or kept
     extra = {REPORT: report_array(report)}
+    if libraries := libraries_of(outcome.featurizer.parameters):
+        origin = {**origin, "libraries": libraries}
     if any(value is not None for value in origin.values()):
         extra[ORIGIN] = origin_array(origin)
     if request.made_for is not None:

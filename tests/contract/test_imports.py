@@ -148,6 +148,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     # models in this process, imported when they are first asked for: the client needs nothing of the service
     "xylem.local": {"service.in_memory"},
     "xylem.estimators": {"service.in_memory"},
+    # the console script: nothing of the service before it is known to be ours
+    "xylem.command": {"service.entry"},
     "xylem": set(),
 }
 """A part and the parts it may import, besides itself and LEAVES."""

@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ SCHEMA_3: dict[str, Any] = {
     "text-chars": CharsParameters(char_min_df=1),
     "text-words-chars": WordsCharsParameters(char_min_df=1),
 }
-SCHEMA_4: dict[str, dict[str, Any]] = {
+CALIBRATED: dict[str, dict[str, Any]] = {
     "calibrated-one-tree": {"n_labels": 12, "n_trees": 1},
     "calibrated-trees-int8": {"n_labels": 20, "arity": 17, "weights": "int8"},
     "calibrated-decision-tail": {
@@ -64,12 +65,23 @@ SCHEMA_4: dict[str, dict[str, Any]] = {
         "extra": random_rerank(1, 6, 40),
     },
 }
+WORD_FORMS: dict[str, Any] = {
+    "text-stop-words": TfidfParameters(ngram_max=2, stop_words="golden.txt"),
+    "text-stems": WordsCharsParameters(char_min_df=1, stem="en"),
+}
+NEEDED = {"text-stems": "snowballstemmer"}
+"""The library that a version cannot be read without."""
+
 TEXTS = ["a red café", "北京大学 red", "blue ไม่ดี cafe\u0301"]
-"""What the features of schema 3 are fitted to; a reader that reads them otherwise answers otherwise."""
+"""What the features of schema 3 and 4 are fitted to; a reader that reads them otherwise answers otherwise."""
 
 
 def text_draft(parameters: Any) -> Draft:
     """A draft whose features are those of TEXTS."""
+    if getattr(parameters, "stop_words", None):
+        parameters = parameters.model_copy(
+            update={"stop_words": str(HERE / "schema-4" / parameters.stop_words)}
+        )
     fit: Any = fit_tfidf if type(parameters) is TfidfParameters else fit_chars
     featurizer, _ = fit(TEXTS, parameters)
     draft = small_draft(22, n_labels=9, arity=3, share=0.3, n_features=featurizer.n_features)
@@ -81,7 +93,14 @@ DRAFTS: dict[int, dict[str, Draft]] = {
     1: {name: small_draft(20, **changes) for name, changes in SCHEMA_1.items()},
     2: {name: softmax_draft(21, **changes) for name, changes in SCHEMA_2.items()},
     3: {name: text_draft(parameters) for name, parameters in SCHEMA_3.items()},
-    4: {name: calibrated_draft(23, **changes) for name, changes in SCHEMA_4.items()},
+    4: {
+        **{name: calibrated_draft(23, **changes) for name, changes in CALIBRATED.items()},
+        **{
+            name: text_draft(parameters)
+            for name, parameters in WORD_FORMS.items()
+            if name not in NEEDED or find_spec(NEEDED[name])
+        },
+    },
 }
 """The versions of each schema."""
 

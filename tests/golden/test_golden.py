@@ -10,7 +10,7 @@ import pytest
 
 from model_store.manifest import SCHEMA_VERSION
 from model_store.store import Store
-from tests.golden.make_golden import DRAFTS, answers
+from tests.golden.make_golden import DRAFTS, NEEDED, answers
 
 HERE = Path(__file__).resolve().parent
 ARCHIVES = sorted(HERE.glob("schema-*/*.tar"))
@@ -19,11 +19,13 @@ ARCHIVES = sorted(HERE.glob("schema-*/*.tar"))
 @pytest.mark.parametrize("schema", range(1, SCHEMA_VERSION + 1))
 def test_a_schema_has_its_golden_versions(schema: int) -> None:
     found = {path.stem for path in ARCHIVES if path.parent.name == f"schema-{schema}"}
-    assert found == DRAFTS[schema].keys()
+    assert found - NEEDED.keys() == DRAFTS[schema].keys() - NEEDED.keys()
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_golden_version_is_read(archive: Path, tmp_path: Path) -> None:
+    if archive.stem in NEEDED:
+        pytest.importorskip(NEEDED[archive.stem])
     store = Store(tmp_path)
     with archive.open("rb") as file:
         manifest = store.import_(file, "golden")

@@ -77,7 +77,7 @@ def test_a_manifest_keeps_every_parameter(kind: str) -> None:
             {"kind": "1"},
             f"features.kind: expected one of {', '.join(PARAMETERS)}, found 1",
         ),
-        ({"stop_words": "x"}, "features.stop_words: expected only lowercase, unicode, ngram_min"),
+        ({"stopwords": "x"}, "features.stopwords: expected only lowercase, unicode, stem"),
         ({"kind": "raw", "min_df": "2"}, "features.min_df: expected only norm, found another parameter"),
         ({"lowercase": "yes"}, 'features.lowercase: expected true or false, found "yes"'),
         ({"lowercase": "1"}, "features.lowercase: expected true or false, found 1"),

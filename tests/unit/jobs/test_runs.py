@@ -139,6 +139,26 @@ def test_a_training_is_calibrated_on_what_was_split_off(place: Place) -> None:
     assert place.store.published("m", job.id) == place.store.manifest("m", 2)
 
 
+@pytest.mark.parametrize("died", [False, True])
+def test_a_training_tells_its_warnings_and_the_features_that_were_tried(place: Place, died: bool) -> None:
+    with (place.data / "train.jsonl").open("a") as file:
+        file.write(40 * '{"text": "", "labels": ["label0"]}\n')
+    request = {**TRAINING, "parameters": {"trees": 1, "features.kind": "auto", "features.rows": 100}}
+    job_id = place.submit("training", {**request, "thresholds": {"method": "fta"}})
+    if died:
+        with pytest.raises(Killed):
+            place.run(job_id, die_at("estimates"))
+        place.desk.end_lease(job_id)
+    result = place.run(job_id).result
+    assert result is not None
+    assert result["warnings"] == [
+        f"40 of 240 training rows have no feature (kind {place.store.manifest('m', 2).features['kind']}): "
+        "nothing is learnt from them"
+    ]
+    first = result["features"]["tried"][0]
+    assert first["features"] == "words" and "us_per_row" not in first
+
+
 def test_thresholds_are_tuned_before_the_version_is_served(place: Place) -> None:
     def at(phase: str) -> None:
         if phase == "estimates":

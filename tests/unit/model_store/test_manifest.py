@@ -211,6 +211,16 @@ def test_features_beyond_the_first_schemas_are_of_schema_3(features: dict[str, A
         parsed({**GOOD, "features": features})
 
 
+@pytest.mark.parametrize("name", ["stem", "lemmas", "stop_words"])
+def test_forms_of_words_are_of_schema_4(name: str) -> None:
+    features = {"kind": "tfidf", "unicode": True, name: "fi"}
+    assert parsed({**GOOD, "schema_version": 4, "features": features}).schema_version == 4
+    with pytest.raises(Corrupt, match="schema_version: expected 4 for such features and arrays, found 3"):
+        parsed({**GOOD, "schema_version": 3, "features": features})
+    with pytest.raises(Corrupt, match="schema_version: expected 3 for such features and arrays, found 4"):
+        parsed({**GOOD, "schema_version": 4, "features": {"kind": "tfidf", "unicode": True}})
+
+
 def test_other_features_are_not_of_schema_3() -> None:
     with pytest.raises(Corrupt, match="schema_version: expected 1 for such features and arrays, found 3"):
         parsed({**GOOD, "schema_version": 3})

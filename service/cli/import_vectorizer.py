@@ -1,0 +1,30 @@
+"""`xylem import-vectorizer`: a model that was trained on a vectorizer's matrix learns to take text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.aliases import note_publication
+from service.cli.console import print_result
+from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+
+File = Annotated[
+    Path, typer.Option("--file", metavar="FILE", help="A vectorizer as JSON: docs/importing.md says how.")
+]
+
+
+def import_vectorizer(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
+    """Publish a version that takes text as a scikit-learn vectorizer does, and answers as the given one."""
+    from model_store.store import Store
+    from service.importers import publish_with_texts, read_vectorizer
+
+    name, reference = parse_reference(model)
+    opened = Store(store)
+    version = opened.resolve(name, reference)
+    manifest = publish_with_texts(opened, name, version, read_vectorizer(file))
+    note_publication(store, manifest.model, manifest.version, "xylem import-vectorizer")
+    line = f"{name}@{version} with {file} -> {manifest.model}@{manifest.version}"
+    print_result(json, line, model=manifest.model, version=manifest.version)

@@ -1,0 +1,152 @@
+"""Words as they count: without stop words, and each by its stem or lemma."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import kernel
+from model_store.names import NameTable, build_names
+from service.errors import BadData
+from service.features.languages import lemmas_of, stemmer_of, stop_list
+from service.features.parameters import WordParameters
+from service.features.tables import table_arrays, take_names
+from service.features.words import Words, split_words
+
+_SPACE = 32
+
+STOPS = "features/stops"
+"""The group that holds the table of stop words."""
+
+FORMS_MAX = 1 << 16
+"""So many words are remembered with their forms, those met last."""
+
+WORD_BYTES_MAX = 100
+"""A longer word is its own form: stemmers take time that grows with its square."""
+
+
+class WordForms:
+    """What becomes of words; any number of threads may share it. Nothing becomes of stop words.
+
+    stops    the stop words, as texts have them after `encoded`
+    reform   returns the stem or lemma of a word; None: words stay as they are
+    """
+
+    def __init__(self, stops: NameTable, reform: Callable[[str], str] | None) -> None:
+        self.stops = stops
+        data, offsets = stops.utf8.tobytes(), stops.offsets.tolist()
+        self._stops = frozenset(data[a:b] for a, b in pairwise(offsets))
+        self._reform = reform
+        self._lock = threading.Lock()
+        self._known = functools.lru_cache(FORMS_MAX)(self._form)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the stop words as a version stores them; no arrays where there are none."""
+        return table_arrays(self.stops, STOPS) if self._stops else {}
+
+    def of(self, words: Words) -> Words:
+        """Return the forms of words; two that touched and both stay touch still."""
+        data, known = words.utf8.tobytes(), self._known
+        forms = [
+            known(data[start:end]) if end - start <= WORD_BYTES_MAX else data[start:end]
+            for start, end in zip(words.start.tolist(), words.end.tolist(), strict=True)
+        ]
+        sizes = np.fromiter(map(len, forms), np.int64, len(forms))
+        joined = np.frombuffer(b"".join(forms), np.uint8)
+        return Words(*_replaced(words.word_ptr, words.start, words.end, joined, sizes))
+
+    def _form(self, word: bytes) -> bytes:
+        if word in self._stops:
+            return b""
+        if self._reform is None:
+            return word
+        with self._lock:
+            return self._reform(word.decode()).encode() or word
+
+
+@kernel
+def _replaced(
+    word_ptr: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    joined: NDArray[np.uint8],
+    sizes: NDArray[np.int64],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the fields of Words of the forms, in place of words whose start and end are given.
+
+    joined  uint8[..], the forms one after the other; sizes int64[m], their lengths: 0 of a word that goes
+    """
+    m, n, at, before = len(sizes), 0, 0, 0
+    utf8, ptr = np.empty(len(joined) + m, np.uint8), np.zeros(len(word_ptr), np.int64)
+    starts, ends = np.empty(m, np.int64), np.empty(m, np.int64)
+    for text in range(len(word_ptr) - 1):
+        for i in range(word_ptr[text], word_ptr[text + 1]):
+            if sizes[i] == 0:
+                continue
+            touches = i > word_ptr[text] and sizes[i - 1] > 0 and start[i] == end[i - 1]
+            if n > ptr[text] and not touches:
+                utf8[at] = _SPACE
+                at += 1
+            starts[n] = at
+            for k in range(sizes[i]):
+                utf8[at + k] = joined[before + k]
+            at += sizes[i]
+            before += sizes[i]
+            ends[n] = at
+            n += 1
+        ptr[text + 1] = n
+    return utf8[:at], ptr, starts[:n], ends[:n]
+
+
+def fit_forms(parameters: WordParameters) -> WordForms | None:
+    """Return what the parameters make of words, None where words stay as they are.
+
+    Raises BadParameter where a library is not installed, BadData for a file that is no list of words.
+    """
+    if not _are_asked(parameters):
+        return None
+    words: list[str] = []
+    if parameters.stop_words is not None:
+        listed = split_words(stop_list(parameters.stop_words), parameters.lowercase, parameters.unicode)
+        data = listed.utf8.tobytes()
+        spans = zip(listed.start.tolist(), listed.end.tolist(), strict=True)
+        words = sorted({data[start:end].decode() for start, end in spans if end - start <= WORD_BYTES_MAX})
+        if not words:
+            raise BadData(f"{parameters.stop_words}: expected stop words, one a line, found none")
+    return WordForms(build_names(words), _reform_of(parameters))
+
+
+def forms_of_list(parameters: WordParameters, words: Sequence[str]) -> WordForms:
+    """Return the forms of words without just these, as they are."""
+    return WordForms(build_names(words), _reform_of(parameters))
+
+
+def load_forms(parameters: WordParameters, arrays: Mapping[str, NDArray[Any]]) -> WordForms | None:
+    """Return what a version's parameters and arrays make of words.
+
+    Raises Corrupt, and BadParameter where a library is not installed that the version needs.
+    """
+    if not _are_asked(parameters):
+        return None
+    stops = build_names([]) if parameters.stop_words is None else take_names(arrays, STOPS)
+    return WordForms(stops, _reform_of(parameters))
+
+
+def _are_asked(parameters: WordParameters) -> bool:
+    return (parameters.stem, parameters.lemmas, parameters.stop_words) != (None, None, None)
+
+
+def _reform_of(parameters: WordParameters) -> Callable[[str], str] | None:
+    """Return what makes a stem or a lemma of a word, in lower case where texts are."""
+    if parameters.stem is not None:
+        return stemmer_of(parameters.stem)
+    if parameters.lemmas is None:
+        return None
+    lemma = lemmas_of(parameters.lemmas)
+    return (lambda word: lemma(word).lower()) if parameters.lowercase else lemma

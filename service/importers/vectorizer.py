@@ -1,0 +1,178 @@
+"""A vectorizer of scikit-learn, written down as JSON: its options, its terms by column, its weights.
+
+docs/importing.md has the statement that writes the file. Options that we do not have are refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from model_store.errors import BadNames
+from model_store.names import NameTable, build_names
+from service.errors import BadModel, BadParameter
+from service.features.parameters import CharsParameters, FeatureParameters, TfidfParameters, parameters_of
+from service.importers.files import ModelFile, ModelFiles
+from service.what_is import what_is
+
+FILE_BYTES_MAX = 1 << 30
+"""The largest file."""
+
+CLASSES = ("TfidfVectorizer", "CountVectorizer")
+
+_FIELDS = ("class", "params", "stop_words", "vocabulary", "idf")
+
+_WORDS = r"(?u)\b\w\w+\b"
+_SAME_WORDS = (_WORDS, r"\b\w\w+\b", r"\w\w+", r"\w{2,}", r"\b\w{2,}\b", r"(?u)\w\w+", r"(?u)\b\w{2,}\b")
+"""Patterns that find the words of two characters or more, as our kernel does."""
+
+_WORD = re.compile(r"\w\w+")
+
+_REFUSED: dict[str, object] = {
+    "strip_accents": None,
+    "preprocessor": None,
+    "tokenizer": None,
+    "binary": False,
+}
+"""Options that we do not have, and the value with which they do nothing."""
+
+_FILE_OPTIONS = {"input", "encoding", "decode_error", "dtype"}
+_VOCABULARY_OPTIONS = {"min_df", "max_df", "max_features", "vocabulary", "stop_words"}
+_PASSED_OVER = _FILE_OPTIONS | _VOCABULARY_OPTIONS
+"""Options that say how files were read, or what is in the file by itself: vocabulary and stop words."""
+
+_TFIDF_OPTIONS = {"use_idf": False, "smooth_idf": True, "sublinear_tf": False, "norm": None}
+"""Options of TfidfVectorizer, with the values that make it a CountVectorizer."""
+
+_OPTIONS = {"analyzer", "lowercase", "ngram_range", "token_pattern"}
+
+
+class SavedVectorizer(NamedTuple):
+    """What was read of a vectorizer.
+
+    names   the terms, each numbered by its column
+    idf     float32[n], their weights; of none if the parameters use none
+    stop_words  the words that are left out before there are n-grams
+    source  the base name of the file, and the sha256 of its bytes
+    """
+
+    parameters: TfidfParameters | CharsParameters
+    names: NameTable
+    idf: NDArray[np.float32]
+    stop_words: list[str]
+    source: tuple[str, str]
+
+
+def read_vectorizer(path: Path) -> SavedVectorizer:
+    """Return the vectorizer in a file. Raises BadModel, which says what was expected and found."""
+    files = ModelFiles(path)
+    file = files.read("", FILE_BYTES_MAX)
+    try:
+        found = orjson.loads(file.data)
+    except orjson.JSONDecodeError as error:
+        raise file.fault("JSON", f"other text: {error}") from error
+    file.expect(type(found) is dict, "a JSON object", what_is(found))
+    missing = [name for name in _FIELDS if name not in found]
+    file.expect(not missing, f"the fields {', '.join(_FIELDS)}", f"no {', '.join(missing)}")
+    file.expect(
+        found["class"] in CLASSES, f"class to be one of {', '.join(CLASSES)}", what_is(found["class"])
+    )
+    file.expect(type(found["params"]) is dict, "params to be an object", what_is(found["params"]))
+    parameters = _parameters(file, found["class"], found["params"])
+    terms = _terms(file, found["vocabulary"])
+    stop_words = _stop_words(file, parameters, found["stop_words"], found["vocabulary"])
+    try:
+        names = build_names(terms)
+    except BadNames as error:
+        raise file.fault("terms of 1 to 4096 bytes without control characters", error) from error
+    idf = _idf(file, found["idf"], names.n_names if parameters.use_idf else 0)
+    return SavedVectorizer(parameters, names, idf, stop_words, (path.resolve().name, files.sha256))
+
+
+def _parameters(file: ModelFile, name: str, given: Mapping[str, Any]) -> TfidfParameters | CharsParameters:
+    """Return the features' parameters that do as the options say. Raises BadModel for one we do not have."""
+    options = {**(_TFIDF_OPTIONS if name == "CountVectorizer" else {}), **given}
+    known = _OPTIONS | _TFIDF_OPTIONS.keys() | _REFUSED.keys() | _PASSED_OVER
+    other = sorted(options.keys() - known)
+    file.expect(not other, "options of scikit-learn's that this release knows", ", ".join(other))
+    missing = sorted((_OPTIONS | _TFIDF_OPTIONS.keys() | _REFUSED.keys()) - options.keys())
+    file.expect(not missing, f"params.{', params.'.join(missing)}", "none")
+    for option, value in _REFUSED.items():
+        fits = options[option] is value
+        file.expect(fits, f"params.{option} to be {what_is(value)}", what_is(options[option]))
+    analyzer, ngrams = options["analyzer"], options["ngram_range"]
+    file.expect(analyzer in ("word", "char_wb"), "params.analyzer to be word or char_wb", what_is(analyzer))
+    is_pair = type(ngrams) is list and len(ngrams) == 2 and all(type(n) is int for n in ngrams)
+    file.expect(is_pair, "params.ngram_range to be two integers", what_is(ngrams))
+    shared = {key: options[key] for key in ("lowercase", "use_idf", "smooth_idf", "sublinear_tf")}
+    shared |= {"unicode": False, "norm": "none" if options["norm"] is None else options["norm"]}
+    kind: dict[str, Any]
+    if analyzer == "word":
+        pattern = options["token_pattern"]
+        file.expect(pattern in _SAME_WORDS, f"params.token_pattern to be {_WORDS}", what_is(pattern))
+        kind = {"kind": "tfidf", "ngram_min": ngrams[0], "ngram_max": ngrams[1]}
+    else:
+        kind = {"kind": "chars", "char_min": ngrams[0], "char_max": ngrams[1]}
+    return _checked(file, {**kind, **shared})
+
+
+def _checked(file: ModelFile, config: Mapping[str, Any]) -> TfidfParameters | CharsParameters:
+    """Return the parameters of a configuration; a fault is told of the file."""
+    try:
+        found: FeatureParameters = parameters_of(config)
+    except BadParameter as error:
+        raise BadModel(f"{file.path}: {error}") from error
+    assert isinstance(found, TfidfParameters | CharsParameters)
+    return found
+
+
+def _terms(file: ModelFile, vocabulary: object) -> list[str]:
+    """Return the terms by their columns, which must be 0 to n - 1, each once."""
+    is_filled = isinstance(vocabulary, dict) and len(vocabulary) > 0
+    file.expect(is_filled, "vocabulary to be an object of terms", what_is(vocabulary))
+    assert isinstance(vocabulary, dict)
+    terms: list[str | None] = [None] * len(vocabulary)
+    for term, column in vocabulary.items():
+        fits = type(column) is int and 0 <= column < len(terms)
+        file.expect(fits, f"columns from 0 to {len(terms) - 1}", f"{what_is(column)} of {what_is(term)}")
+        file.expect(terms[column] is None, "each column once", f"{column} twice")
+        terms[column] = term
+    return [term for term in terms if term is not None]
+
+
+def _stop_words(
+    file: ModelFile,
+    parameters: TfidfParameters | CharsParameters,
+    words: object,
+    vocabulary: Mapping[str, Any],
+) -> list[str]:
+    """Return the words that must be left out: they part n-grams, or are terms. Raises BadModel."""
+    is_list = isinstance(words, list) and all(type(word) is str for word in words)
+    file.expect(is_list, "stop_words to be an array of words, empty if there are none", what_is(words))
+    assert isinstance(words, list)
+    if isinstance(parameters, CharsParameters):  # where scikit-learn passes them over
+        return []
+    if parameters.ngram_max == 1 and not any(word in vocabulary for word in words):
+        return []
+    return sorted({word for word in words if _WORD.fullmatch(word)})
+
+
+def _idf(file: ModelFile, found: object, n_terms: int) -> NDArray[np.float32]:
+    """Return the weights of the terms; none are looked at where n_terms is 0."""
+    if n_terms == 0:
+        return np.empty(0, np.float32)
+    fits = type(found) is list and len(found) == n_terms
+    file.expect(fits, f"idf to be {n_terms} numbers, one for each term", what_is(found))
+    assert isinstance(found, list)
+    numbers = all(type(value) in (int, float) for value in found)
+    file.expect(numbers, "idf to be numbers", "another value")
+    weights = np.array(found, np.float64)
+    good = np.isfinite(weights) & (weights > 0) & (weights < np.finfo(np.float32).max)
+    file.expect(bool(good.all()), "weights above 0 that are finite in 32 bits", "another")
+    return weights.astype(np.float32)

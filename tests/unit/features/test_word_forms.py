@@ -1,0 +1,273 @@
+"""Stems, lemmas and stop words: the same tokens in training and serving, in every kind that has words."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from model_store.errors import Corrupt
+from model_store.names import name_of
+from service.datasets import Dataset
+from service.errors import BadData, BadParameter
+from service.features import (
+    featurizer_arrays,
+    featurizer_config,
+    fit_featurizer,
+    load_featurizer,
+    parameters_of,
+)
+from service.features.languages import LEMMAS, STEMMERS, STOP_LISTS
+from service.features.parameters import TfidfParameters
+from service.features.word_forms import WORD_BYTES_MAX, WordForms, forms_of_list
+from service.features.words import split_words
+from service.rows import LabelRows
+from tests.oracles.text_tokens import word_runs
+from tests.real_texts import TEXTS, TEXTS_UNSEEN
+
+KINDS: dict[str, dict[str, Any]] = {
+    "tfidf": {},
+    "words+chars": {"char_min_df": 1},
+    "hashing": {"n_features": 1 << 10},
+}
+
+
+def dataset(texts: list[str]) -> Dataset:
+    labels = LabelRows(np.zeros(len(texts) + 1, np.int64), np.empty(0, np.int32), 1)
+    return Dataset(
+        "texts", "0" * 64, len(texts), None, texts, None, labels, np.zeros(len(texts), np.int32), None
+    )
+
+
+def words_of(forms: WordForms, text: str, unicode: bool = True) -> list[tuple[str, bool]]:
+    """The forms of a text's words, and whether each touches the one before."""
+    words = forms.of(split_words([text], True, unicode))
+    data = words.utf8.tobytes().decode()
+    assert data.encode() == words.utf8.tobytes()
+    starts, ends = words.start.tolist(), words.end.tolist()
+    raw = words.utf8.tobytes()
+    return [
+        (raw[a:b].decode(), i > 0 and a == ends[i - 1])
+        for i, (a, b) in enumerate(zip(starts, ends, strict=True))
+    ]
+
+
+ALPHABET = ["the", "cats", "running", "a", "ja", "北京", "大", "ไม่", "ดี", "café", "x1", "of"]
+STOPS = ["the", "of", "大", "cats"]
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(st.lists(st.sampled_from([*ALPHABET, "", ","]), max_size=12), st.sampled_from([" ", ""]))
+def test_forms_are_those_of_the_words_one_by_one(parts: list[str], between: str) -> None:
+    text = between.join(parts)
+    forms = WordForms(forms_of_list(TfidfParameters(), STOPS).stops, lambda word: word[:3])
+    expected: list[tuple[str, bool]] = []
+    before_stayed = False
+    for word, touches in word_runs(text, True, True):
+        stays = word not in STOPS
+        if stays:
+            expected.append((word[:3], touches and before_stayed))
+        before_stayed = stays
+    assert words_of(forms, text) == expected
+
+
+def test_texts_keep_their_own_words() -> None:
+    forms = forms_of_list(TfidfParameters(), ["the"])
+    texts = ["the cat", "the", "", "dog the cow"]
+    together = forms.of(split_words(texts, True, True))
+    assert together.word_ptr.tolist() == [0, 1, 1, 1, 3]
+    none = forms.of(split_words([], True, True))
+    assert none.word_ptr.tolist() == [0] and len(none.utf8) == 0
+
+
+def test_a_word_beyond_all_measure_is_its_own_form_and_is_not_remembered() -> None:
+    asked: list[str] = []
+    forms = WordForms(forms_of_list(TfidfParameters(), []).stops, lambda word: asked.append(word) or "short")
+    longest = "x" * WORD_BYTES_MAX
+    assert words_of(forms, f"{longest} {longest}y") == [("short", False), (f"{longest}y", False)]
+    assert asked == [longest]
+
+
+def test_a_form_of_nothing_is_the_word() -> None:
+    forms = WordForms(forms_of_list(TfidfParameters(), []).stops, lambda word: "")
+    assert words_of(forms, "some word") == [("some", False), ("word", False)]
+
+
+@pytest.mark.parametrize("ngrams", [(1, 1), (1, 3), (2, 2)])
+def test_stop_words_are_left_out_as_scikit_learn_does(ngrams: tuple[int, int], tmp_path: Path) -> None:
+    stops = ["the", "of", "and", "library", "for"]
+    file = tmp_path / "stops.txt"
+    file.write_text("\n".join(stops))
+    parameters = parameters_of(
+        {
+            "kind": "tfidf",
+            "stop_words": str(file),
+            "unicode": False,
+            "ngram_min": ngrams[0],
+            "ngram_max": ngrams[1],
+        }
+    )
+    vectorizer = TfidfVectorizer(stop_words=stops, ngram_range=ngrams, sublinear_tf=True)
+    expected = vectorizer.fit_transform(TEXTS[:300])
+    featurizer, rows = fit_featurizer(dataset(TEXTS[:300]), parameters)
+    for found, wanted in (
+        (rows, expected),
+        (featurizer.transform_texts(TEXTS_UNSEEN), vectorizer.transform(TEXTS_UNSEEN)),
+    ):
+        wanted.sort_indices()
+        assert np.array_equal(found.indptr, wanted.indptr) and np.array_equal(found.indices, wanted.indices)
+        np.testing.assert_allclose(found.values, wanted.data, rtol=2e-6)
+    config = featurizer_config(featurizer)
+    assert config["stop_words"] == "stops.txt"
+    file.unlink()  # the version has the words
+    loaded = load_featurizer(config, featurizer_arrays(featurizer), featurizer.n_features)
+    assert np.array_equal(
+        loaded.transform_texts(TEXTS_UNSEEN).values, featurizer.transform_texts(TEXTS_UNSEEN).values
+    )
+
+
+def libraries() -> None:
+    """Skip where the extra is not installed."""
+    for name in ("snowballstemmer", "simplemma", "stop_words"):
+        pytest.importorskip(name)
+
+
+@pytest.mark.parametrize("chosen", [{"stem": "en"}, {"lemmas": "en"}, {"stem": "en", "stop_words": "en"}])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loaded_version_reads_texts_as_training_did(kind: str, chosen: dict[str, str]) -> None:
+    libraries()
+    parameters = parameters_of({"kind": kind, **KINDS[kind], **chosen, "ngram_max": 2})
+    featurizer, rows = fit_featurizer(dataset(TEXTS[:200]), parameters)
+    config, arrays = featurizer_config(featurizer), featurizer_arrays(featurizer)
+    loaded = load_featurizer(config, arrays, featurizer.n_features)
+    for texts, expected in (
+        (TEXTS[:200], rows),
+        (TEXTS_UNSEEN[:50], featurizer.transform_texts(TEXTS_UNSEEN[:50])),
+    ):
+        again = loaded.transform_texts(texts)
+        one_by_one = [loaded.transform_texts([text]) for text in texts]
+        assert all(np.array_equal(a, b) for a, b in zip(again[:3], expected[:3], strict=True))
+        assert np.array_equal(np.concatenate([row.indices for row in one_by_one]), again.indices)
+        assert np.array_equal(np.concatenate([row.values for row in one_by_one]), again.values)
+    plain, _ = fit_featurizer(
+        dataset(TEXTS[:200]), parameters_of({"kind": kind, **KINDS[kind], "ngram_max": 2})
+    )
+    assert not np.array_equal(plain.transform_texts(TEXTS[:200]).indices, rows.indices)
+
+
+def test_inflected_words_are_one_feature() -> None:
+    libraries()
+    for chosen, texts, word in (
+        ({"stem": "fi"}, ["talossa talosta", "talot"], "talo"),
+        ({"lemmas": "de"}, ["Häuser", "des Hauses"], "haus"),
+        ({"stem": "en"}, ["libraries", "a library"], "librari"),
+    ):
+        featurizer, rows = fit_featurizer(
+            dataset(texts), parameters_of({"kind": "tfidf", "stop_words": "de", **chosen})
+        )
+        names = [name_of(featurizer.names, i) for i in range(featurizer.n_features)]  # type: ignore[attr-defined]
+        assert names == [word]
+        assert rows.indices.tolist() == [0, 0]
+
+
+def test_many_threads_read_the_same(tmp_path: Path) -> None:
+    libraries()
+    featurizer, _ = fit_featurizer(dataset(TEXTS[:200]), parameters_of({"kind": "tfidf", "stem": "de"}))
+    expected = [featurizer.transform_texts([text]).indices for text in TEXTS_UNSEEN]
+    fresh = load_featurizer(
+        featurizer_config(featurizer), featurizer_arrays(featurizer), featurizer.n_features
+    )
+    wrong: list[str] = []
+
+    def read(seed: int) -> None:
+        for i in np.random.default_rng(seed).permutation(len(TEXTS_UNSEEN)).tolist():
+            if not np.array_equal(fresh.transform_texts([TEXTS_UNSEEN[i]]).indices, expected[i]):
+                wrong.append(TEXTS_UNSEEN[i])
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_every_language_of_the_tables_is_in_its_library() -> None:
+    libraries()
+    import simplemma.strategies.dictionaries.dictionary_factory as simplemma
+    import snowballstemmer
+    import stop_words
+
+    assert set(STEMMERS.values()) <= set(snowballstemmer.algorithms())
+    assert set(LEMMAS) == {code for code in simplemma.SUPPORTED_LANGUAGES if len(code) == 2}
+    assert STOP_LISTS == stop_words.LANGUAGE_MAPPING
+
+
+@pytest.mark.parametrize(
+    ("chosen", "words"),
+    [
+        (
+            {"stem": "finnish"},
+            "features.stem: expected the code of a language, found finnish; did you mean fi?",
+        ),
+        ({"lemmas": "fii"}, "found another language; did you mean fi?"),
+        ({"stop_words": "klingon"}, "found another language"),
+        ({"stem": "en", "lemmas": "en"}, "features.lemmas: expected one of stem and lemmas, found both"),
+        ({"stem": 3}, "features.stem: expected null or the code of a language, as fi, found 3"),
+    ],
+)
+def test_a_language_that_is_not_there_is_refused(chosen: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadParameter) as told:
+        parameters_of({"kind": "tfidf", **chosen})
+    assert words in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "module"), [("stem", "snowballstemmer"), ("lemmas", "simplemma"), ("stop_words", "stop_words")]
+)
+def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch, option: str, module: str) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    words = (
+        rf"features\.{option}: expected {module.replace('_', '-')} to be installed, found none: pip install"
+    )
+    with pytest.raises(BadParameter, match=words):
+        fit_featurizer(dataset(["some text"]), parameters_of({"kind": "tfidf", option: "en"}))
+
+
+def test_a_version_is_not_opened_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    featurizer, _ = fit_featurizer(dataset(["some text"]), parameters_of({"kind": "tfidf"}))
+    config = {**featurizer_config(featurizer), "stem": "en"}
+    monkeypatch.setitem(sys.modules, "snowballstemmer", None)
+    with pytest.raises(BadParameter, match=r"features\.stem: expected snowballstemmer to be installed"):
+        load_featurizer(config, featurizer_arrays(featurizer), featurizer.n_features)
+
+
+def test_a_version_without_its_stop_words_is_corrupt() -> None:
+    featurizer, _ = fit_featurizer(dataset(["some text"]), parameters_of({"kind": "tfidf"}))
+    config = {**featurizer_config(featurizer), "stop_words": "en"}
+    with pytest.raises(Corrupt, match="features/stops"):
+        load_featurizer(config, featurizer_arrays(featurizer), featurizer.n_features)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "expected stop words, one a line, found none"),
+        (b"caf\xe9", "expected UTF-8, found another byte at 3"),
+        (b"x" * (1 << 20) + b"y", "expected at most 1048576 bytes of stop words, found more"),
+        (None, "expected a file of stop words, found: No such file"),
+    ],
+)
+def test_a_file_that_is_no_list_is_refused(tmp_path: Path, content: bytes | None, words: str) -> None:
+    file = tmp_path / "stops.txt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(BadData, match=words):
+        fit_featurizer(dataset(["some text"]), parameters_of({"kind": "tfidf", "stop_words": str(file)}))

@@ -1,0 +1,40 @@
+"""The `xylem` command's first step: that the packages it is about to import are Xylem's own.
+
+A file `service.py` that PYTHONPATH leads to stands before the package `service`: an error of Python's own
+would name neither.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGES = ("service", "model_store")
+
+FAILED = 1
+
+
+def main() -> None:
+    """Run the command line and exit; 1 where another module has the name of a package of ours."""
+    for name in PACKAGES:
+        found = shadow_of(name)
+        if found is not None:
+            sys.stderr.write(f"xylem: {found}\n")
+            sys.exit(FAILED)
+    from service.entry import main as run
+
+    run()
+
+
+def shadow_of(name: str) -> str | None:
+    """Return what is wrong with where a package of ours is found; None: it is the one beside this package."""
+    home = Path(__file__).resolve().parents[1] / name
+    spec = find_spec(name)
+    if spec is None:
+        return f"expected the package {name} in {home}, found none: install xylem-serve again"
+    origin = Path(spec.origin or ".").resolve()
+    if origin == home / "__init__.py":
+        return None
+    hint = "rename it, or take its directory from PYTHONPATH"
+    return f"expected the package {name} in {home}, found {origin}, which shadows it: {hint}"
