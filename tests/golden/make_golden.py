@@ -118,10 +118,10 @@ def rows_of(n_features: int) -> SparseRows:
 
 
 def answers(model: Model) -> dict[str, Any]:
-    """What the model says of the rows, exactly; of texts, where it is of schema 3."""
+    """What the model says of the rows, exactly; of texts, where its features are of a newer schema."""
     predictor, manifest = make_predictor(model), model.manifest
     rows = rows_of(predictor.n_features)
-    if manifest.schema_version == 3:
+    if manifest.features["kind"] != "raw":
         rows = load_featurizer(manifest.features, model.arrays, manifest.n_features).transform_texts(TEXTS)
     found = predictor.predict(rows, PredictOptions(top_r=4, exact=True))
     return {"ptr": found.ptr.tolist(), "labels": found.labels.tolist(), "scores": found.scores.tolist()}
