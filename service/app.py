@@ -96,8 +96,14 @@ ROUTERS = (
 )
 """Routes are tried in this order: those that are asked most come first."""
 
-_TELEMETRY: Any = {"tracing": False, "metrics": False, "logs": False}
-"""FastAPI's own, which looks for its providers in the environment at each request."""
+_OPTIONS: Any = {
+    "openapi_url": None,
+    "docs_url": None,
+    "redoc_url": None,
+    "redirect_slashes": False,
+    "telemetry": {"tracing": False, "metrics": False, "logs": False},
+}
+"""FastAPI's options. Its telemetry would look for its providers in the environment at each request."""
 
 
 def create_app(
@@ -138,14 +144,7 @@ def create_app(
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
 
-    app = FastAPI(
-        openapi_url=None,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        lifespan=lifespan,
-        telemetry=_TELEMETRY,
-    )
+    app = FastAPI(lifespan=lifespan, **_OPTIONS)
     app.openapi = functools.lru_cache(1)(functools.partial(openapi_document, app, settings.limits))  # type: ignore[method-assign]
     app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
     routes = [route for router in ROUTERS for route in router.routes]
