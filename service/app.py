@@ -86,7 +86,7 @@ ARCHIVE_THREADS = 2
 ROUTERS = (
     *(
         part.router
-        for part in (predict, score, batch, oip, annif, feedback, thresholds, labels, models, health, docs)
+        for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health, docs)
     ),
     console.router,
     *(part.router for part in (jobs, data, registry, archives, keys)),
@@ -94,6 +94,16 @@ ROUTERS = (
     oip.health_router,
     thresholds.admin_router,
 )
+"""Routes are tried in this order: those that are asked most come first."""
+
+_OPTIONS: Any = {
+    "openapi_url": None,
+    "docs_url": None,
+    "redoc_url": None,
+    "redirect_slashes": False,
+    "telemetry": {"tracing": False, "metrics": False, "logs": False},
+}
+"""FastAPI's options. Its telemetry would look for its providers in the environment at each request."""
 
 
 def create_app(
@@ -134,7 +144,7 @@ def create_app(
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
 
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
+    app = FastAPI(lifespan=lifespan, **_OPTIONS)
     app.openapi = functools.lru_cache(1)(functools.partial(openapi_document, app, settings.limits))  # type: ignore[method-assign]
     app.state.draining, app.state.metrics, app.state.services = draining, parts.metrics, parts
     routes = [route for router in ROUTERS for route in router.routes]

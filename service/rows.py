@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -44,3 +46,11 @@ class LabelRows(NamedTuple):
     def n_rows(self) -> int:
         """Return the number of rows."""
         return len(self.indptr) - 1
+
+
+def offsets_of(sizes: Iterable[int]) -> NDArray[np.int64]:
+    """Return int64[n + 1]: where things of these sizes begin, one after the other, and where the last ends.
+
+    numpy's cumsum of a list takes five times as long for the few things of a request.
+    """
+    return np.array([0, *accumulate(sizes)], np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from service.rows import offsets_of
 
 WORD, MARK, UNSPACED, SPACE = 1, 2, 4, 8
 """Bits of a character's class: part of a word (a letter, digit or underscore), a mark that goes with the
@@ -78,9 +79,7 @@ def encoded(
     A lone surrogate, which is no character, becomes a question mark.
     """
     ready = [_ready(text, lowercase, unicode) for text in texts]
-    text_ptr = np.zeros(len(ready) + 1, np.int64)
-    np.cumsum([len(text) for text in ready], out=text_ptr[1:])
-    return np.frombuffer(b"".join(ready), np.uint8), text_ptr
+    return np.frombuffer(b"".join(ready), np.uint8), offsets_of(map(len, ready))
 
 
 def _ready(text: str, lowercase: bool, unicode: bool) -> bytes:

@@ -17,7 +17,7 @@ from service.features.parameters import HashingParameters
 from service.features.raw import finite_values, tidied
 from service.features.word_forms import WordForms
 from service.features.words import find_ngrams, split_words
-from service.rows import SparseRows
+from service.rows import SparseRows, offsets_of
 
 _SIGN_BIT = np.uint64(63)
 
@@ -46,12 +46,10 @@ class HashingFeaturizer(Featurizer):
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; values whose names share an id are summed."""
         values = finite_values([list(instance.values()) for instance in instances], "features")
-        indptr = np.zeros(len(instances) + 1, np.int64)
-        np.cumsum([len(instance) for instance in instances], out=indptr[1:])
+        indptr = offsets_of(map(len, instances))
         # a lone surrogate becomes bytes of its own
         names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]
-        offsets = np.zeros(len(names) + 1, np.int64)
-        np.cumsum([len(name) for name in names], out=offsets[1:])
+        offsets = offsets_of(map(len, names))
         indices, signs = np.empty(len(names), np.int32), np.empty(len(names), np.float32)
         utf8 = np.frombuffer(b"".join(names), np.uint8)
         _hash(utf8, offsets[:-1], offsets[1:], self.n_features - 1, self.parameters.signed, indices, signs)

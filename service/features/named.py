@@ -16,7 +16,7 @@ from service.features.featurizer import Featurizer
 from service.features.parameters import NamedParameters
 from service.features.raw import finite_values, tidied
 from service.features.tables import table_arrays, take_feature_names
-from service.rows import SparseRows
+from service.rows import SparseRows, offsets_of
 
 
 class NamedFeaturizer(Featurizer):
@@ -36,8 +36,7 @@ class NamedFeaturizer(Featurizer):
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; names that training did not have are left out."""
         values = finite_values([list(instance.values()) for instance in instances], "features")
-        indptr = np.zeros(len(instances) + 1, np.int64)
-        np.cumsum([len(instance) for instance in instances], out=indptr[1:])
+        indptr = offsets_of(map(len, instances))
         if not np.isfinite(values).all():
             # also where the name is unknown: what is refused must not depend on the model
             tidied(indptr, np.arange(len(values), dtype=np.int32), values, len(values))
@@ -49,8 +48,7 @@ class NamedFeaturizer(Featurizer):
     def _find(self, instances: Sequence[dict[str, float]]) -> NDArray[np.int32]:
         # a lone surrogate becomes bytes that no name has
         names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]
-        offsets = np.zeros(len(names) + 1, np.int64)
-        np.cumsum([len(name) for name in names], out=offsets[1:])
+        offsets = offsets_of(map(len, names))
         return find_names(self.names, np.frombuffer(b"".join(names), np.uint8), offsets)
 
 

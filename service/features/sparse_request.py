@@ -44,7 +44,7 @@ _TUNED_WORD = np.frombuffer(b'"tuned"', np.uint8)
 _EXACT = np.frombuffer(b'"exact"', np.uint8)
 _TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 _QUOTE, _ZERO, _E, _F, _H, _I, _O, _T = 34, 48, 101, 102, 104, 105, 111, 116
-_COUNT_LIMIT = 1 << 31
+COUNT_LIMIT = 1 << 31
 
 
 class SparseQuery(NamedTuple):
@@ -72,7 +72,7 @@ class SparseBodies:
     """
 
     def __init__(self, rows_max: int, features_max: int, top_r: int, beam_width: int) -> None:
-        self._defaults = top_r, beam_width
+        self.defaults = top_r, beam_width
         self.arrays = (
             np.zeros(rows_max + 1, np.int64),
             np.empty(features_max, np.int32),
@@ -86,7 +86,7 @@ class SparseBodies:
         The counts that it asks for are not checked against the limits. About a nanosecond a byte.
         """
         norm = NORM_CODES[featurizer.parameters.norm]
-        counts = featurizer.n_features, norm, *self._defaults
+        counts = featurizer.n_features, norm, *self.defaults
         return SparseQuery(*read_body(data_of(message), start, *counts, *self.arrays))
 
     def read_rows(
@@ -96,7 +96,12 @@ class SparseBodies:
 
         They are in `arrays`, until the next body is read. None: it is not for `read`.
         """
-        asked = self.read(message, start, featurizer)
+        return self.rows_read(self.read(message, start, featurizer), featurizer)
+
+    def rows_read(
+        self, asked: SparseQuery, featurizer: Featurizer
+    ) -> tuple[SparseRows, SparseQuery, float] | None:
+        """Return the rows in `arrays`, what was asked for them and the number that labels must reach."""
         if asked.n_rows == 0:
             return None
         indptr, indices, values, number = self.arrays
@@ -127,25 +132,16 @@ def read_body(
 
     A number as threshold goes to `number_out`. It is between 0 and 1: how these two round is for others.
     """
-    i, n_rows, threshold, is_exact = after(data, start, OPEN), 0, NO_THRESHOLD, 0
+    i, n_rows, options = after(data, start, OPEN), 0, (top_r, beam_width, NO_THRESHOLD, 0)
     while True:
         i = skip_blanks(data, i)
-        letter = data[i + 1] if data[i] == _QUOTE else np.uint8(0)
-        if letter == _T:
-            letter = data[i + 2]
-        if letter == _I and n_rows == 0:
+        if data[i] == _QUOTE and data[i + 1] == _I and n_rows == 0:
             i = after(data, after_key(data, i, _INSTANCES), COLON)
             i, n_rows = _read_instances(
                 data, after(data, i, OPEN_LIST), n_features, indptr_out, indices_out, values_out
             )
-        elif letter == _O:
-            i, top_r = _read_count(data, after_key(data, i, _TOP_R))
-        elif letter == _H:
-            i, threshold = _read_threshold(data, after_key(data, i, _THRESHOLD), number_out)
-        elif letter == _E:
-            i, is_exact = _read_truth(data, after_key(data, i, _EXACT))
         else:
-            i, beam_width = _read_count(data, after_key(data, i, _BEAM_WIDTH))
+            i, options = read_option(data, i, options, number_out)
         i = skip_blanks(data, i)
         if data[i] != COMMA:
             break
@@ -153,11 +149,48 @@ def read_body(
     i = skip_blanks(data, after(data, i, CLOSE))
     if data[i] != END or i != len(data) - 2 or n_rows == 0:
         return 0, 0, 0, 0, 0, 0
-    n_values, bad = sort_and_sum_rows(indptr_out[: n_rows + 1], indices_out, values_out)
-    if bad >= 0:
+    n_values = finish_rows(norm, indptr_out[: n_rows + 1], indices_out, values_out)
+    if n_values < 0:
         return 0, 0, 0, 0, 0, 0
-    normalise_rows(indptr_out[: n_rows + 1], values_out, norm)
-    return n_rows, n_values, top_r, beam_width, threshold, is_exact
+    return n_rows, n_values, options[0], options[1], options[2], options[3]
+
+
+@inlined
+def finish_rows(
+    norm: int, indptr: NDArray[np.int64], indices: NDArray[np.int32], values: NDArray[np.float32]
+) -> int:
+    """Sort, sum and normalise rows in place; return how many values they have now, -1: one is not finite."""
+    n_values, bad = sort_and_sum_rows(indptr, indices, values)
+    if bad >= 0:
+        return -1
+    normalise_rows(indptr, values, norm)
+    return n_values
+
+
+@inlined
+def read_option(
+    data: NDArray[np.uint8],
+    i: int,
+    options: tuple[int, int, int, int],
+    number_out: NDArray[np.float32],
+) -> tuple[int, tuple[int, int, int, int]]:
+    """Read the key at data[i] and what follows it; return (the place after it, the options as they are now).
+
+    options  the last four fields of SparseQuery; a number as threshold goes to `number_out`
+    """
+    top_r, beam_width, threshold, is_exact = options
+    letter = data[i + 1] if data[i] == _QUOTE else np.uint8(0)
+    if letter == _T:
+        letter = data[i + 2]
+    if letter == _O:
+        i, top_r = _read_count(data, after_key(data, i, _TOP_R))
+    elif letter == _H:
+        i, threshold = _read_threshold(data, after_key(data, i, _THRESHOLD), number_out)
+    elif letter == _E:
+        i, is_exact = read_truth(data, after_key(data, i, _EXACT))
+    else:
+        i, beam_width = _read_count(data, after_key(data, i, _BEAM_WIDTH))
+    return i, (top_r, beam_width, threshold, is_exact)
 
 
 @inlined
@@ -189,7 +222,7 @@ def _read_instances(
 def _read_count(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
     """Read the integer, 1 at least, that follows a key; return (the place after it, the integer)."""
     i = skip_blanks(data, after(data, i, COLON))
-    number, end = parse_id(data, i, _COUNT_LIMIT)
+    number, end = parse_id(data, i, COUNT_LIMIT)
     if not is_digit(data[i]) or data[i] == _ZERO:
         return len(data) - 1, 0
     return end, number
@@ -207,7 +240,7 @@ def _read_threshold(data: NDArray[np.uint8], i: int, number_out: NDArray[np.floa
 
 
 @inlined
-def _read_truth(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+def read_truth(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
     """Read the `true` or `false` that follows a key; return (the place after it, 1 or 0)."""
     i = skip_blanks(data, after(data, i, COLON))
     if data[i] == _F:

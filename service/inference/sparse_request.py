@@ -8,7 +8,7 @@ much as the search itself beside one. The predictions are those of `Predictor.pr
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,62 +18,48 @@ from model_store.compiled.handles import handle_of
 from model_store.ensemble import LINK_CODES
 from model_store.version import Model
 from service.features import Featurizer
-from service.features.sparse_request import SparseBodies, SparseQuery, data_of, read_body
+from service.features.sparse_request import SparseQuery, data_of, read_body
+from service.features.tensor_request import TensorBodies, read_tensors
 from service.features.weights import NORM_CODES
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.forest_predictor import ForestPredictor
-from service.inference.options import ALL_ALLOWED, ALL_EQUAL, NodeThresholds, PredictOptions
-from service.inference.prediction_json import Seal, cut, predictions_json, spans_of, text_room
+from service.inference.options import ALL_ALLOWED, ALL_EQUAL, NodeThresholds
+from service.inference.prediction_json import Seal, cut, text_room
 from service.inference.predictor import Predictor
 from service.inference.searcher import Searcher
+from service.inference.sparse_answers import SparseAnswer, SparseForms, TensorsAnswer, begin_at, identity_of
+from service.inference.sparse_forest import SparseForest
+from service.inference.tensors_json import tensors_of
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.call import set_rows
-from service.kernels.search.query import NUMBER, TUNED
+from service.kernels.search.query import TUNED
 from service.kernels.search.sparse_request import (
     GROW,
+    PREDICTIONS,
     READS,
     SEARCHES,
+    TENSORS,
     WRITES,
     SparseCall,
     SparseModel,
     answer_sparse,
-    is_taken,
 )
-from service.kernels.search.sparse_request import SparseLimits as SparseLimits
 from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
+from service.kernels.text.tensors import write_tensors
 from service.rows import SparseRows
-from service.stages import READ, StageTimes
+from service.stages import StageTimes
 
 _FIRST_NEED = Need(1, 256, 10, 10)
 _KIND = 4
 """The place of the kind of threshold among what was asked."""
 
 _NO_DATA = data_of(b"")
+_NO_SPAN = (0, 0)
 _NO_THRESHOLDS = np.empty(0, np.float32)
-
-
-class SparseForms(NamedTuple):
-    """What bodies are taken, and what they mean.
-
-    rows_max, values_max  the most rows of a body, and values of all of them
-    top_r, beam_width     what a body means that does not say them
-    """
-
-    limits: SparseLimits
-    rows_max: int
-    values_max: int
-    top_r: int
-    beam_width: int
-
-
-class SparseAnswer(NamedTuple):
-    """Rows, the JSON of their predictions with commas between, and whether they are at tuned thresholds."""
-
-    n_rows: int
-    predictions: bytes
-    is_tuned: bool
+_NO_SEAL = np.empty(0, np.uint64), 0, 0, 0, 0
+_PlainSeal: TypeAlias = tuple[NDArray[np.uint64], int, int, int, int]
 
 
 class SparseBeam:
@@ -98,7 +84,7 @@ class SparseBeam:
         self.times = np.zeros(4, np.int64)
         self._stages = stages
         self._pool = predictor.pool
-        self._bodies = SparseBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
+        self._bodies = TensorBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
         self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
         self._limits = handle_of(forms.limits)
         self._names = model.labels
@@ -108,6 +94,8 @@ class SparseBeam:
             reading=0,
             searching=0,
             writing=0,
+            reading_tensors=0,
+            writing_tensors=0,
             n_features=featurizer.n_features,
             norm=NORM_CODES[featurizer.parameters.norm],
             top_r=forms.top_r,
@@ -135,7 +123,14 @@ class SparseBeam:
         thresholds, seal, serial  as `predictions_json` takes them; of the serial numbers `rows_max` are taken
         tuned                     the same thresholds, prepared; None: requests for them are not answered
         """
-        return self._answer(data_of(message), start, thresholds, tuned, seal[:], serial)
+        span = start, len(message)
+        return self._answer(data_of(message), span, thresholds, tuned, seal[:], serial)
+
+    def answer_tensors(
+        self, message: bytes, span: tuple[int, int], tuned: NodeThresholds | None
+    ) -> TensorsAnswer | None:
+        """Return the answer to the tensors whose JSON is message[span[0] : span[1]]; the rest as `answer`."""
+        return self._answer_tensors(data_of(message), span, tuned)
 
     def answer_rows(
         self,
@@ -151,30 +146,52 @@ class SparseBeam:
 
         asked   what is asked for them; number: the threshold if it is one for all labels, between 0 and 1
         """
+        if not self._give(rows, asked, number):
+            return None
+        try:
+            return self._answer(_NO_DATA, _NO_SPAN, thresholds, tuned, seal[:], serial)
+        finally:
+            self._given[0] = 0
+
+    def rows_as_tensors(
+        self,
+        rows: SparseRows,
+        asked: SparseQuery,
+        number: float,
+        form: NDArray[np.int64],
+        tuned: NodeThresholds | None,
+    ) -> TensorsAnswer | None:
+        """Return the answer for rows that were read elsewhere, as tensors; `form` says which."""
+        if not self._give(rows, asked, number):
+            return None
+        self._bodies.form[:] = form
+        try:
+            return self._answer_tensors(_NO_DATA, _NO_SPAN, tuned)
+        finally:
+            self._given[0] = 0
+
+    def _give(self, rows: SparseRows, asked: SparseQuery, number: float) -> bool:
+        """Hand the kernel rows, and what is asked for them; return whether there is room for them."""
         indptr, indices, values, number_out = self._bodies.arrays
         n_values = len(rows.indices)
         if rows.n_rows >= len(indptr) or n_values > len(indices):
-            return None
+            return False
         indptr[: rows.n_rows + 1], number_out[0] = rows.indptr, number
         indices[:n_values], values[:n_values] = rows.indices, rows.values
         self._given[:] = asked
-        try:
-            return self._answer(_NO_DATA, 0, thresholds, tuned, seal[:], serial)
-        finally:
-            self._given[0] = 0
+        return True
 
     def _answer(
         self,
         data: NDArray[np.uint8],
-        start: int,
+        span: tuple[int, int],
         thresholds: NDArray[np.float32],
         tuned: NodeThresholds | None,
-        seal: tuple[NDArray[np.uint64], int, int, int, int],
+        seal: _PlainSeal,
         serial: int,
     ) -> SparseAnswer | None:
-        log_threshold = _NO_THRESHOLDS if tuned is None else tuned.log
-        how = thresholds, log_threshold, seal, serial
-        while (n_rows := answer_sparse(data, start, self._handle, *how)) == GROW:
+        how = thresholds, _NO_THRESHOLDS if tuned is None else tuned.log, seal, serial
+        while (n_rows := answer_sparse(data, span, PREDICTIONS, self._handle, *how)) == GROW:
             self._grow()
         if n_rows == 0:
             return None
@@ -182,6 +199,18 @@ class SparseBeam:
         if n_rows == 1:
             return SparseAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
         return SparseAnswer(n_rows, b",".join(cut(self._call.text, self._call.text_ends[:n_rows])), is_tuned)
+
+    def _answer_tensors(
+        self, data: NDArray[np.uint8], span: tuple[int, int], tuned: NodeThresholds | None
+    ) -> TensorsAnswer | None:
+        how = _NO_THRESHOLDS, _NO_THRESHOLDS if tuned is None else tuned.log, _NO_SEAL, 0
+        while (n_rows := answer_sparse(data, span, TENSORS, self._handle, *how)) == GROW:
+            self._grow()
+        if n_rows == 0:
+            return None
+        form = self._bodies.form
+        tensors = tensors_of(self._text, form)
+        return TensorsAnswer(n_rows, tensors, identity_of(form), self._asked.item(_KIND) == TUNED)
 
     def _grow(self) -> None:
         """Make room for what was asked for last; if there was, then for its text."""
@@ -215,8 +244,16 @@ class SparseBeam:
         seal = np.empty(0, np.uint64), 0, 0, 0, 0
         written = (*spans, labels, scores, exact), scores, names, seal, 0
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
-        addresses = {"reading": reading, "searching": searching, "writing": writing}
-        self._model = handle_of(self._constants._replace(**addresses))
+        form, constants = self._bodies.form, (0, 0, 0, 0)
+        tensors = _NO_DATA, _NO_SPAN, constants, self._bodies.arrays[:3], self._bodies.arrays[3], form
+        model = self._constants._replace(
+            reading=reading,
+            searching=searching,
+            writing=writing,
+            reading_tensors=address_of(read_tensors, READS, *tensors),
+            writing_tensors=address_of(write_tensors, WRITES, written[0], names, form, text),
+        )
+        self._model = handle_of(model)
         self._call = SparseCall(
             self._model,
             self._limits,
@@ -227,6 +264,7 @@ class SparseBeam:
             self._asked,
             np.array(buffers.room[1:], np.int64),
             *self._bodies.arrays,
+            form=form,
             all_allowed=ALL_ALLOWED,
             none=ALL_EQUAL,
             no_costs=NOT_WANTED,
@@ -263,7 +301,7 @@ class EmbeddedBeam(SparseBeam):
     ) -> None:
         """Take what `SparseBeam` takes."""
         super().__init__(model, predictor, featurizer, forms, stages)
-        self._reader = SparseBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
+        self._reader = TensorBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
         self._featurizer = featurizer
         self._embedding = predictor.embedding
 
@@ -281,61 +319,18 @@ class EmbeddedBeam(SparseBeam):
         found = self._reader.read_rows(message, start, self._featurizer)
         answer = None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
         if answer is not None:
-            _begin_at(began, self.times, self._stages)
+            begin_at(began, self.times, self._stages)
         return answer
 
-    def answer_rows(
-        self,
-        rows: SparseRows,
-        asked: SparseQuery,
-        number: float,
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: Seal,
-        serial: int,
-    ) -> SparseAnswer | None:
-        """Do as `SparseBeam.answer_rows`."""
-        dense = self._embedding.rows(rows)
-        asked = asked._replace(n_values=len(dense.indices))
-        return super().answer_rows(dense, asked, number, thresholds, tuned, seal, serial)
-
-
-class SparseForest:
-    """Answers sparse requests by decision trees, whose predictor is asked as ever. One call at a time."""
-
-    def __init__(
-        self,
-        model: Model,
-        predictor: ForestPredictor,
-        featurizer: Featurizer,
-        forms: SparseForms,
-        stages: StageTimes,
-    ) -> None:
-        """Take what `SparseBeam` takes, and the model's predictor."""
-        self.times = np.zeros(4, np.int64)
-        self._stages = stages
-        self._bodies = SparseBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
-        self._predictor = predictor
-        self._featurizer = featurizer
-        self._names = model.labels
-        self._limits = forms.limits
-        self._n_children = predictor.children_scored(1)
-
-    def answer(
-        self,
-        message: bytes,
-        start: int,
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: Seal,
-        serial: int,
-    ) -> SparseAnswer | None:
-        """Do as `SparseBeam.answer`."""
+    def answer_tensors(
+        self, message: bytes, span: tuple[int, int], tuned: NodeThresholds | None
+    ) -> TensorsAnswer | None:
+        """Do as `SparseBeam.answer_tensors`."""
         began = perf_counter_ns()
-        found = self._bodies.read_rows(message, start, self._featurizer)
-        answer = None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
+        found = self._reader.tensor_rows(message, span, self._featurizer)
+        answer = None if found is None else self.rows_as_tensors(*found, self._reader.form, tuned)
         if answer is not None:
-            _begin_at(began, self.times, self._stages)
+            begin_at(began, self.times, self._stages)
         return answer
 
     def answer_rows(
@@ -349,26 +344,22 @@ class SparseForest:
         serial: int,
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer_rows`."""
-        began = perf_counter_ns()
-        n_rows, _, top_r, beam_width, kind, is_exact = asked
-        if not is_taken(n_rows, top_r, beam_width, self._n_children, self._limits):
-            return None
-        if kind == TUNED and tuned is None:
-            return None
-        threshold = tuned if kind == TUNED else number if kind == NUMBER else None
-        found = self._predictor.predict(rows, PredictOptions(top_r, beam_width, bool(is_exact), threshold))
-        searched_at = perf_counter_ns()
-        named = thresholds[:0] if kind == TUNED else thresholds
-        predictions = predictions_json(self._names, named, seal, serial, spans_of(found))
-        self.times[:] = began, began, searched_at, perf_counter_ns()
-        self._stages.count_times(self.times)
-        return SparseAnswer(n_rows, b",".join(predictions), kind == TUNED)
+        return super().answer_rows(*self._embedded(rows, asked), number, thresholds, tuned, seal, serial)
 
+    def rows_as_tensors(
+        self,
+        rows: SparseRows,
+        asked: SparseQuery,
+        number: float,
+        form: NDArray[np.int64],
+        tuned: NodeThresholds | None,
+    ) -> TensorsAnswer | None:
+        """Do as `SparseBeam.rows_as_tensors`."""
+        return super().rows_as_tensors(*self._embedded(rows, asked), number, form, tuned)
 
-def _begin_at(began: int, times: NDArray[np.int64], stages: StageTimes) -> None:
-    """Let an answer whose rows were read before its call have begun then."""
-    times[0] = began
-    stages.count_one(READ, int(times[1]) - began)
+    def _embedded(self, rows: SparseRows, asked: SparseQuery) -> tuple[SparseRows, SparseQuery]:
+        dense = self._embedding.rows(rows)
+        return dense, asked._replace(n_values=len(dense.indices))
 
 
 SparseAnswers: TypeAlias = SparseBeam | SparseForest

@@ -12,7 +12,7 @@ from service.features.sparse_request import NO_THRESHOLD, NUMBER, SparseQuery
 from service.features.sparse_request import TUNED as TUNED_KIND
 from service.inference.prediction_json import Seal
 from service.inference.predictor import NodeThresholds
-from service.inference.sparse_request import SparseForms, SparseLimits
+from service.inference.sparse_answers import SparseForms, SparseLimits
 from service.rows import SparseRows
 from service.serving.answers import ANSWER_END, answer_head, tell_labels, write_answer, write_predictions
 from service.serving.label_info import InfoAsked, asked_info
@@ -100,8 +100,9 @@ def answer_now(
         if found is not None:
             if notes.is_traced:
                 notes.take_counted(served.sparse.times)
-            parts = answer_head(served.name, served.version, epoch), found.predictions, ANSWER_END
-            return Answer(parts, found.n_rows, found.is_tuned)
+            n_rows, predictions, is_tuned = found
+            head = answer_head(served.name, served.version, epoch)
+            return Answer((head, predictions, ANSWER_END), n_rows, is_tuned)
     notes.begin()
     query = parse_predict(message[start:], limits)
     notes.end(READ)
@@ -149,6 +150,16 @@ def info_asked(query: Options, served: ServedVersion) -> InfoAsked:
 
 def _answer_rows(query: PredictRequest, rows: SparseRows, served: ServedVersion) -> bytes | None:
     """Return the answer by the kernel that searches and writes; None: it does not have the options."""
+    asked = asked_of(query, rows)
+    if asked is None:
+        return None
+    epoch, present = _at_present(served, rows.n_rows)
+    found = served.sparse.answer_rows(rows, asked[0], asked[1], *present)
+    return None if found is None else write_answer(served, epoch, found.predictions)
+
+
+def asked_of(query: Options, rows: SparseRows) -> tuple[SparseQuery, float] | None:
+    """Return what the kernel is asked for rows, and a threshold for all labels; None: it lacks an option."""
     if query.allow_labels is not None or query.deny_labels is not None or query.statistics or query.explain:
         return None
     if query.language is not None or query.label_info:
@@ -160,20 +171,21 @@ def _answer_rows(query: PredictRequest, rows: SparseRows, served: ServedVersion)
             return None
     elif query.threshold == TUNED:
         kind = TUNED_KIND
-    epoch, present = _at_present(served, rows.n_rows)
-    asked = SparseQuery(rows.n_rows, len(rows.indices), query.top_r, query.beam_width, kind, int(query.exact))
-    found = served.sparse.answer_rows(rows, asked, number, *present)
-    return None if found is None else write_answer(served, epoch, found.predictions)
+    n_values = len(rows.indices)
+    return SparseQuery(rows.n_rows, n_values, query.top_r, query.beam_width, kind, int(query.exact)), number
+
+
+def tuned_now(served: ServedVersion) -> NodeThresholds | None:
+    """Return the tuned thresholds of now, prepared; None: there are none, or they may be old."""
+    return None if served.thresholds.is_stale else served.thresholds.prepared
 
 
 def _at_present(
     served: ServedVersion, n_rows: int
 ) -> tuple[int, tuple[NDArray[np.float32], NodeThresholds | None, Seal, int]]:
     """Return the epoch, and with it: thresholds, tuned ones if known, the seal and serial of ids."""
-    thresholds = served.thresholds
-    epoch = thresholds.epoch
-    tuned = None if thresholds.is_stale else thresholds.prepared
-    return epoch, (thresholds.thresholds, tuned, *served.ids.seal(epoch, n_rows))
+    epoch = served.thresholds.epoch
+    return epoch, (served.thresholds.thresholds, tuned_now(served), *served.ids.seal(epoch, n_rows))
 
 
 def _write(predictions: Sequence[bytes], epoch: int, served: ServedVersion) -> bytes:

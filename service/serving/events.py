@@ -12,7 +12,7 @@ from model_store.names import NameTable, find_names
 from service.errors import BadInput, UnknownLabel
 from service.features import Featurizer
 from service.features.sparse_events import EventLimits, read_sparse_events
-from service.rows import LabelRows, SparseRows
+from service.rows import LabelRows, SparseRows, offsets_of
 from service.serving.parse import parse_event
 from service.serving.problems import describe_error
 from service.serving.rows import rows_and_faults
@@ -209,8 +209,7 @@ def _row(rows: SparseRows, i: int) -> SparseRows:
 def _label_ids(names: Sequence[list[str]], table: NameTable) -> list[NDArray[np.int32] | BadInput]:
     """Return the ids of the labels of each event, ascending, or which of them the model does not have."""
     encoded = [name.encode() for some in names for name in some]
-    offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(name) for name in encoded], out=offsets[1:])
+    offsets = offsets_of(map(len, encoded))
     ids = find_names(table, np.frombuffer(b"".join(encoded), np.uint8), offsets).tolist()
     found: list[NDArray[np.int32] | BadInput] = []
     end = 0

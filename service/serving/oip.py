@@ -1,37 +1,35 @@
-"""A request of the Open Inference Protocol -> its answer: the search of predict, tensors around it."""
+"""A request of the Open Inference Protocol -> its answer: the search of predict, tensors around it.
+
+As with predict (`service.serving.answer`) one kernel reads, searches and writes sparse rows. What it does not
+read, the models of `service.serving.schemas.oip` read, which refuse what is wrong. One kernel writes tensors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.names import NameTable
 from service.errors import BadInput, BadRequest, LimitExceeded, UnsupportedOption
 from service.features import Featurizer
 from service.inference.answering import Predictions
+from service.inference.prediction_json import spans_of
+from service.inference.tensors_json import OUTPUTS, Tensors, form_of, tensors_json
 from service.rows import SparseRows
-from service.serving.answer import is_short_of
+from service.serving.answer import Answer, asked_of, is_short_of, tuned_now
 from service.serving.parse import parse_json, validated
 from service.serving.rows import to_options
 from service.serving.schemas.limits import limit_fault
-from service.serving.schemas.oip import (
-    OUTPUTS,
-    InferAnswer,
-    InferAnswerParameters,
-    InferParameters,
-    InferRequest,
-    InferTensor,
-    OutputTensor,
-)
+from service.serving.schemas.oip import InferParameters, InferRequest, InferTensor
 from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion
-from service.serving.tensors import check_kind, divide_binary, join_bytes, numbers_of, texts_of
+from service.serving.tensors import check_kind, divide_binary, numbers_of, texts_of
 from service.serving.wire import dump
 from service.settings import Limits
-from service.stages import FEATURES, QUEUE, SEARCH, WRITE, StageNotes
+from service.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
 
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""
@@ -39,6 +37,8 @@ HEADER = "inference-header-content-length"
 NOT_TAKEN = ("explain", "statistics", "language", "label_info")
 """Options of predict whose answers are no tensors."""
 
+_INDPTR = b'"indptr"'
+_HEADS_KEPT = 1024
 _TEXT, _CSR = {"text"}, {"indptr", "indices", "values"}
 
 Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
@@ -62,13 +62,6 @@ class InferQuery(NamedTuple):
     place: str
     outputs: dict[str, bool]
     identity: str | None
-
-
-class InferAnswered(NamedTuple):
-    """An answer: its bytes, and how many of them are JSON, None: all."""
-
-    body: bytes
-    n_json: int | None
 
 
 def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
@@ -106,21 +99,59 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
     return InferQuery(options, n_rows, len(indices), None, csr, "inputs", outputs, request.id)
 
 
-def infer_now(query: InferQuery, served: ServedVersion, notes: StageNotes) -> InferAnswered | None:
-    """Return the answer if a thread would only delay it, else None. Event loop only.
+def infer_now(
+    message: bytes,
+    start: int,
+    header: str | None,
+    served: ServedVersion,
+    limits: Limits,
+    notes: StageNotes,
+) -> Answer | InferQuery:
+    """Return the answer to the body message[start:], or the request that it is if that is for a thread.
 
-    notes   where it is noted when its stages end
+    header  as `parse_infer` takes it
+    notes   where it is noted when the stages end that the kernel does not count
+
+    Event loop only. Raises as `parse_infer`, and BadInstance.
     """
+    end = len(message)
+    if header is not None:
+        end = start + _json_length(header, end - start)
+    if _INDPTR in message:  # else there is no sparse row
+        epoch = served.thresholds.epoch
+        found = served.sparse.answer_tensors(message, (start, end), tuned_now(served))
+        if found is not None and found.identity[1] - found.identity[0] <= limits.name_bytes_max:
+            if notes.is_traced:
+                notes.take_counted(served.sparse.times)
+            first, last = found.identity
+            identity = message[first - 1 : last + 1] if first else None
+            return _answer(found.tensors, found.n_rows, found.is_tuned, identity, epoch, served)
+    notes.begin()
+    query = parse_infer(message[start:], header, limits)
+    notes.end(READ)
+    return _answer_shortly(query, served, notes) or query
+
+
+def _answer_shortly(query: InferQuery, served: ServedVersion, notes: StageNotes) -> Answer | None:
+    """Return the answer if a thread would only delay it, else None. Event loop only."""
     if not is_short_of(query.options, query.n_rows, (query.n_items,), served):
         return None
     rows = _rows_of(query, served.featurizer)
     notes.end(FEATURES)
     epoch = served.thresholds.epoch
+    asked = asked_of(query.options, rows)
+    if asked is not None:
+        form = form_of(query.options.top_r, query.outputs)
+        answered = served.sparse.rows_as_tensors(rows, *asked, form, tuned_now(served))
+        if answered is not None:
+            if notes.is_traced:
+                notes.take_counted(served.sparse.times)
+            return _answer_of(query, answered.tensors, epoch, served)
     found = served.predictor.predict_shortly(rows, to_options(query.options, served))
     if found is None:
         return None
     notes.end(SEARCH)
-    answer = _write(query, found, epoch, served)
+    answer = _found_answer(query, found, epoch, served)
     notes.end(WRITE)
     return answer
 
@@ -130,7 +161,7 @@ def answer_infer(
     served: ServedVersion,
     stop: NDArray[np.uint8] | None = None,
     notes: StageNotes | None = None,
-) -> InferAnswered:
+) -> Answer:
     """Return the answer, of the version that serves it; once `stop` is set, what is sure.
 
     notes   where it is noted when its stages end; the wait for this thread is the first
@@ -142,14 +173,15 @@ def answer_infer(
     epoch = served.thresholds.epoch
     found = served.predictor.predict(rows, to_options(query.options, served, stop))
     notes.end(SEARCH)
-    answer = _write(query, found, epoch, served)
+    answer = _found_answer(query, found, epoch, served)
     notes.end(WRITE)
     return answer
 
 
-def is_tuned(query: InferQuery) -> bool:
-    """Return whether a request is for tuned thresholds."""
-    return query.options.threshold == TUNED
+def _found_answer(query: InferQuery, found: Predictions, epoch: int, served: ServedVersion) -> Answer:
+    """Return the answer to a request whose rows the predictor searched."""
+    form = form_of(query.options.top_r, query.outputs)
+    return _answer_of(query, tensors_json(served.labels, form, spans_of(found)), epoch, served)
 
 
 def _json_length(header: str, n_bytes: int) -> int:
@@ -229,70 +261,27 @@ def _rows_of(query: InferQuery, featurizer: Featurizer) -> SparseRows:
         raise error.at(within or query.place) from None
 
 
-def _write(query: InferQuery, found: Predictions, epoch: int, served: ServedVersion) -> InferAnswered:
-    """Return the answer's bytes."""
-    shape = query.n_rows, query.options.top_r
-    counts = np.diff(found.ptr)
-    make: dict[str, Callable[[], Any]] = {
-        "labels": lambda: _padded_names(served.labels, found, shape),
-        "label_ids": lambda: _padded(found.labels, counts, shape, -1),
-        "scores": lambda: _padded(found.scores, counts, shape, 0),
-        "lengths": lambda: counts.astype(np.int32),
-        "exact": lambda: found.exact.astype(np.bool_),
-    }
-    parameters: InferAnswerParameters = {"version": served.version}
-    if epoch:
-        parameters["threshold_epoch"] = epoch
-    outputs: list[OutputTensor] = []
-    binaries: list[bytes] = []
-    for name, is_binary in query.outputs.items():
-        data = make[name]()
-        is_one = name in ("lengths", "exact")
-        output: OutputTensor = {
-            "name": name,
-            "shape": [shape[0]] if is_one else list(shape),
-            "datatype": OUTPUTS[name],
-        }
-        if is_binary:
-            binaries.append(join_bytes(data) if isinstance(data, list) else data.tobytes())
-            output["parameters"] = {"binary_data_size": len(binaries[-1])}
-        else:
-            output["data"] = [each.decode() for each in data] if isinstance(data, list) else data
-        outputs.append(output)
-    answer: InferAnswer = {
-        "model_name": served.name,
-        "model_version": str(served.version),
-        "parameters": parameters,
-        "outputs": outputs,
-    }
-    if query.identity is not None:
-        answer["id"] = query.identity
-    head = dump(answer)
-    return InferAnswered(b"".join([head, *binaries]), len(head) if binaries else None)
+def _answer_of(query: InferQuery, tensors: Tensors, epoch: int, served: ServedVersion) -> Answer:
+    """Return the answer to a request that was read by its models."""
+    identity = None if query.identity is None else dump(query.identity)
+    return _answer(tensors, query.n_rows, query.options.threshold == TUNED, identity, epoch, served)
 
 
-def _padded(flat: NDArray[Any], counts: NDArray[np.int64], shape: tuple[int, int], fill: int) -> NDArray[Any]:
-    """Return the elements row by row, flat, `fill` in places that are not used."""
-    n_rows, top_r = shape
-    if len(flat) == n_rows * top_r:
-        return flat
-    padded = np.full(shape, fill, flat.dtype)
-    padded[np.arange(top_r) < counts[:, None]] = flat
-    return padded.reshape(-1)
+def _answer(
+    tensors: Tensors, n_rows: int, is_tuned: bool, identity: bytes | None, epoch: int, served: ServedVersion
+) -> Answer:
+    """Return an answer's parts, an InferAnswer and the binary data; `identity` is the JSON of its id."""
+    head = _head(served.name, served.version, epoch)
+    tail = b"]}" if identity is None else b'],"id":%b}' % identity
+    if not tensors.binary:
+        return Answer((head, tensors.json, tail), n_rows, is_tuned)
+    n_json = len(head) + len(tensors.json) + len(tail)
+    return Answer((head, tensors.json, tail, tensors.binary), n_rows, is_tuned, n_json)
 
 
-def _padded_names(names: NameTable, found: Predictions, shape: tuple[int, int]) -> list[bytes]:
-    """Return the names of the labels row by row, flat, nothing in places that are not used."""
-    ids = found.labels
-    starts, ends = names.offsets[ids].tolist(), names.offsets[ids + 1].tolist()
-    utf8 = names.utf8.data
-    flat = [bytes(utf8[start:end]) for start, end in zip(starts, ends, strict=True)]
-    n_rows, top_r = shape
-    if len(flat) == n_rows * top_r:
-        return flat
-    padded = [b""] * (n_rows * top_r)
-    ptr = found.ptr.tolist()
-    for row in range(n_rows):
-        start, end = ptr[row], ptr[row + 1]
-        padded[row * top_r : row * top_r + end - start] = flat[start:end]
-    return padded
+@functools.lru_cache(_HEADS_KEPT)
+def _head(model: str, version: int, epoch: int) -> bytes:
+    """Return what stands before the outputs of an InferAnswer."""
+    shown = b',"threshold_epoch":%d' % epoch if epoch else b""
+    head = b'{"model_name":"%b","model_version":"%d","parameters":{"version":%d%b},"outputs":['
+    return head % (model.encode(), version, version, shown)

@@ -18,12 +18,19 @@ from service.serving.answer import answer_query, sparse_forms
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.label_weights import LabelWeights
 from service.serving.learning import OnlineLearning, live_thresholds
+from service.serving.oip import answer_infer, parse_infer
 from service.serving.prediction_ids import NO_KEY, PredictionIds
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
 from service.settings import Limits
 from service.stages import StageTimes
+
+_TENSORS = (
+    b'{"inputs":[{"name":"indptr","shape":[2],"datatype":"INT64","data":[0,1]},'
+    b'{"name":"indices","shape":[1],"datatype":"INT32","data":[0]},'
+    b'{"name":"values","shape":[1],"datatype":"FP32","data":[1]}]}'
+)
 
 
 def serve_model(
@@ -72,13 +79,15 @@ def serve_model(
 def _warm_up(served: ServedVersion, model: Model) -> None:
     """Answer one instance of each kind that the model takes: as it is, with lists of labels, explained.
 
-    Lines of a batch are read by a kernel of their own, and so are sparse bodies and sparse events.
+    Lines of a batch are read by a kernel of their own, and so are sparse bodies, tensors and sparse events.
     """
     read_sparse_lines([b"{}"], 1)
     read_sparse_events(b"{}", served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
     uncounted = sparse_answers(model, served.predictor, served.featurizer, sparse_forms(Limits()))
     uncounted.answer(body, 0, served.thresholds.thresholds, None, *served.ids.seal(0, 1))
+    uncounted.answer_tensors(_TENSORS, (0, len(_TENSORS)), None)
+    answer_infer(parse_infer(_TENSORS, None, Limits()), served)
     label = name_of(served.labels, 0)
     ways: tuple[dict[str, Any], ...] = (
         {},

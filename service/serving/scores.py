@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from model_store.names import NameTable, find_name, name_of
 from service.errors import BadInput, BadInstance, LimitExceeded, UnknownLabel
 from service.features.context import ContextFeaturizer
+from service.rows import offsets_of
 from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.problems import describe_error
 from service.serving.rows import to_rows
@@ -69,7 +70,7 @@ def _score_named(
     """Return the scores of the labels of the instances at some places."""
     ids = [_ids(instances[i], i, served.labels) for i in places]
     rows = to_rows([instances[i] for i in places], served.featurizer)
-    label_ptr = np.cumsum([0, *map(len, ids)])
+    label_ptr = offsets_of(map(len, ids))
     flat = np.array(list(itertools.chain.from_iterable(ids)), np.int32)
     found = served.predictor.score_labels(rows, label_ptr, flat)
     return [

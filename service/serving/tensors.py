@@ -149,8 +149,3 @@ def _binary_texts(binary: bytes, n: int, place: str) -> list[str]:
         found = f"{len(texts)}, and {len(binary) - start} bytes behind them"
         raise BadRequest(f"expected {n} elements, as the shape says, found {found}").at(place)
     return texts
-
-
-def join_bytes(elements: Sequence[bytes]) -> bytes:
-    """Return elements of BYTES as binary data."""
-    return b"".join(chain.from_iterable((len(each).to_bytes(_LENGTH, "little"), each) for each in elements))

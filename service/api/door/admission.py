@@ -72,10 +72,10 @@ class Admission:
 
 def is_json(scope: Scope) -> bool:
     """Return whether a request says that its body is JSON, and no stream of lines."""
-    return any(
-        name == b"content-type" and value.lower().partition(b";")[0].strip() in JSON
-        for name, value in scope["headers"]
-    )
+    for name, value in scope["headers"]:
+        if name == b"content-type" and (value in JSON or value.lower().partition(b";")[0].strip() in JSON):
+            return True
+    return False
 
 
 def check_media(scope: Scope, allowed: frozenset[bytes]) -> None:

@@ -31,11 +31,10 @@ from service.api.door.tracing import Exchange, end_trace
 from service.errors import XylemError
 from service.logs import log
 from service.serving.answer import SHORT_ITEMS, Answer, answer_now
-from service.serving.oip import HEADER, infer_now, is_tuned, parse_infer
-from service.serving.schemas.predict import PredictRequest
+from service.serving.oip import HEADER, infer_now
 from service.serving.served import DEFAULT_ALIAS, LiveServed, ServedVersion
 from service.settings import Limits
-from service.stages import READ, StageNotes
+from service.stages import StageNotes
 from service.traces.tracer import Trace, Tracer
 
 HEADS_KEPT = 4096
@@ -130,6 +129,7 @@ class WholeRequests:
         tracer: Tracer | None = None,
     ) -> None:
         self._routes = routes
+        self._endings = tuple({"/" + str(getattr(route, "path", "")).rpartition("/")[2] for route in routes})
         self._live = live
         self._ring = ring
         self._is_open = AccessScope.PREDICT in ring.open
@@ -185,6 +185,8 @@ class WholeRequests:
 
     def _match(self, scope: Scope) -> tuple[str, dict[str, str]] | None:
         """Return the route's pattern and the parts of the path of a request to predict; None: of another."""
+        if not scope["path"].endswith(self._endings):
+            return None
         for route in self._routes:
             match, more = route.matches(scope)
             if match is Match.FULL:
@@ -209,17 +211,22 @@ class WholeRequests:
         trace = None if self._tracer is None else self._tracer.begin(own.traceparent, own.tracestate)
         if trace is not None and trace.own is not None:
             stages = StageNotes(is_traced=True)
+        known = target.known
+        found: object
         try:
             if not self._is_open:
-                self._ring.check(target.known.authorization, AccessScope.PREDICT)
-            found = self._answer_now(message, start, target, stages)
+                self._ring.check(known.authorization, AccessScope.PREDICT)
+            if known.is_tensors:
+                found = infer_now(message, start, known.json_bytes, served, self._limits, stages)
+            else:
+                found = answer_now(message, start, served, self._limits, stages)
         except (XylemError, StoreError) as error:
             return self._refuse(target, error, own.request_id, headers, began, trace, stages)
         except Exception as error:  # the route meets it again, and answers
             log(logging.ERROR, "failure", error=error)
             stages.noted = []
             return None
-        if found is None or (found.is_tuned and served.thresholds.is_stale):
+        if not isinstance(found, Answer) or (found.is_tuned and served.thresholds.is_stale):
             stages.noted = []
             return None  # it goes to a thread, or its answer has a header of its own
         self._metrics.rows[served.name] += found.n_rows
@@ -254,20 +261,6 @@ class WholeRequests:
         known, by = target.known, _by(target.known, target.served)
         exchange = Exchange(request_id, "POST", known.route, known.path, status, outcome.code, by, began)
         end_trace(self._tracer, trace, exchange, stages)
-
-    def _answer_now(self, message: bytes, start: int, target: _Target, stages: StageNotes) -> Answer | None:
-        """Return the answer to the body message[start:]; None: it is for a thread. Raises BadInput."""
-        known, served = target.known, target.served
-        if not known.is_tensors:
-            found = answer_now(message, start, served, self._limits, stages)
-            return None if isinstance(found, PredictRequest) else found
-        stages.begin()
-        query = parse_infer(message[start:], known.json_bytes, self._limits)
-        stages.end(READ)
-        answered = infer_now(query, served, stages)
-        if answered is None:
-            return None
-        return Answer((answered.body,), query.n_rows, is_tuned(query), answered.n_json)
 
     def _refuse(
         self,

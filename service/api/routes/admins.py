@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import Depends, Request, Response
 from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope, Send
 
 from model_store.errors import StoreError
 from service.access.ring import Principal
@@ -47,21 +48,23 @@ def who(request: Request) -> Principal:
 class RawRoute(APIRoute):
     """A route whose endpoint takes the request and the services, and whose dependencies take the request.
 
-    It calls them itself: what FastAPI does to find out what each takes costs more than a prediction.
+    It calls them itself: what FastAPI does to find out what each takes costs more than a prediction, and its
+    stacks of what dependencies leave to be closed half as much. These leave nothing.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """Return what answers a request."""
-        checks = [depends.dependency for depends in self.dependencies if depends.dependency is not None]
-        endpoint = self.endpoint
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Take what FastAPI's route takes."""
+        super().__init__(*arguments, **options)
+        self._checks = [each.dependency for each in self.dependencies if each.dependency is not None]
+        self.app = self._answer
 
-        async def answer(request: Request) -> Response:
-            for check in checks:
-                await check(request)
-            answered: Response = await endpoint(request, request.app.state.services)
-            return answered
-
-        return answer
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request: as an ASGI app."""
+        request = Request(scope, receive, send)
+        for check in self._checks:
+            await check(request)
+        response: Response = await self.endpoint(request, request.app.state.services)
+        await response(scope, receive, send)
 
 
 class AuditedRoute(APIRoute):

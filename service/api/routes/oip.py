@@ -18,10 +18,11 @@ from service.api.routes.services import Wired
 from service.api.routes.versions import find_served, stale_headers
 from service.errors import Unavailable
 from service.features import Featurizer
-from service.serving.oip import HEADER, InferAnswered, answer_infer, infer_now, is_tuned, parse_infer
+from service.inference.tensors_json import OUTPUTS
+from service.serving.answer import Answer
+from service.serving.oip import HEADER, answer_infer, infer_now
 from service.serving.schemas.oip import (
     INPUTS,
-    OUTPUTS,
     InferAnswer,
     ModelMetadata,
     ModelReady,
@@ -32,7 +33,6 @@ from service.serving.schemas.oip import (
 )
 from service.serving.served import ServedVersion
 from service.serving.wire import dump
-from service.stages import READ
 
 router = APIRouter(tags=["inference"], dependencies=[needs("predict")], route_class=RawRoute)
 
@@ -75,22 +75,17 @@ async def infer(request: Request, services: Wired) -> Response:
     began = asyncio.get_running_loop().time()
     served = await find_served(request, services.live)
     notes = notes_of(request.scope)
-    query = parse_infer(body, request.headers.get(HEADER), services.limits)
-    notes.end(READ)
-    answer = infer_now(query, served, notes)
-    if answer is None:
+    found = infer_now(body, 0, request.headers.get(HEADER), served, services.limits, notes)
+    if not isinstance(found, Answer):
         notes.begin()
-        deadline_ms, answer_noted = query.options.deadline_ms, partial(answer_infer, notes=notes)
-        answer = await run_until_deadline(services.work, began, deadline_ms, answer_noted, query, served)
-    services.metrics.rows[served.name] += query.n_rows
-    headers = stale_headers(served) if is_tuned(query) else {}
-    return _response(answer, headers)
-
-
-def _response(answer: InferAnswered, headers: dict[str, str]) -> Response:
-    if answer.n_json is None:
-        return Response(answer.body, headers=headers, media_type="application/json")
-    return Response(answer.body, headers={**headers, HEADER: str(answer.n_json)}, media_type=_BINARY)
+        deadline_ms, answer_noted = found.options.deadline_ms, partial(answer_infer, notes=notes)
+        found = await run_until_deadline(services.work, began, deadline_ms, answer_noted, found, served)
+    services.metrics.rows[served.name] += found.n_rows
+    headers = stale_headers(served) if found.is_tuned else {}
+    if found.n_json is None:
+        return Response(b"".join(found.parts), headers=headers, media_type="application/json")
+    headers[HEADER] = str(found.n_json)
+    return Response(b"".join(found.parts), headers=headers, media_type=_BINARY)
 
 
 @of_version(

@@ -1,6 +1,7 @@
-"""A sparse request of a label tree in one call: its body read, its rows searched, its predictions written.
+"""A sparse request of a label tree in one call: its body read, its rows searched, its answer written.
 
-What these three do is in kernels of their own, which are called by their addresses: between them the
+Body and answer are those of predict, or tensors of the Open Inference Protocol, which other kernels read and
+write. What these three do is in kernels of their own, which are called by their addresses: between them the
 interpreter would run as long as they do, because a search leaves nothing of it in the caches.
 """
 
@@ -42,6 +43,9 @@ READS, SEARCHES, WRITES = _UniTuple(types.int64, 6), types.none, types.boolean
 _read, _search, _write = caller(READS), caller(SEARCHES), caller(WRITES)
 _LAST = word_of(Call, "last")
 
+PREDICTIONS, TENSORS = 0, 1
+"""What a body and its answer are: those of predict, or of the Open Inference Protocol."""
+
 GROW = -1
 """Instead of a number of rows: there is not room enough for what was asked."""
 
@@ -65,7 +69,7 @@ class SparseLimits(NamedTuple):
 class SparseModel(NamedTuple):
     """What of a model and its version a call needs besides arrays.
 
-    reading, searching, writing   the addresses of the kernels
+    reading, searching, writing   the addresses of the kernels; two more read and write tensors
     norm                          one of NORM_CODES
     top_r, beam_width             what a body means that does not say them
     n_levels                      of the deepest tree
@@ -76,6 +80,8 @@ class SparseModel(NamedTuple):
     reading: int
     searching: int
     writing: int
+    reading_tensors: int
+    writing_tensors: int
     n_features: int
     norm: int
     top_r: int
@@ -99,6 +105,7 @@ class SparseCall(NamedTuple):
     room                     [3]   the values, nodes of a level and top_r that there are buffers for
     indptr, indices, values  where the rows are read to, which bounds them
     number                   [2]   a threshold for all labels, and its logarithm
+    form                     [..]  what an answer of tensors has (`service.kernels.text.tensors`)
     all_allowed, none        [0]   what no mask, no weights and no thresholds are; no_costs [0, 2]
     starts, ends, counts     [most rows]
     labels, scores           [..]  the answers, top_r places a row
@@ -121,6 +128,7 @@ class SparseCall(NamedTuple):
     indices: I32_1
     values: F32_1
     number: F32_1
+    form: I64_1
     all_allowed: U8_1
     none: F32_1
     no_costs: I64_2
@@ -228,35 +236,51 @@ def _count_stages(is_read: bool, call: SparseCall) -> None:
     _count_stage(WRITE, times[3] - times[2], call)
 
 
+@inlined
+def _read_body(
+    data: NDArray[np.uint8], span: tuple[int, int], kind: int, model: SparseModel, call: SparseCall
+) -> tuple[int, int, int, int, int, int]:
+    """Read a body of a kind into rows; return what is asked for them."""
+    constants = model.n_features, model.norm, model.top_r, model.beam_width
+    rows = call.indptr, call.indices, call.values
+    asked: tuple[int, int, int, int, int, int]
+    if kind == TENSORS:
+        asked = _read(model.reading_tensors, (data, span, constants, rows, call.number, call.form))
+    else:
+        asked = _read(model.reading, (data, span[0], *constants, *rows, call.number))
+    return asked
+
+
 @kernel
 def answer_sparse(
     data: NDArray[np.uint8],
-    start: int,
+    span: tuple[int, int],
+    kind: int,
     call_at: NDArray[np.int64],
     thresholds: NDArray[np.float32],
     log_threshold: NDArray[np.float32],
     seal: tuple[NDArray[np.uint64], int, int, int, int],
     serial: int,
 ) -> int:
-    """Answer the body data[start:], which ends as bodies of JSON do, or the rows given; return how many rows.
+    """Answer the body in `data`, which ends as bodies of JSON do, or the rows given; return how many rows.
 
     0: it is not sparse, or not within the limits, or must surely be right, and no beam search of that width
-    says that it is. GROW: there is no room for what `asked` says now, or for the text. Else the predictions
-    are in `text`.
+    says that it is. GROW: there is no room for what `asked` says now, or for the text. Else the answer is in
+    `text`: predictions, or tensors as the form says.
 
+    span, kind                where the JSON of the body begins and ends; PREDICTIONS, whose body has nothing
+                              behind it, or TENSORS
     call_at                   of a SparseCall
     thresholds, seal, serial  as `write_predictions` takes them
     log_threshold             the tuned ones, as a Search has them; [0]: requests for them are not answered
     """
     call = struct_at(SparseCall, call_at)
     model, limits = struct_at(SparseModel, call.model), struct_at(SparseLimits, call.limits)
-    rows = call.indptr, call.indices, call.values
-    counts = model.n_features, model.norm, model.top_r, model.beam_width
     asked = _given_of(call.given)
     is_read = asked[0] == 0
     call.times[0] = call.times[1] = clock_ns()
     if is_read:
-        asked = _read(model.reading, (data, start, *counts, *rows, call.number))
+        asked = _read_body(data, span, kind, model, call)
         call.times[1] = clock_ns()
     n_rows, n_values, top_r, beam_width, threshold, is_exact = asked
     call.asked[4] = threshold
@@ -282,7 +306,10 @@ def answer_sparse(
     named = thresholds[:0] if threshold == TUNED else thresholds
     spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
     names, on = (call.offsets, call.utf8), (call.token, call.text, call.text_ends)
-    is_written = _write(model.writing, (spans, named, names, seal, serial, *on))
+    if kind == TENSORS:
+        is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
+    else:
+        is_written = _write(model.writing, (spans, named, names, seal, serial, *on))
     if not is_written:
         return GROW
     _count_stages(is_read, call)

@@ -46,14 +46,15 @@ class Seal(NamedTuple):
 
 
 @inlined
-def _copy(text: NDArray[np.uint8], out: NDArray[np.uint8], at: int) -> int:
+def copy_text(text: NDArray[np.uint8], out: NDArray[np.uint8], at: int) -> int:
+    """Write a text at out[at]; return where it ends."""
     for i in range(len(text)):
         out[at + i] = text[i]
     return at + len(text)
 
 
 @inlined
-def _write_name(utf8: NDArray[np.uint8], start: int, end: int, out: NDArray[np.uint8], at: int) -> int:
+def write_name(utf8: NDArray[np.uint8], start: int, end: int, out: NDArray[np.uint8], at: int) -> int:
     """Write a name as the inside of a JSON string: names have no control characters (NameTable)."""
     for i in range(start, end):
         if utf8[i] == _QUOTE or utf8[i] == _BACKSLASH:
@@ -65,7 +66,7 @@ def _write_name(utf8: NDArray[np.uint8], start: int, end: int, out: NDArray[np.u
 
 
 @inlined
-def _pack(number: int, n_bytes: int, out: NDArray[np.uint8], at: int) -> int:
+def pack(number: int, n_bytes: int, out: NDArray[np.uint8], at: int) -> int:
     """Write an integer, the least byte first; return the place after it."""
     for _ in range(n_bytes):
         out[at] = number & 255
@@ -123,26 +124,26 @@ def write_predictions(
     at = 0
     for row in range(len(starts)):
         first, last = starts[row], ends[row]
-        named = _pack(model, 4, token, _pack(1, 1, token, 0))
-        named = _pack(expiry, 4, token, _pack(epoch, 8, token, _pack(version, 4, token, named)))
-        named = _pack(serial + row, 8, token, named)
+        named = pack(model, 4, token, pack(1, 1, token, 0))
+        named = pack(expiry, 4, token, pack(epoch, 8, token, pack(version, 4, token, named)))
+        named = pack(serial + row, 8, token, named)
         if at + _AROUND > len(out):
             return False
-        at = _copy(_LABELS, out, at)
+        at = copy_text(_LABELS, out, at)
         for i in range(first, last):
             label = labels[i]
             if len(thresholds) == 0 or scores[i] >= thresholds[label]:
-                named = _pack(label, 4, token, named)
+                named = pack(label, 4, token, named)
             start, end = offsets[label], offsets[label + 1]
             if at + _FIXED + 2 * (end - start) + 8 * (last - first) + _AROUND > len(out):
                 return False
-            at = _write_name(utf8, start, end, out, _copy(_LABEL, out, at))
-            at = write_integer(np.int64(label), out, _copy(_ID, out, at))
-            at = write_float32(bits[i], out, _copy(_SCORE, out, at))
+            at = write_name(utf8, start, end, out, copy_text(_LABEL, out, at))
+            at = write_integer(np.int64(label), out, copy_text(_ID, out, at))
+            at = write_float32(bits[i], out, copy_text(_SCORE, out, at))
             out[at], out[at + 1] = _CLOSE, _COMMA
             at += 2 if i + 1 < last else 1
         append_mac(keyed, token, named)
-        at = _write_base64(token, named + MAC_BYTES, out, _copy(_TOKEN, out, at))
-        at = _copy(_EXACT if exact[row] else _NOT_EXACT, out, at)
+        at = _write_base64(token, named + MAC_BYTES, out, copy_text(_TOKEN, out, at))
+        at = copy_text(_EXACT if exact[row] else _NOT_EXACT, out, at)
         ends_out[row] = at
     return True

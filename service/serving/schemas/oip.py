@@ -14,9 +14,6 @@ from service.serving.schemas.predict import Options
 INPUTS = {"text": "BYTES", "indptr": "INT64", "indices": "INT32", "values": "FP32"}
 """The tensors that a request may have, and their types: `text` alone, or the other three."""
 
-OUTPUTS = {"labels": "BYTES", "label_ids": "INT32", "scores": "FP32", "lengths": "INT32", "exact": "BOOL"}
-"""The tensors of an answer, and their types."""
-
 TENSORS_MAX = 16
 """Tensors that a request may bring or ask for; there are fewer of different names."""
 

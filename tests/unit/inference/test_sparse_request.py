@@ -15,20 +15,18 @@ from model_store.store import Store
 from model_store.version import Model
 from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import SparseQuery
+from service.inference.answering import Predictions
 from service.inference.prediction_json import predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.inference.sparse_request import (
-    SparseAnswer,
-    SparseAnswers,
-    SparseForms,
-    SparseLimits,
-    sparse_answers,
-)
+from service.inference.sparse_answers import SparseAnswer, SparseForms, SparseLimits, TensorsAnswer
+from service.inference.sparse_request import SparseAnswers, sparse_answers
+from service.inference.tensors_json import OUTPUTS, form_of, tensors_json
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
 from service.rows import SparseRows
 from service.thresholds.live.tokens import Tokens, model_hash
+from tests.oip_requests import csr
 from tests.small_models import small_draft
 
 LIMITS = SparseLimits(top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20)
@@ -63,6 +61,13 @@ class Both:
         tuned = self.tuned if is_known else None
         return self.plain.answer(b"head" + body, 4, self.thresholds, tuned, self.seal, 11)
 
+    def as_tensors(self, body: dict[str, Any]) -> TensorsAnswer | None:
+        """The answer as tensors to the rows of a body of predict, and to the same rows read before."""
+        options = {key: value for key, value in body.items() if key != "instances"}
+        request = {"inputs": csr(body["instances"]), "parameters": {**options, "binary_data_output": True}}
+        content = b"head" + orjson.dumps(request)
+        return self.plain.answer_tensors(content, (4, len(content)), self.tuned)
+
     def rows_of(self, instances: list[dict[str, Any]]) -> SparseRows:
         ends = np.cumsum([0, *(len(instance["indices"]) for instance in instances)])
         indices = np.array([i for instance in instances for i in instance["indices"]], np.int64)
@@ -84,6 +89,13 @@ class Both:
         number = threshold if is_number else 0.0
         return self.plain.answer_rows(rows, asked, number, self.thresholds, self.tuned, self.seal, 11)
 
+    def predicted(
+        self, instances: list[dict[str, Any]], top_r: int, beam_width: int, threshold: Any, exact: bool
+    ) -> Predictions:
+        prepared = self.tuned if threshold == "tuned" else threshold
+        options = PredictOptions(top_r, beam_width, exact, prepared)
+        return self.predictor.predict(self.rows_of(instances), options)
+
     def generally(
         self,
         instances: list[dict[str, Any]],
@@ -92,11 +104,8 @@ class Both:
         threshold: Any = None,
         exact: bool = False,
     ) -> bytes:
-        rows = self.rows_of(instances)
-        is_tuned = threshold == "tuned"
-        prepared = self.tuned if is_tuned else threshold
-        found = self.predictor.predict(rows, PredictOptions(top_r, beam_width, exact, prepared))
-        named = np.empty(0, np.float32) if is_tuned else self.thresholds
+        found = self.predicted(instances, top_r, beam_width, threshold, exact)
+        named = np.empty(0, np.float32) if threshold == "tuned" else self.thresholds
         return b",".join(predictions_json(self.model.labels, named, self.seal, 11, spans_of(found)))
 
 
@@ -134,6 +143,13 @@ def test_the_predictions_of_the_general_way(
         assert found[:2] == (n_rows, both.generally(instances, top_r, beam_width, threshold, exact))
         assert found.is_tuned == (threshold == "tuned")
     assert both.from_rows(instances, top_r, beam_width, threshold, exact) == found
+    as_tensors = both.as_tensors(body if threshold is None else {**body, "threshold": threshold})
+    assert (as_tensors is None) == (found is None)
+    if found is not None and as_tensors is not None:
+        assert (as_tensors.n_rows, as_tensors.is_tuned) == (n_rows, found.is_tuned)
+        form = form_of(top_r, dict.fromkeys(OUTPUTS, True))
+        answer = both.predicted(instances, top_r, beam_width, threshold, exact)
+        assert as_tensors.tensors == tensors_json(both.model.labels, form, spans_of(answer))
 
 
 @pytest.mark.parametrize("asked", [{"exact": True}, {"threshold": 0.05}, {"threshold": 0.05, "exact": True}])
@@ -170,6 +186,9 @@ def test_more_values_labels_and_rows_than_there_was_room_for(both: Both) -> None
             found = both.plainly(body)
             assert found is not None
             assert found[:2] == (len(rows), both.generally(rows, top_r, beam_width))
+            as_tensors = both.as_tensors({"instances": rows, "top_r": top_r, "beam_width": beam_width})
+            assert as_tensors is not None
+            assert as_tensors.n_rows == len(rows)
             assert both.from_rows(rows, top_r, beam_width) == found
 
 
