@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from model_store.documents import Fields, parse_sealed, render_sealed
 from model_store.errors import BadSplit, Corrupt
@@ -39,6 +39,15 @@ class Split(NamedTuple):
         """Return what a version is besides the stable one: `canary`, `shadow`."""
         roles = {"canary": self.canary, "shadow": self.shadow}
         return [role for role, named in roles.items() if named == version]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what JSON says of the versions beside the stable one: their parts as fractions of 1."""
+        canary = {"version": self.canary, "weight": self.weight / PARTS}
+        shadow = {"version": self.shadow, "share": self.share / PARTS}
+        return {
+            "canary": None if self.canary is None else canary,
+            "shadow": None if self.shadow is None else shadow,
+        }
 
     def check(self) -> None:
         """Raise BadSplit unless versions and parts fit together."""

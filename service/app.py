@@ -47,6 +47,7 @@ from service.api.routes import (
     predict,
     registry,
     score,
+    splits,
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
@@ -81,7 +82,7 @@ ARCHIVE_THREADS = 2
 ROUTERS = (
     *(part.router for part in (predict, score, batch, oip, feedback, thresholds, models, health, docs)),
     console.router,
-    *(part.router for part in (jobs, data, registry, archives, keys)),
+    *(part.router for part in (jobs, data, registry, splits, archives, keys)),
     oip.about_router,
     oip.health_router,
     thresholds.admin_router,

@@ -34,7 +34,7 @@ Version = Annotated[
 
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
-    from service.cli import aliases, explain, jobs, keys, models, remote
+    from service.cli import aliases, explain, jobs, keys, models, remote, splits
     from service.cli.compare import compare
     from service.cli.estimate import estimate
     from service.cli.evaluate import evaluate
@@ -58,7 +58,7 @@ def application() -> typer.Typer:
     for command in (*of_models, serve, worker):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
-    for part in (models.app, aliases.app, remote.app, explain.app):
+    for part in (models.app, aliases.app, splits.app, remote.app, explain.app):
         store.add_typer(part)
     app.add_typer(store, name="models")
     app.add_typer(keys.app, name="keys")

@@ -20,6 +20,7 @@ from service.serving.schemas.models import (
     ModelDetails,
     ModelList,
     ModelSummary,
+    SplitFacts,
     UnreadableVersion,
     VersionFault,
     VersionSummary,
@@ -86,4 +87,5 @@ def summarize(info: ModelInfo, pointers: Mapping[tuple[str, str], int]) -> Model
     aliases = {
         alias: pointers.get((info.name, alias), wanted) for alias, wanted in sorted(info.aliases.items())
     }
-    return ModelSummary(name=info.name, versions=sorted(info.versions), aliases=aliases)
+    splits = {alias: SplitFacts(**split.facts()) for alias, split in sorted(info.splits.items())}
+    return ModelSummary(name=info.name, versions=sorted(info.versions), aliases=aliases, splits=splits)
