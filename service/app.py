@@ -62,6 +62,7 @@ from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
 from service.serving.schemas.thresholds import TuneThresholdsRequest
+from service.serving.shadows import Shadows
 from service.settings import Settings, read_settings
 
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")
@@ -142,6 +143,7 @@ def create_app(settings: Settings | None = None, *, opens_first: bool = False) -
         parts.metrics,
         requests,
         settings.limits,
+        parts.shadows,
         draining.is_set,
     )
     return app
@@ -171,6 +173,7 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
         Registry(store, database, settings.store_remote and shown_url(settings.store_remote)),
         Jobs(database, settings),
         FeedbackDesk(live, learning, limits, metrics.record_events),
+        Shadows(limits, metrics.shadows.record),
         pool(limits.threads_max),
         pool(THRESHOLD_THREADS, calls="calls about thresholds"),
         WorkPool(1, 0, limits.tune_seconds_max, "calls of tune"),

@@ -32,6 +32,8 @@ from service.serving.answer import SHORT_ITEMS, Answer, answer_now
 from service.serving.oip import HEADER, infer_now, is_tuned, parse_infer
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import DEFAULT_ALIAS, LiveServed, ServedVersion
+from service.serving.shadows import Shadows
+from service.serving.split import KEY_HEADER, LiveSplit
 from service.settings import Limits
 
 HEADS_KEPT = 4096
@@ -53,6 +55,9 @@ _JSON = b"\r\ncontent-type: application/json\r\n"
 _BINARY = b"\r\ncontent-type: application/octet-stream\r\n%b: %%d\r\n" % HEADER.encode()
 _ELSEWHERE = frozenset({b"expect", b"origin", b"transfer-encoding", b"upgrade"})
 """Headers that ask for more than an answer."""
+
+_KEY = re.compile(rb"\r\n(?i:%b):[ \t]*([!-~]{1,256})[ \t]*(?=\r\n|\Z)" % KEY_HEADER.encode())
+"""The key by which a canary's requests are chosen: a head is remembered without it, too."""
 
 _ID = re.compile(rb"\r\n[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*([A-Za-z0-9._:/+=@-]{1,128})[ \t]*(?=\r\n|\Z)")
 """The id that a client gives a request: another in each, so that a head is remembered without it."""
@@ -76,18 +81,25 @@ class _Head(NamedTuple):
 
 
 class _Target(NamedTuple):
-    """What requests with a head are answered with, for as long as the store stays as it is."""
+    """What requests with a head are answered with, for as long as the store stays as it is.
+
+    split   of the alias, if it has a canary or a shadow that answers here
+    canary  what those of them are answered with that fall to the canary
+    """
 
     n_bytes: int
     served: ServedVersion
     outcome: RequestOutcome
     known: _Head
+    split: LiveSplit[ServedVersion] | None = None
+    canary: _Target | None = None
 
 
 class WholeRequests:
     """Answers requests to predict from their bytes. Event loop only.
 
     routes     those that predict
+    shadows    what answers copies of them, where an alias has a shadow
     draining   whether the server is about to stop
     """
 
@@ -100,6 +112,7 @@ class WholeRequests:
         metrics: Metrics,
         requests: RequestLog,
         limits: Limits,
+        shadows: Shadows,
         draining: Callable[[], bool],
     ) -> None:
         self._routes = routes
@@ -110,6 +123,7 @@ class WholeRequests:
         self._metrics = metrics
         self._requests = requests
         self._limits = limits
+        self._shadows = shadows
         self._draining = draining
         self._heads: dict[bytes, _Head] = {}
 
@@ -127,9 +141,10 @@ class WholeRequests:
         headers = dict(scope["headers"])
         is_odd = len(headers) != len(scope["headers"]) or head.count(b"\n") != len(headers)
         is_odd = is_odd or b"host" not in headers or not _ELSEWHERE.isdisjoint(headers)
-        if b"x-request-id" in headers and not is_odd:
-            given = _ID.search(head)
-            is_odd, head = given is None, head if given is None else _without(head, given)
+        for name, pattern in ((b"x-request-id", _ID), (KEY_HEADER.encode(), _KEY)):
+            if name in headers and not is_odd:
+                given = pattern.search(head)
+                is_odd, head = given is None, head if given is None else _without(head, given)
         if is_odd or len(body) > self._limits.body_bytes_max:
             return
         if headers.get(b"content-length") != b"%d" % len(body):
@@ -166,9 +181,12 @@ class WholeRequests:
         end = message.find(_HEAD_END)
         head = message[:end]
         notes = self._live.notes  # before the store is looked at: what is noted must not outlive its state
-        target, given = notes.get(head) or self._find(head, notes), None
+        target, given, key = notes.get(head) or self._find(head, notes), None, None
         if target is None and (given := _ID.search(head)) is not None:
             head = _without(head, given)
+            target = notes.get(head) or self._find(head, notes)
+        if target is None and (key := _KEY.search(head)) is not None:
+            head = _without(head, key)
             target = notes.get(head) or self._find(head, notes)
         start = end + len(_HEAD_END)
         if target is None or len(message) - start != target.n_bytes or target.n_bytes > _SHORT_BYTES:
@@ -176,21 +194,26 @@ class WholeRequests:
         if self._admission.is_full or self._draining():
             return None
         began = time.perf_counter()
+        request_id = new_request_id() if given is None else given[1].decode()
+        shadow = None
+        if target.split is not None:
+            target, shadow = _choose(target, target.split, request_id.encode() if key is None else key[1])
         served = target.served
         try:
             if not self._is_open:
                 self._ring.check(target.known.authorization, AccessScope.PREDICT)
             found = self._answer_now(message, start, target)
         except (XylemError, StoreError) as error:
-            return self._refuse(target, error, given, headers, began)
+            return self._refuse(target, error, request_id, headers, began)
         except Exception as error:  # the route meets it again, and answers
             log(logging.ERROR, "failure", error=error)
             return None
         if found is None or (found.is_tuned and served.thresholds.is_stale):
             return None  # it goes to a thread, or its answer has a header of its own
         self._metrics.rows[served.name] += found.n_rows
-        request_id = new_request_id() if given is None else given[1].decode()
         self._requests.record(request_id, target.outcome, time.perf_counter() - began)
+        if shadow is not None:
+            self._shadows.offer(message[start:], b"".join(found.parts), served, shadow)
         length = b"%d" % sum(map(len, found.parts))
         media = _JSON if found.n_json is None else _BINARY % found.n_json
         return b"".join(
@@ -213,12 +236,11 @@ class WholeRequests:
         self,
         target: _Target,
         error: Exception,
-        given: re.Match[bytes] | None,
+        request_id: str,
         headers: bytes,
         began: float,
     ) -> bytes:
         """Return the answer to a request at fault."""
-        request_id = new_request_id() if given is None else given[1].decode()
         known = target.known
         scope: Scope = {"path": known.path, "request_id": request_id}
         problem = error_response(scope, error)
@@ -244,10 +266,22 @@ class WholeRequests:
         served = None if known is None else self._live.resident(known.model, known.ref)
         if known is None or served is None:
             return None
-        by = _by(known, served)
-        outcome = self._requests.outcome("POST", known.route, known.path, 200, None, by)
-        target = notes[head] = _Target(known.n_bytes, served, outcome, known)
+        split = self._live.splits.get((known.model, known.ref))
+        canary = None if split is None or split.canary is None else self._target(known, split.canary)
+        target = notes[head] = self._target(known, served)._replace(split=split, canary=canary)
         return target
+
+    def _target(self, known: _Head, served: ServedVersion) -> _Target:
+        outcome = self._requests.outcome("POST", known.route, known.path, 200, None, _by(known, served))
+        return _Target(known.n_bytes, served, outcome, known)
+
+
+def _choose(
+    target: _Target, split: LiveSplit[ServedVersion], key: bytes
+) -> tuple[_Target, ServedVersion | None]:
+    """Return what answers the requests of a key, and the shadow that is to answer them too, if any."""
+    shadow = None if target.known.is_tensors else split.shadow_for(key)
+    return (target if target.canary is None or split.canary_for(key) is None else target.canary), shadow
 
 
 def _by(known: _Head, served: ServedVersion) -> AnsweredBy:

@@ -13,7 +13,7 @@ from service.api.routes.admins import RawRoute, needs
 from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.operations import OPEN_INFERENCE, content, of_version, problems, takes
 from service.api.routes.services import Wired
-from service.api.routes.versions import find_served, stale_headers
+from service.api.routes.versions import choose_served, find_served, stale_headers
 from service.errors import Unavailable
 from service.features import Featurizer
 from service.serving.oip import HEADER, InferAnswered, answer_infer, infer_now, is_tuned, parse_infer
@@ -70,7 +70,7 @@ async def infer(request: Request, services: Wired) -> Response:
     """Instances are a tensor of texts, or the three of compressed sparse rows; labels come as tensors."""
     body = await read_body(request, services.limits, TENSORS)
     began = asyncio.get_running_loop().time()
-    served = await find_served(request, services.live)
+    served = (await choose_served(request, services.live)).served
     query = parse_infer(body, request.headers.get(HEADER), services.limits)
     answer = infer_now(query, served)
     if answer is None:
