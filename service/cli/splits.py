@@ -43,7 +43,7 @@ def canary(
     if end == (weight is not None):
         raise BadParameter("expected --weight or --end, one of them")
     name, number = (model, 0) if end else _version_of(model, store)
-    change = without_canary if weight is None else with_canary(number, _fraction("--weight", weight))
+    change = without_canary if weight is None else with_canary(number, fraction_of("--weight", weight))
     with opened_registry(store, create=True, asks_none=no_history) as registry:
         move = registry.change_split(name, alias, change, cause_of(reason))
     _print(move, json)
@@ -68,7 +68,7 @@ def shadow(
     if end and share is not None:
         raise BadParameter("expected --share or --end, not both")
     name, number = (model, 0) if end else _version_of(model, store)
-    change = without_shadow if end else with_shadow(number, _fraction("--share", share or "1"))
+    change = without_shadow if end else with_shadow(number, fraction_of("--share", share or "1"))
     with opened_registry(store, create=True, asks_none=no_history) as registry:
         move = registry.change_split(name, alias, change, cause_of(reason))
     _print(move, json)
@@ -82,6 +82,17 @@ def beside(split: Split | None) -> str:
     return said if shadow is None else f"{said}, shadow {shadow['version']} at {shadow['share']:.6g}"
 
 
+def part_beside(canary: str | None, shadow: str | None) -> tuple[str, int] | None:
+    """Return the role that was asked for, with its part of PARTS. Raises BadParameter, BadSplit."""
+    from service.registry.splits import parts_of
+
+    if canary is not None and shadow is not None:
+        raise BadParameter("expected --canary or --shadow, not both")
+    if canary is not None:
+        return "canary", parts_of("weight", fraction_of("--canary", canary))
+    return None if shadow is None else ("shadow", parts_of("share", fraction_of("--shadow", shadow)))
+
+
 def _version_of(model: str, store: Path) -> tuple[str, int]:
     from model_store.store import Store
 
@@ -89,7 +100,7 @@ def _version_of(model: str, store: Path) -> tuple[str, int]:
     return name, Store(store).resolve(name, reference)
 
 
-def _fraction(option: str, text: str) -> float:
+def fraction_of(option: str, text: str) -> float:
     """Return a part of 1 that is written as such or in percent. Raises BadParameter."""
     number, is_percent = text.removesuffix("%"), text.endswith("%")
     try:

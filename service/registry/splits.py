@@ -19,8 +19,8 @@ def with_canary(version: int, weight: float, stable_weight: float | None = None)
 
     Raises BadSplit for weights that are out of range, or do not add up to 1.
     """
-    parts = _parts("weight", weight)
-    if stable_weight is not None and parts + _parts("stable_weight", stable_weight) != PARTS:
+    parts = parts_of("weight", weight)
+    if stable_weight is not None and parts + parts_of("stable_weight", stable_weight) != PARTS:
         raise BadSplit(f"expected weights that add up to 1, found {weight:g} and {stable_weight:g}")
     return lambda split: split._replace(canary=version, weight=parts)
 
@@ -30,7 +30,7 @@ def with_shadow(version: int, share: float) -> Callable[[Split], Split]:
 
     share  the part, above 0 and at most 1, a multiple of 0.0001. Raises BadSplit
     """
-    parts = PARTS if share == 1 else _parts("share", share)
+    parts = parts_of("share", share)
     return lambda split: split._replace(shadow=version, share=parts)
 
 
@@ -44,8 +44,10 @@ def without_shadow(split: Split) -> Split:
     return split._replace(shadow=None, share=0)
 
 
-def _parts(name: str, fraction: float) -> int:
-    """Return how many of PARTS a fraction is. Raises BadSplit."""
+def parts_of(name: str, fraction: float) -> int:
+    """Return how many of PARTS the fraction `weight` (below 1) or `share` (up to 1) is. Raises BadSplit."""
+    if fraction == 1 and name == "share":
+        return PARTS
     parts = round(fraction * PARTS) if 0 < fraction < 1 else 0
     if not 0 < parts < PARTS or abs(fraction * PARTS - parts) > _ROUNDING:
         expected = f"a multiple of {1 / PARTS:g} above 0 and {'at most' if name == 'share' else 'below'} 1"

@@ -65,10 +65,12 @@ class _Copy(NamedTuple):
     shadow: ServedVersion
 
     def outcome(self, result: Result, seconds: float = 0.0) -> ShadowOutcome:
+        """Return what became of it, without labels compared."""
         return ShadowOutcome(self.shadow.name, self.shadow.version, self.answered.version, result, seconds)
 
     @property
     def n_bytes(self) -> int:
+        """Return how much memory it holds."""
         return len(self.body) + len(self.answer)
 
 

@@ -17,10 +17,10 @@ from service.api.routes.services import Wired
 from service.errors import Unavailable
 from service.serving.problems import describe_error
 from service.serving.schemas.models import (
+    AliasSplit,
     ModelDetails,
     ModelList,
     ModelSummary,
-    SplitFacts,
     UnreadableVersion,
     VersionFault,
     VersionSummary,
@@ -95,5 +95,5 @@ def summarize(
         alias: pointers.get((info.name, alias), wanted) for alias, wanted in sorted(info.aliases.items())
     }
     served = {alias: splits[info.name, alias].split for alias in aliases if (info.name, alias) in splits}
-    facts = {alias: SplitFacts(**split.facts()) for alias, split in served.items()}
+    facts = {alias: AliasSplit(**split.facts()) for alias, split in served.items()}
     return ModelSummary(name=info.name, versions=sorted(info.versions), aliases=aliases, splits=facts)

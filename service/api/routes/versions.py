@@ -15,7 +15,7 @@ from service.serving.split import KEY_HEADER
 _KEY_NAME = KEY_HEADER.encode()
 
 
-class Chosen(NamedTuple):
+class ChosenVersion(NamedTuple):
     """What answers a request, and the shadow that is to answer a copy of it, if any."""
 
     served: ServedVersion
@@ -39,7 +39,7 @@ async def find_served(request: Request, live: LiveServed) -> ServedVersion:
     return served
 
 
-async def choose_served(request: Request, live: LiveServed) -> Chosen:
+async def choose_served(request: Request, live: LiveServed) -> ChosenVersion:
     """Return what answers a prediction: for an alias with a canary, the version that the key falls to.
 
     Raises what `find_served` does.
@@ -48,13 +48,13 @@ async def choose_served(request: Request, live: LiveServed) -> Chosen:
     alias = request.scope[ANSWERED_BY].alias
     split = None if alias is None else live.splits.get((served.name, alias))
     if split is None:
-        return Chosen(served)
+        return ChosenVersion(served)
     key = _key_of(request)
     canary = split.canary_for(key)
     if canary is not None:
         served = canary
         request.scope[ANSWERED_BY] = AnsweredBy(served.name, served.version, alias)
-    return Chosen(served, split.shadow_for(key))
+    return ChosenVersion(served, split.shadow_for(key))
 
 
 def _key_of(request: Request) -> bytes:

@@ -23,7 +23,7 @@ class ShadowFacts(BaseModel):
     share: float = Field(description="the part, above 0 and at most 1")
 
 
-class SplitFacts(BaseModel):
+class AliasSplit(BaseModel):
     """What stands beside the version that an alias names."""
 
     canary: CanaryFacts | None
@@ -39,7 +39,7 @@ class ModelSummary(BaseModel):
     name: str
     versions: list[int]
     aliases: dict[str, int]
-    splits: dict[str, SplitFacts]
+    splits: dict[str, AliasSplit]
 
 
 class ModelList(BaseModel):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from service.serving.schemas.instances import RequestModel
-from service.serving.schemas.models import SplitFacts
+from service.serving.schemas.models import AliasSplit
 from service.serving.schemas.thresholds import INTEGER_MAX, VersionNumber
 
 PAGE_MAX = 1000
@@ -54,7 +54,7 @@ class ShadowRequest(RequestModel):
     reason: _Reason = Field(default="", description="kept in the history")
 
 
-class SplitChanged(SplitFacts):
+class SplitChanged(AliasSplit):
     """What stands beside the version that an alias names from now on."""
 
     model: str
