@@ -53,7 +53,8 @@ class RemoteSplit(BaseModel):
 
     def local(self) -> Split:
         """Return the same for a store. Raises BadSplit for versions and parts that do not fit."""
-        canary, shadow = (version and version.version for version in (self.canary, self.shadow))
+        canary = None if self.canary is None else self.canary.version
+        shadow = None if self.shadow is None else self.shadow.version
         split = Split(self.stable, canary, self.weight, shadow, self.share)
         split.check()
         return split

@@ -252,7 +252,6 @@ class LiveModels(Generic[T]):
         before = self._state
         pointers: dict[tuple[str, str], int] = {}
         resident: dict[Key, object] = {}
-        splits: dict[tuple[str, str], LiveSplit[Any]] = {}
         self._drop_old_failures(infos)
         for info in infos:
             for alias, wanted in sorted(info.aliases.items()):
@@ -262,6 +261,18 @@ class LiveModels(Generic[T]):
                 old = self.pointers.get((info.name, alias))
                 if old is not None:
                     pointers[info.name, alias] = self._settle(info.name, alias, old, resident)
+        splits = self._split(infos, pointers, resident)
+        if before is not None:
+            self._count_swaps(before, pointers)
+        _log_splits({} if before is None else before.splits, splits)
+        return _State(generation, {info.name: info for info in infos}, pointers, resident, splits)
+
+    def _split(
+        self, infos: list[ModelInfo], pointers: Mapping[tuple[str, str], int], resident: dict[Key, object]
+    ) -> dict[tuple[str, str], LiveSplit[Any]]:
+        """Return what serves the splits of aliases, open once what the aliases name is."""
+        splits: dict[tuple[str, str], LiveSplit[Any]] = {}
+        for info in infos:
             for alias in info.broken_splits:
                 self._fail(info.name, alias, "the file of its split is damaged")
             for alias, split in info.splits.items():
@@ -274,10 +285,7 @@ class LiveModels(Generic[T]):
                 found = live_split(info.name, split, canary, shadow)
                 if found is not None:
                     splits[info.name, alias] = found
-        if before is not None:
-            self._count_swaps(before, pointers)
-        _log_splits({} if before is None else before.splits, splits)
-        return _State(generation, {info.name: info for info in infos}, pointers, resident, splits)
+        return splits
 
     def _settle(self, model: str, alias: str, wanted: int, resident: dict[Key, object]) -> int:
         """Return the version that the alias serves from now on, having made it resident if it can be."""
