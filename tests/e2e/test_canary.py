@@ -207,7 +207,7 @@ def test_promote_finishes_and_rollback_ends(here: ServerProcess, root: Path) -> 
     ("role", "body", "status", "code", "found"),
     [
         ("canary", {"version": 2, "weight": 0.1, "stable_weight": 0.8}, 422, "bad-split", "add up to 1"),
-        ("canary", {"version": 2, "weight": 0.00001}, 422, "bad-split", "multiple of 0.0001"),
+        ("canary", {"version": 2, "weight": 0.12345}, 422, "bad-split", "multiple of 0.0001"),
         ("canary", {"version": 1, "weight": 0.5}, 422, "bad-split", "another version than the alias names"),
         ("canary", {"version": 2, "weight": 1.0}, 422, "bad-request", "weight"),
         ("canary", {"version": 2, "weight": 0}, 422, "bad-request", "weight"),

@@ -39,9 +39,9 @@ class CanaryRequest(RequestModel):
     """Which version is to answer a part of the requests to an alias."""
 
     version: VersionNumber
-    weight: float = Field(gt=0, lt=1, description="the part: a multiple of 0.0001")
+    weight: float = Field(ge=0.0001, le=0.9999, description="the part: a multiple of 0.0001")
     stable_weight: float | None = Field(
-        default=None, gt=0, lt=1, description="what the alias's version keeps: both add up to 1"
+        default=None, ge=0.0001, le=0.9999, description="what the alias's version keeps: both add up to 1"
     )
     reason: _Reason = Field(default="", description="kept in the history")
 
@@ -50,7 +50,7 @@ class ShadowRequest(RequestModel):
     """Which version is to answer a part of the requests to an alias besides, without being returned."""
 
     version: VersionNumber
-    share: float = Field(default=1.0, gt=0, le=1, description="the part: a multiple of 0.0001")
+    share: float = Field(default=1.0, ge=0.0001, le=1, description="the part: a multiple of 0.0001")
     reason: _Reason = Field(default="", description="kept in the history")
 
 
