@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import NamedTuple
 
-from model_store.documents import Fields, parse, render, seal
-from model_store.errors import Corrupt
+from model_store.documents import parse_sealed, render_sealed
 from model_store.identifiers import VERSION_MAX
 
 HISTORY_MAX = 32
@@ -39,16 +38,12 @@ class Alias(NamedTuple):
 
 def render_alias(alias: Alias) -> bytes:
     """Return the bytes of an alias's file: the document, and the line that proves it whole."""
-    body = render({"history": alias.history, "version": alias.version})
-    return body + seal(body, "-")
+    return render_sealed({"history": alias.history, "version": alias.version})
 
 
 def parse_alias(data: bytes, where: str) -> Alias:
     """Return the alias in the bytes of its file; raise Corrupt naming `where` for anything else."""
-    end = data.rfind(b"\n", 0, -1) + 1
-    if data[end:] != seal(data[:end], "-"):
-        raise Corrupt(where, "a last line with the sha256 of the lines before it", ascii(data[end:][:80]))
-    fields = Fields(parse(data[:end], where), where)
+    fields = parse_sealed(data, where)
     version = fields.integer("version", 1, VERSION_MAX)
     history = fields.take("history")
     fields.done()

@@ -102,6 +102,20 @@ class Fields:
         return Corrupt(f"{self._where}: {name}", expected, _shown(found))
 
 
+def render_sealed(document: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a small file: the document, and the line that proves it whole."""
+    body = render(document)
+    return body + seal(body, "-")
+
+
+def parse_sealed(data: bytes, where: str) -> Fields:
+    """Return the fields of a document that `render_sealed` wrote; raise Corrupt for anything else."""
+    end = data.rfind(b"\n", 0, -1) + 1
+    if data[end:] != seal(data[:end], "-"):
+        raise Corrupt(where, "a last line with the sha256 of the lines before it", ascii(data[end:][:80]))
+    return Fields(parse(data[:end], where), where)
+
+
 def is_scalar(value: object) -> bool:
     """Return whether this is a string, a boolean, null, a finite number, or an integer of 64 bits."""
     if type(value) is int:

@@ -3,6 +3,7 @@
 StoreError
 ├── InvalidName              invalid-name: a model, alias or version that breaks the grammar
 ├── BadNames                 bad-names: a table of label or feature names
+├── BadSplit                 bad-split: a canary or a shadow whose weight does not fit
 ├── NotFound
 │   ├── ModelNotFound        model-not-found
 │   ├── VersionNotFound      version-not-found
@@ -91,6 +92,12 @@ class NothingToRollBack(Conflict):
     """The alias has no earlier version that still exists."""
 
     code = "nothing-to-roll-back"
+
+
+class BadSplit(StoreError):
+    """The weight of a canary or the share of a shadow is out of range, or does not fit the versions."""
+
+    code = "bad-split"
 
 
 class Corrupt(StoreError):

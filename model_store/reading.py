@@ -7,6 +7,7 @@ import errno
 import hashlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from model_store.aliases import ALIAS_BYTES_MAX, Alias, parse_alias
@@ -32,6 +33,7 @@ from model_store.identifiers import (
 from model_store.label_info import HEAD_BYTES, LABEL_INFO, Head, LabelInfo, map_label_info, parse_head
 from model_store.made_for import is_made_for
 from model_store.manifest import Manifest
+from model_store.splits import SPLIT_BYTES_MAX, Split, parse_split
 from model_store.verified import Verified
 from model_store.version import (
     Model,
@@ -43,7 +45,7 @@ from model_store.version import (
 LATEST = "latest"
 """The alias that every publication moves."""
 
-MODELS, VERSIONS, ALIASES, LAST = "models", "versions", "aliases", "last_version"
+MODELS, VERSIONS, ALIASES, SPLITS, LAST = "models", "versions", "aliases", "splits", "last_version"
 
 _OPEN_ATTEMPTS = 3
 _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
@@ -51,12 +53,18 @@ _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
 
 
 class ModelInfo(NamedTuple):
-    """A model of the store: its versions, ascending, what its aliases name, and aliases it cannot read."""
+    """A model of the store: its versions, ascending, what its aliases name, and aliases it cannot read.
+
+    splits         of the aliases that have one
+    broken_splits  the aliases whose split cannot be read: they name what they name
+    """
 
     name: str
     versions: tuple[int, ...]
     aliases: Mapping[str, int]
     broken_aliases: tuple[str, ...] = ()
+    splits: Mapping[str, Split] = MappingProxyType({})
+    broken_splits: tuple[str, ...] = ()
 
 
 class StoreReader:
@@ -81,7 +89,18 @@ class StoreReader:
                 aliases[alias] = self.alias(name, alias).version
             except (Corrupt, StoreUnreadable):
                 broken.append(alias)
-        return ModelInfo(name, versions, aliases, tuple(broken))
+        splits, broken_splits = {}, []
+        for entry in self._entries(self._home(name) / SPLITS):
+            if entry.name not in aliases:
+                continue
+            try:
+                split = self._read_split(name, entry.name)
+            except (Corrupt, StoreUnreadable):
+                broken_splits.append(entry.name)
+                continue
+            if split is not None and split.stable == aliases[entry.name]:
+                splits[entry.name] = split
+        return ModelInfo(name, versions, aliases, tuple(broken), splits, tuple(broken_splits))
 
     def last_version(self, name: str) -> int:
         """Return the highest number that a version of a model has or had, 0 if none; raise Corrupt."""
@@ -110,6 +129,27 @@ class StoreReader:
             if alias == LATEST and versions:
                 return Alias(versions[-1], ())
             raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}")) from None
+
+    def split(self, name: str, alias: str = LATEST) -> Split | None:
+        """Return what stands beside the version that an alias names, None where nothing does.
+
+        A split of another version than the alias names now does not count: whoever moved the alias died
+        before it was removed, or knew of no splits. Raises NotFound or Corrupt.
+        """
+        version = self.alias(name, alias).version
+        split = self._read_split(name, alias)
+        return split if split is not None and split.stable == version else None
+
+    def users_of(self, name: str, version: int) -> list[str]:
+        """Return what names a version: aliases, `canary of ALIAS`, `shadow of ALIAS`. Raises Corrupt."""
+        users = []
+        for alias in self._alias_names(name):
+            if self.alias(name, alias).version == version:
+                users.append(alias)
+            split = self.split(name, alias)
+            if split is not None:
+                users += [f"{role} of {alias}" for role in split.roles_of(version)]
+        return users
 
     def resolve(self, name: str, ref: str | int = LATEST) -> int:
         """Return the version that `ref`, a number or an alias, stands for; raise NotFound."""
@@ -183,20 +223,21 @@ class StoreReader:
             raise StoreUnreadable.of(self.root, "to read the directory of the models", found) from error
 
     def generation(self) -> tuple[object, ...]:
-        """Return a value that differs when a version was published or deleted, an alias moved, or label info
-        was replaced.
+        """Return a value that differs when a version was published or deleted, an alias moved or was split,
+        or label info was replaced.
 
-        Compare for equality only. Cost: two directories a model and a file of 200 bytes an alias, and of 8 kB
-        where there is label info.
+        Compare for equality only. Cost: three directories a model, a file of 200 bytes an alias and a split,
+        and of 8 kB where there is label info.
         """
         found: list[object] = []
         for model in self._entries(self.root / MODELS):
             home = self.root / MODELS / model.name
             found.append((model.name, self._entries(home / VERSIONS)))
-            for entry in self._entries(home / ALIASES):
-                path = home / ALIASES / entry.name
-                with contextlib.suppress(FileNotFoundError, Corrupt), self._reading(path):
-                    found.append((entry.name, self._fs.read(path, ALIAS_BYTES_MAX)))
+            for part, bytes_max in ((ALIASES, ALIAS_BYTES_MAX), (SPLITS, SPLIT_BYTES_MAX)):
+                for entry in self._entries(home / part):
+                    path = home / part / entry.name
+                    with contextlib.suppress(FileNotFoundError, Corrupt), self._reading(path):
+                        found.append((part, entry.name, self._fs.read(path, bytes_max)))
             path = home / LABEL_INFO
             with contextlib.suppress(FileNotFoundError, NotADirectoryError, Corrupt), self._reading(path):
                 found.append((LABEL_INFO, self._fs.read(path, HEAD_BYTES - 1)))
@@ -240,6 +281,15 @@ class StoreReader:
     def _alias_names(self, name: str) -> list[str]:
         found = {e.name for e in self._entries(self._home(name) / ALIASES) if is_alias(e.name)}
         return sorted(found | {LATEST})
+
+    def _read_split(self, name: str, alias: str) -> Split | None:
+        """Return the split in an alias's file, whether it counts or not; None without one. Raises Corrupt."""
+        path = self._home(name) / SPLITS / check_alias(alias)
+        try:
+            with self._reading(path):
+                return parse_split(self._fs.read(path, SPLIT_BYTES_MAX), f"{name}: split of {alias}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
         manifest = self.manifest(name, version)

@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
-from collections.abc import Iterator
 from pathlib import Path
 
-from model_store import staging
 from model_store.aliases import Alias, render_alias
 from model_store.archive import Readable, read_archive
 from model_store.errors import (
@@ -36,10 +33,11 @@ from model_store.identifiers import (
 from model_store.label_info import LABEL_INFO, LabelInfo, write_label_info
 from model_store.made_for import made_for_of
 from model_store.manifest import Manifest, manifest_digest
-from model_store.reading import ALIASES, LAST, VERSIONS, StoreReader, no_version
+from model_store.reading import ALIASES, LAST, SPLITS, VERSIONS, no_version
 from model_store.reading import LATEST as LATEST
 from model_store.reading import MODELS as MODELS
 from model_store.reading import ModelInfo as ModelInfo
+from model_store.splits import Split, render_split
 from model_store.version import (
     HEADROOM_BYTES,
     Draft,
@@ -49,11 +47,10 @@ from model_store.version import (
     write_arrays,
     write_manifest,
 )
+from model_store.writing import StoreWriter
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-
-class Store(StoreReader):
+class Store(StoreWriter):
     """A directory of models; any number of processes may read and write it at once."""
 
     def prepare(self) -> None:
@@ -127,7 +124,7 @@ class Store(StoreReader):
     def promote(self, name: str, version: int, alias: str = LATEST) -> None:
         """Make an alias name a version, verified first. Raises NotFound, Corrupt, StoreUnwritable.
 
-        An alias whose file is damaged is made anew, without its history.
+        An alias whose file is damaged is made anew, without its history. A split of the alias ends.
         """
         check_alias(alias)
         self._open(name, version, verify=True)
@@ -141,14 +138,16 @@ class Store(StoreReader):
         """Make an alias name the version it named before, or with `to` one further back, verified first.
 
         Returns that version. What the alias named after it is forgotten: the next step back leads further
-        back. Versions deleted since are passed over; `to` the version that it names already does nothing.
-        Raises NothingToRollBack when none is left, NotFound, Corrupt or StoreUnwritable.
+        back. Versions deleted since are passed over. `to` the version that it names already only ends its
+        split, and so does a step back while there is a canary. Raises NothingToRollBack when none is left,
+        NotFound, Corrupt or StoreUnwritable.
         """
         self.alias(name, alias)
         with self._writing(0), self._stage() as stage, self._locked(name):
             now = self.alias(name, alias)
-            if to == now.version:
-                return to
+            if to == now.version or (to is None and self._has_canary(name, alias)):
+                self._drop_split(name, stage, alias)
+                return now.version
             back = now.back(self.versions(name), to)
             if back is None:
                 which = "an earlier version" if to is None else f"version {to} among the earlier ones"
@@ -179,6 +178,42 @@ class Store(StoreReader):
         with self._writing(0), self._stage() as stage, self._locked(name):
             return self._remove_label_info(name, stage)
 
+    def put_split(self, name: str, alias: str, split: Split) -> None:
+        """Have other versions stand beside the one that an alias names, verified first.
+
+        Raises BadSplit, NotFound, Corrupt, StoreUnwritable, and Conflict when the alias does not name
+        `split.stable`. The split ends when the alias is moved, whoever moves it.
+        """
+        split.check()
+        for version in split.others:
+            self._open(name, version, verify=True)
+        with self._writing(0), self._stage() as stage, self._locked(name):
+            now = self.alias(name, alias)
+            if now.version != split.stable:
+                raise Conflict(f"{name}: expected {alias} to name {split.stable}, found {now.version}")
+            for version in split.others:
+                if version not in self.versions(name):
+                    raise no_version(name, version)
+            home = make_dirs(self._fs, self._home(name), SPLITS).parent
+            if alias not in [entry.name for entry in self._entries(home / ALIASES)]:
+                self._write_alias(stage, now)  # `latest`, which without a file moves by itself
+                self._put_alias(name, stage, alias)
+            write_file(self._fs, stage / "split", [render_split(split)])
+            self._fs.rename(stage / "split", home / SPLITS / alias)
+            self._fs.fsync_dir(home / SPLITS)
+
+    def end_split(self, name: str, alias: str) -> None:
+        """Remove what stands beside the version that an alias names, damaged or not, if there is anything.
+
+        Raises NotFound or StoreUnwritable.
+        """
+        if not self.versions(name):
+            raise self._missing(name, ModelNotFound(name))
+        with self._writing(0), self._stage() as stage, self._locked(name):
+            if check_alias(alias) not in self._alias_names(name):
+                raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
+            self._drop_split(name, stage, alias)
+
     def delete(self, name: str, version: int) -> None:
         """Remove a version that no alias names; who has it open keeps it. Its number is not used again.
 
@@ -189,7 +224,7 @@ class Store(StoreReader):
             versions = self.versions(name)
             if version not in versions:
                 raise no_version(name, version)
-            users = [alias for alias in self._alias_names(name) if self.alias(name, alias).version == version]
+            users = self.users_of(name, version)
             if users:
                 raise VersionInUse(
                     f"{name}@{version}: expected no alias to name it, found {', '.join(users)}"
@@ -210,6 +245,7 @@ class Store(StoreReader):
                 raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
             self._fs.rename(self._home(name) / ALIASES / alias, stage / "deleted")
             self._fs.fsync_dir(self._home(name) / ALIASES)
+            self._drop_split(name, stage, alias)
 
     def delete_model(self, name: str) -> tuple[int, ...]:
         """Remove a model, its aliases, its label info and all its versions, and return their numbers.
@@ -223,15 +259,12 @@ class Store(StoreReader):
             versions = self.versions(name)
             self._keep_last(name, stage)
             self._remove_label_info(name, stage)
-            for part in (ALIASES, VERSIONS):
-                self._fs.rename(self._home(name) / part, stage / part)
-                self._fs.fsync_dir(self._home(name))
+            there = [entry.name for entry in self._entries(self._home(name))]
+            for part in (SPLITS, ALIASES, VERSIONS):
+                if part in there:
+                    self._fs.rename(self._home(name) / part, stage / part)
+                    self._fs.fsync_dir(self._home(name))
         return versions
-
-    def collect(self) -> list[Path]:
-        """Remove what dead writers left in the staging directory, and return it; the living keep theirs."""
-        with self._writing(0):
-            return staging.collect(self._fs, self.root)
 
     # --- parts
 
@@ -307,58 +340,31 @@ class Store(StoreReader):
         write_file(self._fs, stage / "alias", [render_alias(alias)])
 
     def _put_alias(self, name: str, stage: Path, alias: str) -> None:
-        """Replace an alias's file by the staged one, and sync."""
+        """Replace an alias's file by the staged one, and sync; its split ends.
+
+        One that holds goes after the move: no reader sees the alias with the split gone and not moved. One
+        that does not hold goes before: the move must not bring it into force.
+        """
+        if not self._has_split(name, alias):
+            self._drop_split(name, stage, alias)
         self._fs.rename(stage / "alias", self._home(name) / ALIASES / alias)
         self._fs.fsync_dir(self._home(name) / ALIASES)
+        self._drop_split(name, stage, alias)
 
-    @contextlib.contextmanager
-    def _stage(self) -> Iterator[Path]:
-        """Make the store where there is none, and a directory of our own in it; clear dead ones away."""
-        if not self.root.is_dir():
-            self._make_root()
-        with contextlib.suppress(StoreUnwritable):
-            self.collect()
-        with staging.stage(self._fs, self.root) as path:
-            yield path
+    def _has_split(self, name: str, alias: str) -> bool:
+        with contextlib.suppress(NotFound, Corrupt):
+            return self.split(name, alias) is not None
+        return False
 
-    def _make_root(self) -> None:
-        """Make the store's directory, but none above it."""
-        parent = self.root.parent
-        if not parent.is_dir():
-            fault = f"expected {parent} to be a directory, in which the store is made, found none"
-            raise StoreUnwritable(f"{self.root}: {fault}")
-        if self.root.exists() and not self.root.is_dir():
-            raise StoreUnwritable(f"{self.root}: expected a directory, found a file")
-        make_dirs(self._fs, parent, self.root.name)
+    def _has_canary(self, name: str, alias: str) -> bool:
+        with contextlib.suppress(Corrupt):
+            split = self.split(name, alias)
+            return split is not None and split.canary is not None
+        return False
 
-    @contextlib.contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
-        """Hold the lock of a model, whose directories are made where missing."""
-        home = make_dirs(self._fs, self.root, MODELS, name)
-        for part in (VERSIONS, ALIASES):
-            make_dirs(self._fs, home, part)
-        with staging.locked(self._fs, home):
-            yield
-
-    def _require_space(self, needed_bytes: int) -> None:
-        free = self._fs.free_bytes(self.root)
-        if free < needed_bytes:
-            raise self._no_space(needed_bytes, free)
-
-    def _no_space(self, needed_bytes: int, free_bytes: int, refusal: str | None = None) -> StoreUnwritable:
-        """Return the error; `refusal` is the system's word, which there can be with bytes free (a quota)."""
-        wanted = f"about {needed_bytes:,} bytes of space" if needed_bytes else "space for small files"
-        found = f"{free_bytes:,} bytes free" + (f" and {refusal!r}" if refusal else "")
-        return StoreUnwritable(f"{self.root}: expected {wanted}, found {found}")
-
-    @contextlib.contextmanager
-    def _writing(self, needed_bytes: int) -> Iterator[None]:
-        """Give the errors of writing their type."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno in _NO_SPACE:
-                with contextlib.suppress(OSError):
-                    free = self._fs.free_bytes(self.root)
-                    raise self._no_space(needed_bytes, free, error.strerror) from error
-            raise StoreUnwritable(f"{self.root}: expected to write, found {error}") from error
+    def _drop_split(self, name: str, stage: Path, alias: str) -> None:
+        """Remove the file of a split, if there is one, and sync."""
+        directory = self._home(name) / SPLITS
+        if alias in [entry.name for entry in self._entries(directory)]:
+            self._fs.rename(directory / alias, stage / "ended")
+            self._fs.fsync_dir(directory)

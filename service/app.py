@@ -50,6 +50,7 @@ from service.api.routes import (
     predict,
     registry,
     score,
+    splits,
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
@@ -65,6 +66,7 @@ from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
 from service.serving.schemas.thresholds import TuneThresholdsRequest
+from service.serving.shadows import Shadows
 from service.settings import Settings, read_settings
 from service.traces.switch import open_tracer
 
@@ -89,7 +91,7 @@ ROUTERS = (
         for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health, docs)
     ),
     console.router,
-    *(part.router for part in (jobs, data, registry, archives, keys)),
+    *(part.router for part in (jobs, data, registry, splits, archives, keys)),
     oip.about_router,
     oip.health_router,
     thresholds.admin_router,
@@ -172,6 +174,7 @@ def create_app(
         parts.metrics,
         requests,
         settings.limits,
+        parts.shadows,
         draining.is_set,
         tracer,
     )
@@ -213,6 +216,7 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
         Registry(store, database, settings.store_remote and shown_url(settings.store_remote)),
         Jobs(database, settings),
         FeedbackDesk(live, learning, limits, metrics.record_events),
+        Shadows(limits, metrics.shadows.record),
         pool(limits.threads_max),
         pool(THRESHOLD_THREADS, calls="calls about thresholds"),
         WorkPool(1, 0, limits.tune_seconds_max, "calls of tune"),

@@ -31,6 +31,7 @@ _CONFIG = SettingsConfigDict(
 
 Count = Annotated[int, Field(ge=1, le=1_000_000_000)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Share = Annotated[float, Field(gt=0, le=1)]
 Pause = Annotated[float, Field(ge=0, le=86_400)]
 
 Workers = Annotated[int, Field(ge=1, le=256)]
@@ -169,6 +170,12 @@ class Limits(BaseSettings):
     events_max: Count = _count(1024, "events of a feedback request (a stream has no such limit)")
     event_id_bytes_max: Count = _count(256, "bytes of an event's id, as UTF-8")
     event_queue_max: Count = _count(4096, "events that wait to be written; one more is answered 503")
+    shadow_queue_max: Count = _count(
+        256, "requests that wait to be answered by shadow versions too; one more is dropped, and counted"
+    )
+    shadow_time_share: Share = _seconds(
+        0.25, "share of its time in which the thread of shadow versions works"
+    )
     archive_bytes_max: Bytes = _count(64 << 30, "bytes of a model's archive that is brought in over HTTP")
     models_max: Count = _count(1000, "model versions that aliases keep open")
     versions_max: Count = _count(16, "further model versions kept open because requests named them")

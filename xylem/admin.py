@@ -117,16 +117,36 @@ class Admin(Caller):
         return self._call(job_calls.delete_data(name))
 
     def promote(
-        self, model: str, version: int, alias: str = "latest", reason: str | None = None
+        self, model: str, version: int | None = None, alias: str = "latest", reason: str | None = None
     ) -> JsonObject:
-        """Make an alias name a version."""
+        """Make an alias name a version; without one, its canary."""
         return self._call(registry_calls.promote(model, version, alias, reason))
 
     def rollback(
         self, model: str, alias: str = "latest", to: int | None = None, reason: str | None = None
     ) -> JsonObject:
-        """Make an alias name the version that it named before, or the version `to`."""
+        """Make an alias name the version that it named before, or `to`; while it has a canary, end that."""
         return self._call(registry_calls.rollback(model, alias, to, reason))
+
+    def put_canary(
+        self, model: str, version: int, weight: float, alias: str = "latest", reason: str | None = None
+    ) -> JsonObject:
+        """Have a version answer a part of the requests to an alias: `weight`, above 0 and below 1."""
+        return self._call(registry_calls.put_canary(model, version, weight, alias, reason))
+
+    def end_canary(self, model: str, alias: str = "latest") -> JsonObject:
+        """End the canary of an alias; its shadow stays."""
+        return self._call(registry_calls.end_beside(model, alias, "canary"))
+
+    def put_shadow(
+        self, model: str, version: int, share: float = 1.0, alias: str = "latest", reason: str | None = None
+    ) -> JsonObject:
+        """Have a version answer a part of the requests to an alias besides; what it answers is counted."""
+        return self._call(registry_calls.put_shadow(model, version, share, alias, reason))
+
+    def end_shadow(self, model: str, alias: str = "latest") -> JsonObject:
+        """End the shadow of an alias; its canary stays."""
+        return self._call(registry_calls.end_beside(model, alias, "shadow"))
 
     def history(
         self, model: str, alias: str | None = None, before: int | None = None, limit: int | None = None

@@ -119,16 +119,36 @@ class AsyncAdmin(AsyncCaller):
         return await self._call(job_calls.delete_data(name))
 
     async def promote(
-        self, model: str, version: int, alias: str = "latest", reason: str | None = None
+        self, model: str, version: int | None = None, alias: str = "latest", reason: str | None = None
     ) -> JsonObject:
-        """Make an alias name a version."""
+        """Make an alias name a version; without one, its canary."""
         return await self._call(registry_calls.promote(model, version, alias, reason))
 
     async def rollback(
         self, model: str, alias: str = "latest", to: int | None = None, reason: str | None = None
     ) -> JsonObject:
-        """Make an alias name the version that it named before, or the version `to`."""
+        """Make an alias name the version that it named before, or `to`; while it has a canary, end that."""
         return await self._call(registry_calls.rollback(model, alias, to, reason))
+
+    async def put_canary(
+        self, model: str, version: int, weight: float, alias: str = "latest", reason: str | None = None
+    ) -> JsonObject:
+        """Have a version answer a part of the requests to an alias: `weight`, above 0 and below 1."""
+        return await self._call(registry_calls.put_canary(model, version, weight, alias, reason))
+
+    async def end_canary(self, model: str, alias: str = "latest") -> JsonObject:
+        """End the canary of an alias; its shadow stays."""
+        return await self._call(registry_calls.end_beside(model, alias, "canary"))
+
+    async def put_shadow(
+        self, model: str, version: int, share: float = 1.0, alias: str = "latest", reason: str | None = None
+    ) -> JsonObject:
+        """Have a version answer a part of the requests to an alias besides; what it answers is counted."""
+        return await self._call(registry_calls.put_shadow(model, version, share, alias, reason))
+
+    async def end_shadow(self, model: str, alias: str = "latest") -> JsonObject:
+        """End the shadow of an alias; its canary stays."""
+        return await self._call(registry_calls.end_beside(model, alias, "shadow"))
 
     async def history(
         self, model: str, alias: str | None = None, before: int | None = None, limit: int | None = None

@@ -43,14 +43,38 @@ def _model(name: str) -> str:
     return f"/v1/admin/models/{segment(name, 'model')}"
 
 
-def promote(model: str, version: int, alias: str, reason: str | None) -> Call[JsonObject]:
-    """Make an alias name a version."""
+def promote(model: str, version: int | None, alias: str, reason: str | None) -> Call[JsonObject]:
+    """Make an alias name a version; None: its canary."""
     return _post(f"{_model(model)}/promote", {"version": version, "alias": alias, "reason": reason})
 
 
 def rollback(model: str, alias: str, to: int | None, reason: str | None) -> Call[JsonObject]:
     """Make an alias name the version that it named before, or a given one."""
     return _post(f"{_model(model)}/rollback", {"alias": alias, "to": to, "reason": reason})
+
+
+def put_canary(model: str, version: int, weight: float, alias: str, reason: str | None) -> Call[JsonObject]:
+    """Have a version answer a part of the requests to an alias."""
+    return _put_beside(model, alias, "canary", {"version": version, "weight": weight, "reason": reason})
+
+
+def put_shadow(model: str, version: int, share: float, alias: str, reason: str | None) -> Call[JsonObject]:
+    """Have a version answer a part of the requests to an alias besides, without being returned."""
+    return _put_beside(model, alias, "shadow", {"version": version, "share": share, "reason": reason})
+
+
+def end_beside(model: str, alias: str, role: str) -> Call[JsonObject]:
+    """End the canary or the shadow of an alias."""
+    return Call(Request("DELETE", _beside(model, alias, role)), _object)
+
+
+def _put_beside(model: str, alias: str, role: str, fields: Mapping[str, Any]) -> Call[JsonObject]:
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Call(Request("PUT", _beside(model, alias, role), dumped(given), JSON), _object)
+
+
+def _beside(model: str, alias: str, role: str) -> str:
+    return f"{_model(model)}/aliases/{segment(alias, 'alias')}/{role}"
 
 
 def history(model: str, alias: str | None, before: int | None, limit: int | None) -> Call[JsonObject]:

@@ -155,11 +155,12 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """A model, its versions, and which of them each alias names."""
+    """A model, its versions, which of them each alias names, and the canary and shadow of those that have."""
 
     name: str
     versions: list[int]
     aliases: dict[str, int]
+    splits: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Aliases and deletions: a part of `xylem models`.")
 
-Version = Annotated[str, typer.Argument(metavar="NAME@VERSION", help="A version of a model.")]
+Promoted = Annotated[
+    str, typer.Argument(metavar="NAME[@VERSION]", help="A version of a model; without it, the canary.")
+]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A model.")]
 Alias = Annotated[str, typer.Option(metavar="NAME", help="The alias.")]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Why: the history keeps it.")]
@@ -36,7 +38,7 @@ KeepThresholds = Annotated[
 
 
 @contextlib.contextmanager
-def _opened_registry(store: Path, *, create: bool, asks_none: bool = False) -> Iterator[Registry]:
+def opened_registry(store: Path, *, create: bool, asks_none: bool = False) -> Iterator[Registry]:
     """Yield the registry of a store, over its database where that is there or may be made."""
     from model_store.store import Store
     from service.registry.registry import Registry
@@ -52,12 +54,13 @@ def _opened_registry(store: Path, *, create: bool, asks_none: bool = False) -> I
 def note_publication(store: Path, model: str, version: int, why: str) -> None:
     """Write down who published a version, where a database answers; else the history finds it later."""
     unknown = contextlib.suppress(DatabaseUnavailable, BadParameter)  # the version is published in any case
-    with unknown, _opened_registry(store, create=False) as registry:
+    with unknown, opened_registry(store, create=False) as registry:
         if registry.named(model, LATEST) == version:
-            registry.published(model, version, _cause(why))
+            registry.published(model, version, cause_of(why))
 
 
-def _cause(reason: str) -> Cause:
+def cause_of(reason: str) -> Cause:
+    """Return who runs the command, and why."""
     from service.registry.causes import Cause
 
     return Cause(user_name(), reason)
@@ -65,17 +68,20 @@ def _cause(reason: str) -> Cause:
 
 @app.command()
 def promote(
-    model: Version,
+    model: Promoted,
     alias: Alias = LATEST,
     reason: Reason = "",
     no_history: NoHistory = False,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make an alias name a version, verified first; a server that follows the alias swaps to it."""
-    name, reference = parse_version(model)
-    with _opened_registry(store, create=True, asks_none=no_history) as registry:
-        move = registry.promote(name, reference, alias, _cause(reason))
+    """Make an alias name a version, verified first; a server that follows the alias swaps to it.
+
+    Without a version it is the canary of the alias. In any case a canary and a shadow of the alias end.
+    """
+    name, reference = parse_version(model) if "@" in model else (model, None)
+    with opened_registry(store, create=True, asks_none=no_history) as registry:
+        move = registry.promote(name, reference, alias, cause_of(reason))
     facts = {"model": name, "alias": alias, "version": move.now, "previous_version": move.before}
     print_result(json, f"{name}: {alias} -> {move.now}", **facts)
 
@@ -90,9 +96,12 @@ def rollback(
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Make an alias name the version that it named before, verified first; again for the one before that."""
-    with _opened_registry(store, create=True, asks_none=no_history) as registry:
-        move = registry.rollback(model, alias, _cause(reason), to)
+    """Make an alias name the version that it named before, verified first; again for the one before that.
+
+    While the alias has a canary, that is what ends, and the alias stays.
+    """
+    with opened_registry(store, create=True, asks_none=no_history) as registry:
+        move = registry.rollback(model, alias, cause_of(reason), to)
     facts = {"model": model, "alias": alias, "version": move.now, "previous_version": move.before}
     print_result(json, f"{model}: {alias} -> {move.now}", **facts)
 
@@ -107,8 +116,8 @@ def unalias(
     json: Json = False,
 ) -> None:
     """Remove an alias; the version that it names stays, and can then be deleted."""
-    with _opened_registry(store, create=True, asks_none=no_history) as registry:
-        registry.delete_alias(model, alias, _cause(reason))
+    with opened_registry(store, create=True, asks_none=no_history) as registry:
+        registry.delete_alias(model, alias, cause_of(reason))
     print_result(json, f"{model}: {alias} removed", model=model, alias=alias, deleted=True)
 
 
@@ -133,16 +142,16 @@ def delete(
     if whole:
         if "@" in model:
             raise BadParameter(f"--all: expected the name of a model, found {model!r}")
-        with _opened_registry(store, create=False) as registry:
-            gone = registry.delete_model(model, _cause(reason), confirm=model, thresholds=forgets)
+        with opened_registry(store, create=False) as registry:
+            gone = registry.delete_model(model, cause_of(reason), confirm=model, thresholds=forgets)
         line = f"{model} deleted, with {len(gone.versions)} version{'' if len(gone.versions) == 1 else 's'}"
         facts = {"versions": list(gone.versions), "deleted": True, "thresholds_deleted": gone.thresholds}
         print_result(json, line, model=model, **facts)
         return
     name, version = _version_of(model, store)
-    with _opened_registry(store, create=False) as registry:
+    with opened_registry(store, create=False) as registry:
         gone = registry.delete_version(
-            name, version, _cause(reason), with_aliases=with_aliases, thresholds=forgets
+            name, version, cause_of(reason), with_aliases=with_aliases, thresholds=forgets
         )
     line = f"{name}@{version} deleted{', and its thresholds' if gone.thresholds else ''}"
     print_result(json, line, model=name, version=version, deleted=True, thresholds_deleted=gone.thresholds)
@@ -169,7 +178,7 @@ def history(
     """Show who moved the aliases of a model, when, from where to where, and why; the newest first."""
     from service.registry.facts import change_facts
 
-    with _opened_registry(store, create=True) as registry:
+    with opened_registry(store, create=True) as registry:
         changes = list(map(change_facts, registry.history(model, alias, limit=limit)))
     if json:
         print_json({"model": model, "history": changes})

@@ -18,6 +18,7 @@ from service.cli.console import (
     print_table,
 )
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from service.cli.splits import beside
 from service.errors import BadInput, BadParameter
 
 if TYPE_CHECKING:
@@ -53,12 +54,16 @@ def _listed(info: ModelInfo) -> dict[str, object]:
         "versions": list(info.versions),
         "aliases": dict(info.aliases),
         "broken_aliases": list(info.broken_aliases),
+        "splits": {alias: split.facts() for alias, split in sorted(info.splits.items())},
     }
 
 
 def _row(info: ModelInfo) -> tuple[str, str, str]:
     """Return a model's cells in the table for people, with the aliases that cannot be read."""
-    aliases = [f"{alias} -> {version}" for alias, version in sorted(info.aliases.items())]
+    aliases = [
+        f"{alias} -> {version}{beside(info.splits.get(alias))}"
+        for alias, version in sorted(info.aliases.items())
+    ]
     aliases += [f"{alias} (unreadable)" for alias in info.broken_aliases]
     return info.name, ", ".join(map(str, info.versions)), ", ".join(aliases)
 

@@ -30,20 +30,38 @@ def push(
         list[str] | None,
         typer.Option(metavar="NAME", help="An alias there that names the version from now on; may repeat."),
     ] = None,
+    canary: Annotated[
+        str | None,
+        typer.Option(metavar="PART", help="The aliases stay; it answers this part of their requests: 10%."),
+    ] = None,
+    shadow: Annotated[
+        str | None,
+        typer.Option(metavar="PART", help="The aliases stay; it answers this part too, unreturned: 100%."),
+    ] = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Write a version to an object store, unless it is there; servers that follow its aliases fetch it."""
     from model_store.store import Store
+    from service.cli.splits import beside as text_beside
+    from service.cli.splits import part_beside
     from service.remote.objects import RemoteStore
 
     opened, remote = Store(store), RemoteStore(url)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
+    beside = part_beside(canary, shadow)
+    if beside is not None and not alias:
+        raise BadInput("--canary, --shadow: expected --alias, whose requests they are of, found none")
     pushed = remote.push(opened, name, version)
+    moved = ""
     for one in alias or ():
-        remote.move(name, one, pushed)
-    moved = "".join(f"\n{name}: {one} -> {version}" for one in alias or ())
+        if beside is None:
+            remote.move(name, one, pushed)
+            moved += f"\n{name}: {one} -> {version}"
+        else:
+            split = remote.put_beside(name, one, beside[0], pushed, beside[1]).local()
+            moved += f"\n{name}: {one} -> {split.stable}{text_beside(split)}"
     facts = {"model": name, "version": version, "digest": pushed.digest, "aliases": alias or []}
     print_result(json, f"{name}@{version} -> {remote.url}{moved}", url=remote.url, **facts)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from model_store.splits import Split
 from service.registry.history import AliasChange
-from service.registry.registry import AliasMove
+from service.registry.registry import AliasMove, SplitMove
 
 
 def move_facts(move: AliasMove) -> dict[str, Any]:
@@ -16,6 +17,18 @@ def move_facts(move: AliasMove) -> dict[str, Any]:
         "alias": move.alias,
         "version": move.now,
         "previous_version": move.before,
+        "recorded": move.recorded,
+    }
+
+
+def split_facts(move: SplitMove) -> dict[str, Any]:
+    """Return what JSON says of a split that was just changed."""
+    split = move.split or Split(move.version)
+    return {
+        "model": move.model,
+        "alias": move.alias,
+        "version": move.version,
+        **split.facts(),
         "recorded": move.recorded,
     }
 

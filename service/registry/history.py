@@ -21,7 +21,7 @@ import contextlib
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, insert, select, text, update
@@ -31,15 +31,20 @@ from service.db.tables import ALIAS_HISTORY
 from service.errors import BadParameter
 from service.registry.causes import Cause
 
-PROMOTED, ROLLED_BACK, PUBLISHED, REMOVED, REFUSED, FOUND = (
+PROMOTED, ROLLED_BACK, PUBLISHED, REMOVED, REFUSED, SPLIT, FOUND = (
     "promoted",
     "rolled-back",
     "published",
     "removed",
     "refused",
+    "split",
     "found",
 )
-"""What a row tells. REFUSED is a promotion that its rule did not let happen: the alias stayed."""
+"""What a row tells. REFUSED is a promotion that its rule did not let happen: the alias stayed. SPLIT: the
+alias stayed, and another canary or shadow, or none, stands beside what it names."""
+
+_TELL_SPLITS = (SPLIT, FOUND)
+"""Rows whose verdict is the split of the alias from then on; after any other there is none."""
 
 ROWS_MAX = 10_000
 """Rows that are kept of a model: the oldest go first."""
@@ -52,8 +57,20 @@ _INTENTION_SECONDS = 3600.0
 
 _INTENDED, _DONE = "intended", "done"
 
-Named = Callable[[str, str], int | None]
-"""What the store says that an alias of a model names; None where there is none."""
+
+class AliasState(NamedTuple):
+    """What the store says of an alias.
+
+    version  what it names; None: it is not there
+    split    what stands beside that, as JSON has it; None: nothing
+    """
+
+    version: int | None
+    split: Mapping[str, Any] | None = None
+
+
+States = Callable[[str, str], AliasState]
+"""What the store says of an alias of a model."""
 
 
 class AliasChange(NamedTuple):
@@ -63,7 +80,8 @@ class AliasChange(NamedTuple):
     from_version  what the alias named before; None: it was not there, or that is not known
     to_version    what it named then; None: it was removed. Of a refusal: what it would have named
     at            seconds since 1970; of `found`, when it was found
-    verdict       what a promotion rule found, None without one
+    verdict       what a promotion rule found, None without one; of `split`, and of `found` where there is
+                  one: the split from then on, as `GET /v1/models/{model}` has it
     """
 
     id: int
@@ -80,24 +98,30 @@ class AliasChange(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A move that is to be made."""
+    """A move that is to be made; `split` is what is to stand beside the version then."""
 
     model: str
     alias: str
     action: str
     to_version: int | None
     cause: Cause
+    split: Mapping[str, Any] | None = None
+
+    @property
+    def state(self) -> AliasState:
+        """Return what the store will say."""
+        return AliasState(self.to_version, self.split)
 
 
 class AliasHistory:
     """The history in a database. Thread-safe; calls raise DatabaseUnavailable.
 
-    named  asks the store; it is called while the model's turn is held
+    states  asks the store; it is called while the model's turn is held
     """
 
-    def __init__(self, database: Database, named: Named) -> None:
+    def __init__(self, database: Database, states: States) -> None:
         self._database = database
-        self._named = named
+        self._state = states
 
     def intend(self, step: Step) -> int:
         """Write down that a move will be made, durably; return the number of the intention.
@@ -119,12 +143,13 @@ class AliasHistory:
         model, alias = step.model, step.alias
         with self._turn(model) as connection:
             self._settle(connection, model, alias)
-            before = self._named(model, alias)
+            before = self._state(model, alias)
             act()
-            after = self._named(model, alias)
+            after = self._state(model, alias)
             _forget_intentions(connection, step, intention)
             if before != after:
-                values = _values_of(step._replace(to_version=after), before, _DONE)
+                made = step._replace(to_version=after.version, split=after.split)
+                values = _values_of(made, before.version, _DONE)
                 connection.execute(insert(ALIAS_HISTORY).values(values))
                 _forget_oldest(connection, model)
 
@@ -138,7 +163,7 @@ class AliasHistory:
         model, alias = step.model, step.alias
         with self._turn(model) as connection:
             last = _last(connection, model, alias)
-            if last is None or last.to_version != step.to_version:
+            if last is None or _state_of(last) != step.state:
                 if self._is_behind(connection, model, alias):
                     values = _values_of(step, last and last.to_version, _DONE)
                     connection.execute(insert(ALIAS_HISTORY).values(values))
@@ -151,7 +176,8 @@ class AliasHistory:
         """Write down that a rule has refused to promote `to_version`: the alias stays."""
         with self._turn(step.model) as connection:
             self._settle(connection, step.model, step.alias)
-            values = _values_of(step._replace(action=REFUSED), self._named(step.model, step.alias), _DONE)
+            now = self._state(step.model, step.alias).version
+            values = _values_of(step._replace(action=REFUSED), now, _DONE)
             connection.execute(insert(ALIAS_HISTORY).values(values))
             _forget_oldest(connection, step.model)
 
@@ -184,6 +210,7 @@ class AliasHistory:
         query = select(ALIAS_HISTORY).where(
             ALIAS_HISTORY.c.model == model,
             ALIAS_HISTORY.c.state == _DONE,
+            ALIAS_HISTORY.c.action != SPLIT,
             ALIAS_HISTORY.c.to_version == version,
         )
         with self._database.read() as connection:
@@ -200,13 +227,11 @@ class AliasHistory:
             yield connection
 
     def _is_behind(self, connection: Connection, model: str, alias: str) -> bool:
-        last = _last(connection, model, alias)
-        return (last and last.to_version) != self._named(model, alias)
+        return _state_of(_last(connection, model, alias)) != self._state(model, alias)
 
     def _settle(self, connection: Connection, model: str, alias: str) -> None:
         """Bring the history of an alias to what the store says, in the model's turn."""
-        last, now = _last(connection, model, alias), self._named(model, alias)
-        before = last and last.to_version
+        before, now = _state_of(_last(connection, model, alias)), self._state(model, alias)
         if before == now:
             return
         intended = select(ALIAS_HISTORY).where(
@@ -215,13 +240,14 @@ class AliasHistory:
             ALIAS_HISTORY.c.state == _INTENDED,
         )
         rows = connection.execute(intended.order_by(ALIAS_HISTORY.c.id.desc())).all()
-        made = next((row for row in rows if row.to_version == now), None)
+        made = next((row for row in rows if _state_of(row) == now), None)
         if made is None:
-            step = Step(model, alias, FOUND, now, Cause("", "moved by a publication, or past the registry"))
-            values = _values_of(step, before, _DONE)
+            cause = Cause("", "moved by a publication, or past the registry")
+            step = Step(model, alias, FOUND, now.version, cause, now.split)
+            values = _values_of(step, before.version, _DONE)
         else:
             connection.execute(delete(ALIAS_HISTORY).where(ALIAS_HISTORY.c.id == made.id))
-            values = {**made._mapping, "state": _DONE, "from_version": before}
+            values = {**made._mapping, "state": _DONE, "from_version": before.version}
             del values["id"]  # rows stand in the order of the moves
         connection.execute(insert(ALIAS_HISTORY).values(values))
         _forget_oldest(connection, model)
@@ -236,6 +262,14 @@ def _last(connection: Connection, model: str, alias: str) -> Row[Any] | None:
         ALIAS_HISTORY.c.action != REFUSED,
     )
     return connection.execute(query.order_by(ALIAS_HISTORY.c.id.desc()).limit(1)).one_or_none()
+
+
+def _state_of(row: Row[Any] | None) -> AliasState:
+    """Return what the store said when a row was written, or is to say if it is intended."""
+    if row is None:
+        return AliasState(None)
+    tells_split = row.action in _TELL_SPLITS and row.verdict is not None
+    return AliasState(row.to_version, json.loads(row.verdict) if tells_split else None)
 
 
 def _forget_intentions(connection: Connection, step: Step, intention: int) -> None:
@@ -260,8 +294,9 @@ def _forget_oldest(connection: Connection, model: str) -> None:
 def _values_of(step: Step, from_version: int | None, state: str) -> dict[str, Any]:
     """Return the columns of a row of now. Raises BadParameter."""
     cause = step.cause
+    told = cause.verdict if step.split is None else step.split
     try:
-        verdict = None if cause.verdict is None else json.dumps(cause.verdict, allow_nan=False)
+        verdict = None if told is None else json.dumps(told, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadParameter(f"verdict: expected an object for JSON, found: {error}") from None
     if verdict is not None and len(verdict) > VERDICT_BYTES_MAX:

@@ -5,12 +5,14 @@ The store is the truth; see `history` for how what it says and what the database
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from model_store.errors import Conflict, Corrupt, NotFound, NothingToRollBack, VersionInUse
-from model_store.identifiers import check_alias
+from model_store.identifiers import check_alias, is_alias
+from model_store.splits import Split
 from model_store.store import LATEST, Store
 from service.db.engine import Database
 from service.errors import BadParameter, DatabaseUnavailable
@@ -22,8 +24,10 @@ from service.registry.history import (
     REFUSED,
     REMOVED,
     ROLLED_BACK,
+    SPLIT,
     AliasChange,
     AliasHistory,
+    AliasState,
     Step,
 )
 from service.registry.threshold_rows import forget_thresholds
@@ -39,6 +43,19 @@ class AliasMove(NamedTuple):
     alias: str
     before: int | None
     now: int | None
+    recorded: bool
+
+
+class SplitMove(NamedTuple):
+    """What stands beside the version that an alias names from now on; None: nothing.
+
+    recorded  as of AliasMove
+    """
+
+    model: str
+    alias: str
+    version: int
+    split: Split | None
     recorded: bool
 
 
@@ -70,7 +87,7 @@ class Registry:
         self._store = store
         self._follows = follows
         self._database = database
-        self._history = None if database is None else AliasHistory(database, self.named)
+        self._history = None if database is None else AliasHistory(database, self.state)
 
     def check_own(self) -> None:
         """Raise Conflict when another store's aliases and versions are followed."""
@@ -87,14 +104,27 @@ class Registry:
         except (NotFound, Corrupt):
             return None
 
-    def promote(self, model: str, version: str | int, alias: str, cause: Cause) -> AliasMove:
+    def state(self, model: str, alias: str) -> AliasState:
+        """Return what an alias names, and what stands beside that; a damaged split is none."""
+        split = None
+        with contextlib.suppress(NotFound, Corrupt):
+            split = self._store.split(model, alias)
+        return AliasState(self.named(model, alias), split and split.facts())
+
+    def promote(self, model: str, version: str | int | None, alias: str, cause: Cause) -> AliasMove:
         """Make an alias name a version (by number or alias), all of whose digests and invariants are checked.
 
-        Raises NotFound, InvalidName, Corrupt for a version that is damaged, or another model's, and
-        StoreUnwritable; the alias then stays where it is.
+        None: its canary. A split of the alias ends. Raises NotFound, InvalidName, Corrupt for a version that
+        is damaged, or another model's, Conflict where there is no canary, and StoreUnwritable; the alias then
+        stays where it is.
         """
         self.check_own()
         check_alias(alias)
+        if version is None:
+            split = self._store.split(model, alias)
+            version = split and split.canary
+            if version is None:
+                raise Conflict(f"{model}: expected a version, or a canary of {alias}, found neither")
         number = self._store.resolve(model, version)
         self._store.open(model, number)
         step = Step(model, alias, PROMOTED, number, cause)
@@ -114,13 +144,17 @@ class Registry:
         """Make an alias name the version that it named before, or with `to` one further back.
 
         One step back leads past versions deleted since. What it named after is forgotten: a second step leads
-        further back, not to and fro. `to` what it names already does nothing. Raises NothingToRollBack where
-        there is no such step, and what `promote` raises.
+        further back, not to and fro. While the alias has a canary, a step back ends its split, and it goes on
+        to name what it names; so does `to` that version. Raises NothingToRollBack where there is no such
+        step, and what `promote` raises.
         """
         self.check_own()
         named = self._store.alias(model, alias)
-        target = named.version
-        if to != target:
+        target, split = named.version, None
+        with contextlib.suppress(Corrupt):
+            split = self._store.split(model, alias)
+        ends_canary = to is None and split is not None and split.canary is not None
+        if to != target and not ends_canary:
             back = named.back(self._store.versions(model), to)
             if back is None:
                 which = "an earlier version" if to is None else f"version {to} among the earlier ones"
@@ -129,6 +163,36 @@ class Registry:
             self._store.open(model, target)
         step = Step(model, alias, ROLLED_BACK, target, cause)
         return self._move(step, lambda: self._store.rollback(model, alias, target))
+
+    def change_split(
+        self, model: str, alias: str, change: Callable[[Split], Split], cause: Cause
+    ) -> SplitMove:
+        """Change what stands beside the version that an alias names; each version is verified first.
+
+        change  takes the split as it is, without canary and shadow where there is none, and returns the next
+
+        Raises what `change` does, BadSplit, NotFound, Corrupt and StoreUnwritable, and Conflict when the
+        alias is moved at the same time.
+        """
+        self.check_own()
+        check_alias(alias)
+        named = self._store.alias(model, alias).version
+        split = change(self._store.split(model, alias) or Split(named))
+        ends = not split.others
+        if not ends:
+            split.check()
+            for version in split.others:
+                self._store.open(model, version)
+        step = Step(model, alias, SPLIT, named, cause, None if ends else split.facts())
+
+        def act() -> None:
+            if ends:
+                self._store.end_split(model, alias)
+            else:
+                self._store.put_split(model, alias, split)
+
+        recorded = self._make(step, self._intend(step), act)
+        return SplitMove(model, alias, named, None if ends else split, recorded)
 
     def delete_alias(self, model: str, alias: str, cause: Cause) -> AliasMove:
         """Remove an alias, damaged or not; the version that it names stays.
@@ -144,7 +208,8 @@ class Registry:
     ) -> Removal:
         """Remove a version and what the database has of its thresholds; who has it open keeps it.
 
-        A version that an alias names is refused; `with_aliases` those go first, though never `latest`. Asked
+        A version that an alias names is refused; `with_aliases` those go first, though never `latest`. So is
+        a canary or a shadow, in any case. Asked
         again for a version that is gone it removes what a first call could not: thresholds. Raises
         VersionInUse, NotFound, StoreUnwritable; DatabaseUnavailable when the version is gone already says so.
         """
@@ -155,8 +220,9 @@ class Registry:
             if thresholds and version <= last and self._forget(model, (version,), place):
                 return Removal(model, (), (), True)
             self._store.resolve(model, version)  # which says what is not there
-        users = [alias for alias, names in self._aliases(model).items() if names == version]
-        if LATEST in users or (users and not with_aliases):
+        users = self._store.users_of(model, version)
+        is_beside = not all(map(is_alias, users))  # a canary or a shadow
+        if LATEST in users or is_beside or (users and not with_aliases):
             found = ", ".join(users)
             raise VersionInUse(f"{place}: expected no alias to name it, found {found}")
         for alias in users:

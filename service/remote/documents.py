@@ -1,4 +1,4 @@
-"""What an object store says of a model's aliases."""
+"""What an object store says of a model's aliases, and of what stands beside the versions that they name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from model_store.identifiers import VERSION_MAX
+from model_store.splits import PARTS, Split
 
 ALIASES_MAX = 256
 """Aliases of a model."""
@@ -33,6 +34,43 @@ class RemoteAliases(NamedTuple):
     serial: int
     aliases: dict[str, RemoteVersion]
 
+
+class RemoteSplit(BaseModel):
+    """What stands beside the version that an alias names, as `model_store.splits` has it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    stable: Annotated[int, Field(ge=1, le=VERSION_MAX)]
+    canary: RemoteVersion | None = None
+    weight: Annotated[int, Field(ge=0, le=PARTS)] = 0
+    shadow: RemoteVersion | None = None
+    share: Annotated[int, Field(ge=0, le=PARTS)] = 0
+
+    @property
+    def others(self) -> list[RemoteVersion]:
+        """Return the versions beside the stable one."""
+        return [version for version in (self.canary, self.shadow) if version is not None]
+
+    def local(self) -> Split:
+        """Return the same for a store. Raises BadSplit for versions and parts that do not fit."""
+        canary = None if self.canary is None else self.canary.version
+        shadow = None if self.shadow is None else self.shadow.version
+        split = Split(self.stable, canary, self.weight, shadow, self.share)
+        split.check()
+        return split
+
+
+class RemoteSplits(NamedTuple):
+    """The splits of a model's aliases, and the serial number of the object that they are from; 0: none."""
+
+    serial: int
+    splits: dict[str, RemoteSplit]
+
+
+SPLITS: TypeAdapter[dict[str, RemoteSplit]] = TypeAdapter(
+    Annotated[dict[_Name, RemoteSplit], Field(max_length=ALIASES_MAX)]
+)
+"""The object: each alias that has a split. One of its own: who knows of no splits reads the aliases alone."""
 
 DOCUMENT: TypeAdapter[dict[str, RemoteVersion]] = TypeAdapter(
     Annotated[dict[_Name, RemoteVersion], Field(max_length=ALIASES_MAX)]

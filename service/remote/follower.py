@@ -11,12 +11,14 @@ from model_store.manifest import manifest_digest
 from model_store.store import LATEST, Store
 from service.errors import XylemError
 from service.logs import log
-from service.remote.documents import RemoteVersion
+from service.remote.documents import RemoteSplit, RemoteVersion
 from service.remote.objects import RemoteStore
 
 
 class RemoteFollower:
-    """Fetches the versions that remote aliases name, moves the local aliases, and deletes what nobody names.
+    """Fetches the versions that remote aliases and their splits name, and moves and splits the local aliases.
+
+    Versions that nobody names are deleted.
 
     The remote aliases are the truth for the models that are there; local models of other names stay.
 
@@ -28,7 +30,7 @@ class RemoteFollower:
         self._store = store
         self._poll_seconds = poll_seconds
         self._keep = keep
-        self._serials: dict[str, int] = {}
+        self._serials: dict[str, tuple[int, int]] = {}
         self._failed: dict[str, str] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="xylem-remote", daemon=True)
@@ -69,9 +71,12 @@ class RemoteFollower:
 
     def _bring(self, model: str) -> None:
         """Bring one model up to date: `latest` first, so that no other version is taken for it."""
+        splits_serial, splits = self._remote.splits(model)
         serial, aliases = self._remote.aliases(model)
-        if self._serials.get(model) == serial:
+        if self._serials.get(model) == (serial, splits_serial):
             return
+        named = {alias: wanted.version for alias, wanted in aliases.items()}
+        splits = {alias: split for alias, split in splits.items() if named.get(alias) == split.stable}
         for alias, wanted in sorted(aliases.items(), key=lambda item: item[0] != LATEST):
             self._fetch(model, wanted)
             if self._names(model, alias) != wanted.version:
@@ -79,8 +84,24 @@ class RemoteFollower:
                 log(logging.INFO, "remote_alias_moved", model=model, alias=alias, version=wanted.version)
         for alias in self._store.info(model).aliases.keys() - aliases.keys() - {LATEST}:
             self._store.delete_alias(model, alias)
-        self._forget_old(model, {wanted.version for wanted in aliases.values()})
-        self._serials[model] = serial
+        self._bring_splits(model, splits)
+        beside = (version for split in splits.values() for version in split.others)
+        self._forget_old(model, {wanted.version for wanted in (*aliases.values(), *beside)})
+        self._serials[model] = serial, splits_serial
+
+    def _bring_splits(self, model: str, splits: dict[str, RemoteSplit]) -> None:
+        """Have the aliases of a model split as they are there, and no other."""
+        info = self._store.info(model)
+        for alias in (info.splits.keys() | set(info.broken_splits)) - splits.keys():
+            self._store.end_split(model, alias)
+            log(logging.INFO, "remote_split_ended", model=model, alias=alias)
+        for alias, wanted in sorted(splits.items()):
+            for version in wanted.others:
+                self._fetch(model, version)
+            split = wanted.local()
+            if info.splits.get(alias) != split:
+                self._store.put_split(model, alias, split)
+                log(logging.INFO, "remote_split", model=model, alias=alias, **split.facts())
 
     def _fetch(self, model: str, wanted: RemoteVersion) -> None:
         with contextlib.suppress(NotFound):

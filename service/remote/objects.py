@@ -1,9 +1,9 @@
 """RemoteStore: versions and aliases as objects, by fsspec (S3, Google, Azure, a directory that is mounted).
 
 A version is one object, the archive that `xylem models export` writes, under a name with its digest: it is
-there whole or not at all, and never changes. A model's aliases are one small object; a change writes the
-next one, under the next number, on the condition that nobody has written it. So no change is lost, and
-whoever sees an old list of objects sees older aliases, never half of them.
+there whole or not at all, and never changes. A model's aliases are one small object, their splits another; a
+change writes the next one, under the next number, on the condition that nobody has written it. So no change
+is lost, and whoever sees an old list of objects sees older aliases, never half of them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import contextlib
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from model_store.archive import Readable
 from model_store.errors import Conflict, Corrupt, StoreError, VersionNotFound
@@ -24,17 +24,28 @@ from model_store.identifiers import check_alias, check_model, is_model
 from model_store.manifest import Manifest, manifest_digest
 from model_store.store import Store
 from service.errors import BadParameter, Unavailable, XylemError
-from service.remote.documents import ALIASES_BYTES_MAX, DOCUMENT, RemoteAliases, RemoteVersion
+from service.remote.documents import (
+    ALIASES_BYTES_MAX,
+    DOCUMENT,
+    SPLITS,
+    RemoteAliases,
+    RemoteSplit,
+    RemoteSplits,
+    RemoteVersion,
+)
+
+T = TypeVar("T")
 
 ATTEMPTS = 16
 """Tries to change aliases that others change too."""
 
 SERIALS_KEPT = 16
-"""Objects of aliases that are kept, the newest ones."""
+"""Objects of aliases, and of splits, that are kept, the newest ones."""
 
 MODELS_MAX = 10_000
 """Models that a remote store may have."""
 
+_ALIASES, _SPLITS = "aliases", "splits"
 _BLOCK_BYTES = 8 << 20
 _ERROR_CHARACTERS_MAX = 200
 _VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
@@ -75,20 +86,15 @@ class RemoteStore:
 
     def aliases(self, model: str) -> RemoteAliases:
         """Return a model's aliases. Raises Corrupt when their object is not one."""
-        check_model(model)
-        with self._asking(f"read the aliases of {model}"):
-            serials = self._serials(model)
-            if not serials:
-                return RemoteAliases(0, {})
-            serial = max(serials)
-            with self._fs.open(self._alias_path(model, serial), "rb") as file:
-                data = file.read(ALIASES_BYTES_MAX + 1)
-        try:
-            return RemoteAliases(serial, DOCUMENT.validate_json(data[:ALIASES_BYTES_MAX], strict=True))
-        except ValidationError as error:
-            fault = error.errors(include_url=False, include_input=False)[0]
-            where = f"{self.url}: aliases of {model}, number {serial}"
-            raise Corrupt(where, "an object of aliases", str(fault["msg"])) from None
+        return RemoteAliases(*self._newest(model, _ALIASES, DOCUMENT))
+
+    def splits(self, model: str) -> RemoteSplits:
+        """Return the splits of a model's aliases. Raises Corrupt when their object is not one.
+
+        One counts while its alias names `stable`. Read them before the aliases: one that ends by a move is
+        then seen in force, or with the alias moved.
+        """
+        return RemoteSplits(*self._newest(model, _SPLITS, SPLITS))
 
     def push(self, store: Store, model: str, version: int) -> RemoteVersion:
         """Write a version of a store, verified first, unless it is there. Returns what it is named.
@@ -131,25 +137,88 @@ class RemoteStore:
                 return store.mirror(_Answering(self, model, file), model, wanted.version, wanted.digest)
 
     def move(self, model: str, alias: str, to: RemoteVersion) -> RemoteAliases:
-        """Make an alias name a version that is there. Raises Conflict when others change it all the time."""
+        """Make an alias name a version that is there; its split ends.
+
+        Raises Conflict when others change it all the time.
+        """
         check_alias(alias)
         if to != self.find(model, to.version):
             raise Conflict(f"{self.url}: expected {model}@{to.version} as it was pushed, found another")
         for _ in range(ATTEMPTS):
             now = self.aliases(model)
-            if now.aliases.get(alias) == to:
-                return now
-            moved = RemoteAliases(now.serial + 1, {**now.aliases, alias: to})
-            if self._create(model, moved):
-                self._forget_old(model, moved.serial)
+            moved = now
+            if now.aliases.get(alias) != to:
+                moved = RemoteAliases(now.serial + 1, {**now.aliases, alias: to})
+            if moved is now or self._create(model, _ALIASES, moved.serial, DOCUMENT.dump_json(moved.aliases)):
+                self._change_split(model, alias, lambda _: None)
                 return moved
-        raise Conflict(f"{self.url}: expected to move {alias} of {model}, found it changed {ATTEMPTS} times")
+        raise self._crowded(model, alias)
 
-    def _create(self, model: str, moved: RemoteAliases) -> bool:
-        """Write aliases under their number; return whether nobody had."""
-        path = self._alias_path(model, moved.serial)
-        data = DOCUMENT.dump_json(moved.aliases)
-        with self._asking(f"write the aliases of {model}"):
+    def put_beside(self, model: str, alias: str, role: str, version: RemoteVersion, part: int) -> RemoteSplit:
+        """Have a version that is there be the `canary` or the `shadow` of an alias, for a part of PARTS.
+
+        Raises BadSplit, and Conflict for an alias that is not there, or when others change it all the time.
+        """
+        check_alias(alias)
+        if version != self.find(model, version.version):
+            raise Conflict(f"{self.url}: expected {model}@{version.version} as it was pushed, found another")
+        named = self.aliases(model).aliases.get(alias)
+        if named is None:
+            raise Conflict(f"{self.url}: expected {alias} of {model} to name a version, found no such alias")
+
+        def put(old: RemoteSplit | None) -> RemoteSplit:
+            if old is None or old.stable != named.version:
+                old = RemoteSplit(stable=named.version)
+            changed = {role: version, {"canary": "weight", "shadow": "share"}[role]: part}
+            made = old.model_copy(update=changed)
+            made.local()
+            return made
+
+        found = self._change_split(model, alias, put)
+        assert found is not None
+        return found
+
+    def _change_split(
+        self, model: str, alias: str, change: Callable[[RemoteSplit | None], RemoteSplit | None]
+    ) -> RemoteSplit | None:
+        """Change the split of an alias, None where there is none, and return what it is then."""
+        for _ in range(ATTEMPTS):
+            serial, splits = self.splits(model)
+            after = change(splits.get(alias))
+            if after == splits.get(alias):
+                return after
+            kept = {name: split for name, split in splits.items() if name != alias}
+            changed = kept if after is None else {**kept, alias: after}
+            if self._create(model, _SPLITS, serial + 1, SPLITS.dump_json(changed)):
+                return after
+        raise self._crowded(model, alias)
+
+    def _crowded(self, model: str, alias: str) -> Conflict:
+        return Conflict(
+            f"{self.url}: expected to change {alias} of {model}, found it changed {ATTEMPTS} times"
+        )
+
+    def _newest(self, model: str, part: str, document: TypeAdapter[dict[str, T]]) -> tuple[int, dict[str, T]]:
+        """Return the newest object of a part and its serial number; 0 where there is none. Raises Corrupt."""
+        check_model(model)
+        with self._asking(f"read the {part} of {model}"):
+            serials = self._serials(model, part)
+            if not serials:
+                return 0, {}
+            serial = max(serials)
+            with self._fs.open(self._serial_path(model, part, serial), "rb") as file:
+                data = file.read(ALIASES_BYTES_MAX + 1)
+        try:
+            return serial, document.validate_json(data[:ALIASES_BYTES_MAX], strict=True)
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            where = f"{self.url}: {part} of {model}, number {serial}"
+            raise Corrupt(where, f"an object of {part}", str(fault["msg"])) from None
+
+    def _create(self, model: str, part: str, serial: int, data: bytes) -> bool:
+        """Write the object of a serial number, and forget old ones; return whether nobody had written it."""
+        path = self._serial_path(model, part, serial)
+        with self._asking(f"write the {part} of {model}"):
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             try:
                 if "file" in self._protocols():
@@ -158,6 +227,7 @@ class RemoteStore:
                     self._fs.pipe_file(path, data, mode="create")
             except FileExistsError:
                 return False
+        self._forget_old(model, part, serial)
         return True
 
     def _link(self, path: str, data: bytes) -> None:
@@ -169,12 +239,12 @@ class RemoteStore:
         finally:
             Path(unfinished).unlink(missing_ok=True)
 
-    def _forget_old(self, model: str, serial: int) -> None:
-        """Remove the objects of aliases that nobody reads any more, as far as that is allowed."""
+    def _forget_old(self, model: str, part: str, serial: int) -> None:
+        """Remove the objects of a part that nobody reads any more, as far as that is allowed."""
         with contextlib.suppress(Exception):  # what stays does no harm, and the next change removes it
-            for old in self._serials(model):
+            for old in self._serials(model, part):
                 if old <= serial - SERIALS_KEPT:
-                    self._fs.rm_file(self._alias_path(model, old))
+                    self._fs.rm_file(self._serial_path(model, part, old))
 
     def _versions(self, model: str) -> dict[int, set[str]]:
         found: dict[int, set[str]] = {}
@@ -183,8 +253,8 @@ class RemoteStore:
                 found.setdefault(int(match[1]), set()).add(match[2])
         return found
 
-    def _serials(self, model: str) -> list[int]:
-        names = self._names(f"{self._root}/{model}/aliases")
+    def _serials(self, model: str, part: str) -> list[int]:
+        names = self._names(f"{self._root}/{model}/{part}")
         return [int(match[1]) for name in names if (match := _SERIAL.fullmatch(name))]
 
     def _names(self, path: str) -> list[str]:
@@ -198,8 +268,8 @@ class RemoteStore:
     def _version_path(self, model: str, version: RemoteVersion) -> str:
         return f"{self._root}/{model}/versions/{version.version}.{version.digest}.tar"
 
-    def _alias_path(self, model: str, serial: int) -> str:
-        return f"{self._root}/{model}/aliases/{serial:012d}.json"
+    def _serial_path(self, model: str, part: str, serial: int) -> str:
+        return f"{self._root}/{model}/{part}/{serial:012d}.json"
 
     def _protocols(self) -> tuple[str, ...]:
         protocol = self._fs.protocol

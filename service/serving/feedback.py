@@ -54,7 +54,7 @@ class _Outcome(NamedTuple):
 class FeedbackDesk:
     """Reads events, hands them to the writer, and says what became of them. Event loop only.
 
-    on_verdicts  called with a model's name and what became of its events
+    on_verdicts  called with a model's name, a version (None: it is gone) and what became of its events
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class FeedbackDesk:
         live: LiveServed,
         learning: OnlineLearning,
         limits: Limits,
-        on_verdicts: Callable[[str, Iterable[str]], None],
+        on_verdicts: Callable[[str, int | None, Iterable[str]], None],
     ) -> None:
         self._live = live
         self._learning = learning
@@ -154,11 +154,13 @@ class FeedbackDesk:
         outcomes = iter(await _all_of([future for _, future in submitted if future is not None]))
         verdicts: list[tuple[int, Verdict]] = []
         for part, future in submitted:
-            verdicts += _verdicts(part, [] if future is None else next(outcomes).results)
+            found = list(_verdicts(part, [] if future is None else next(outcomes).results))
+            verdicts += found
+            version = None if part.served is None else part.served.version
+            self._on_verdicts(served.name, version, [verdict.result for _, verdict in found])
         if len(submitted) > 1:
             verdicts.sort(key=itemgetter(0))
         done = [verdict for _, verdict in verdicts]
-        self._on_verdicts(served.name, [verdict.result for verdict in done])
         return _Outcome(done, served.thresholds.epoch)
 
     async def _lines(

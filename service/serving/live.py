@@ -30,6 +30,8 @@ from model_store.store import ModelInfo, Store
 from model_store.version import Model
 from service.errors import ModelUnavailable, TimedOut, Unavailable, told_of
 from service.logs import log
+from service.serving.live_status import Failure, LiveStatus, Pointer
+from service.serving.split import LiveSplit, live_split, log_splits
 
 T = TypeVar("T")
 Key = tuple[str, int]
@@ -39,36 +41,6 @@ RETRY_SECONDS = 30.0
 """A version that could not be opened is not tried again before."""
 
 
-class Pointer(NamedTuple):
-    """An alias, and the version that it serves now."""
-
-    model: str
-    alias: str
-    version: int
-
-
-class Failure(NamedTuple):
-    """A version, an alias or label info that cannot be served as the store has it.
-
-    ref        the version's number or the alias's name, or "label_info"
-    retry_at   when it is tried again, by time.monotonic
-    """
-
-    model: str
-    ref: str
-    detail: str
-    retry_at: float
-
-
-class LiveStatus(NamedTuple):
-    """What `/readyz` and the metrics report."""
-
-    pointers: list[Pointer]
-    failures: list[Failure]
-    swaps: int
-    store_error: str | None
-
-
 class _State(NamedTuple):
     """What one look at the store found; never changed, only replaced."""
 
@@ -76,6 +48,7 @@ class _State(NamedTuple):
     models: Mapping[str, ModelInfo]
     pointers: Mapping[tuple[str, str], int]
     resident: Mapping[Key, object]
+    splits: Mapping[tuple[str, str], LiveSplit[Any]]
 
 
 class LiveModels(Generic[T]):
@@ -144,10 +117,16 @@ class LiveModels(Generic[T]):
         """Return the version that each (model, alias) serves."""
         return {} if self._state is None else self._state.pointers
 
+    @property
+    def splits(self) -> Mapping[tuple[str, str], LiveSplit[T]]:
+        """Return what serves each (model, alias) that has a canary or a shadow."""
+        return {} if self._state is None else self._state.splits
+
     def status(self) -> LiveStatus:
         """Return what is served and what is not."""
+        splits = {key: split.split for key, split in self.splits.items()}
         return LiveStatus(
-            [Pointer(model, alias, version) for (model, alias), version in sorted(self.pointers.items())],
+            [Pointer(*key, version, splits.get(key)) for key, version in sorted(self.pointers.items())],
             sorted(self._failures.copy().values()),
             self._swaps,
             self._store_error,
@@ -291,34 +270,53 @@ class LiveModels(Generic[T]):
                 old = self.pointers.get((info.name, alias))
                 if old is not None:
                     pointers[info.name, alias] = self._settle(info.name, alias, old, resident)
+        splits = self._split(infos, pointers, resident)
         if before is not None:
             self._count_swaps(before, pointers)
-        return _State(generation, {info.name: info for info in infos}, pointers, resident)
+        log_splits({} if before is None else before.splits, splits)
+        return _State(generation, {info.name: info for info in infos}, pointers, resident, splits)
+
+    def _split(
+        self, infos: list[ModelInfo], pointers: Mapping[tuple[str, str], int], resident: dict[Key, object]
+    ) -> dict[tuple[str, str], LiveSplit[Any]]:
+        """Return what serves the splits of aliases, open once what the aliases name is."""
+        splits: dict[tuple[str, str], LiveSplit[Any]] = {}
+        for info in infos:
+            for alias in info.broken_splits:
+                self._fail(info.name, alias, "the file of its split is damaged")
+            for alias, split in info.splits.items():
+                if pointers[info.name, alias] != split.stable:
+                    continue  # the version cannot be opened: the one before it answers alone
+                canary, shadow = (
+                    version and self._open_for_alias((info.name, version), resident)
+                    for version in (split.canary, split.shadow)
+                )
+                found = live_split(info.name, split, canary, shadow)
+                if found is not None:
+                    splits[info.name, alias] = found
+        return splits
 
     def _settle(self, model: str, alias: str, wanted: int, resident: dict[Key, object]) -> int:
         """Return the version that the alias serves from now on, having made it resident if it can be."""
+        is_full = len(resident) >= self._models_max
+        if self._open_for_alias((model, wanted), resident) is not None or is_full:
+            return wanted
         known = {} if self._state is None else self._state.resident
-        key = (model, wanted)
-        if key in resident:
-            return wanted
-        if key in known:
-            resident[key] = known[key]
-            return wanted
-        asked = self._asked.get(key)
-        if asked is not None:
-            resident[key] = asked
-            return wanted
-        if len(resident) >= self._models_max:
-            return wanted
-        opened = self._try_open(key)
-        if opened is not None:
-            resident[key] = opened
-            return wanted
         old = self.pointers.get((model, alias))
         if old is not None and (model, old) in known:
             resident[model, old] = known[model, old]
             return old
         return wanted
+
+    def _open_for_alias(self, key: Key, resident: dict[Key, object]) -> object | None:
+        """Return what serves a version, resident from now on; None when it cannot be, or too many are."""
+        known = {} if self._state is None else self._state.resident
+        found = resident.get(key, known.get(key, self._asked.get(key)))
+        if found is None and len(resident) < self._models_max:
+            found = self._try_open(key)
+        if found is not None:
+            resident[key] = found
+        return found
 
     def _try_open(self, key: Key) -> T | None:
         """Return what serves a version, None (and a failure noted) when it cannot be opened."""

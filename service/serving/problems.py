@@ -35,6 +35,7 @@ PROBLEMS: dict[str, ProblemType] = {
     "thresholds-not-tuned": ProblemType(409, "The model has no tuned thresholds"),
     "job-conflict": ProblemType(409, "The state of the job forbids it"),
     "idempotency-conflict": ProblemType(409, "The idempotency key came with another request before"),
+    "bad-split": ProblemType(422, "The weights of a canary or a shadow do not fit"),
     "conflict": ProblemType(409, "The present state forbids it"),
     "version-in-use": ProblemType(409, "An alias names the version"),
     "nothing-to-roll-back": ProblemType(409, "The alias has no earlier version"),

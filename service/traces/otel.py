@@ -41,7 +41,7 @@ class OtlpSender:
 
     def __init__(self, part: str, environment: Mapping[str, str]) -> None:
         _check(environment)
-        ours = {
+        ours: dict[str, str | int] = {
             "service.name": "xylem",
             "service.version": code_version(),
             "process.pid": os.getpid(),

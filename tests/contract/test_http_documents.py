@@ -85,7 +85,8 @@ def test_codes_are_unique_and_input_faults_are_4xx() -> None:
             | model_store.errors.NotFound
             | model_store.errors.Conflict
             | model_store.errors.InvalidName
-            | model_store.errors.BadNames,
+            | model_store.errors.BadNames
+            | model_store.errors.BadSplit,
         )
 
 

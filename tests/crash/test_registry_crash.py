@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from model_store.splits import Split
 from model_store.store import Store
 from service.db.engine import Database
 from service.registry.causes import Cause
 from service.registry.registry import Registry
+from service.registry.splits import with_canary
 from tests.faulty_fs import QuickFileSystem
 from tests.publishers import ToldFileSystem
 from tests.small_models import small_draft
@@ -62,20 +64,25 @@ def rows(root: Path) -> list[tuple[str, int | None, int | None, str]]:
     return found
 
 
+def die_before_commit(database: Database, number: int) -> None:
+    """Have the process killed before the n-th commit from now on."""
+    from sqlalchemy import event
+
+    left = [number]
+
+    def die(_: object) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    event.listen(database._engine, "commit", die)
+
+
 def promote(root: Path, fs: QuickFileSystem | None, before_commit: int = 0) -> None:
     """Promote 2 to `stable`, and die before a renaming, or before a commit of the database."""
     database = Database(f"sqlite:///{root}/xylem.db")
     if before_commit:
-        from sqlalchemy import event
-
-        left = [before_commit]
-
-        def die(_: object) -> None:
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        event.listen(database._engine, "commit", die)
+        die_before_commit(database, before_commit)
     store = Store(root / "store", fs=fs or QuickFileSystem())
     Registry(store, database).promote("m", 2, "stable", Cause("alice", "why not"))
 
@@ -136,3 +143,46 @@ def test_killed_at_every_call_of_the_file_system(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "xylem.db")
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     connection.close()
+
+
+def split(root: Path, fs: QuickFileSystem | None, before_commit: int = 0) -> None:
+    """Make 2 the canary of `latest`, which names 3, and die before a renaming, or before a commit."""
+    database = Database(f"sqlite:///{root}/xylem.db")
+    if before_commit:
+        die_before_commit(database, before_commit)
+    registry = Registry(Store(root / "store", fs=fs or QuickFileSystem()), database)
+    registry.change_split("m", "latest", with_canary(2, 0.1), Cause("alice", "why not"))
+
+
+def told_of_latest(root: Path) -> list[tuple[str, str, object]]:
+    database = Database(f"sqlite:///{root}/xylem.db")
+    registry = Registry(Store(root / "store", fs=QuickFileSystem()), database)
+    found = [(row.action, row.who, row.verdict) for row in reversed(registry.history("m", "latest"))]
+    database.close()
+    return found
+
+
+CANARY = ("split", "alice", {"canary": {"version": 2, "weight": 0.1}, "shadow": None})
+
+
+@pytest.mark.parametrize("commit", [1, 2, 3])
+def test_a_split_killed_before_a_commit(tmp_path: Path, commit: int) -> None:
+    made(tmp_path)
+    assert in_child(lambda: split(tmp_path, None, commit)) == signal.SIGKILL
+    is_made = commit == 3
+    assert (Store(tmp_path / "store").split("m") is not None) == is_made
+    assert (told_of_latest(tmp_path)[-1] == CANARY) == is_made
+    split(tmp_path, None)
+    assert [row for row in told_of_latest(tmp_path) if row[0] == "split"] == [CANARY]
+
+
+def test_a_split_killed_before_its_file_is_renamed(tmp_path: Path) -> None:
+    made(tmp_path)
+    fs = DyingFileSystem()
+    fs.left = 1
+    assert in_child(lambda: split(tmp_path, fs)) == signal.SIGKILL
+    assert Store(tmp_path / "store").split("m") is None
+    assert "split" not in [row[0] for row in told_of_latest(tmp_path)]
+    Store(tmp_path / "store").put_split("m", "latest", Split(3, 1, 7))  # past the registry
+    found = told_of_latest(tmp_path)[-1]
+    assert found == ("found", "", {"canary": {"version": 1, "weight": 0.0007}, "shadow": None})

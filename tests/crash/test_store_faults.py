@@ -14,6 +14,7 @@ import pytest
 
 from model_store.errors import ModelNotFound, StoreUnreadable, StoreUnwritable
 from model_store.label_info import Subject, build_label_info
+from model_store.splits import Split
 from model_store.store import Store
 from tests.faulty_fs import Disk, FaultyFileSystem, QuickFileSystem
 from tests.small_models import small_draft
@@ -61,6 +62,19 @@ WRITERS: dict[str, tuple[int, Callable[[Store, bytes], object], set[int], int]] 
         lambda store, _: (store.put_label_info("m", INFO), store.delete_label_info("m")),
         {1},
         1,
+    ),
+    "split": (2, lambda store, _: store.put_split("m", "latest", Split(2, 1, 500)), {2}, 2),
+    "canary promoted": (
+        2,
+        lambda store, _: (store.put_split("m", "latest", Split(2, 1, 500)), store.promote("m", 1)),
+        {2, 1},
+        1,
+    ),
+    "split ended": (
+        2,
+        lambda store, _: (store.put_split("m", "latest", Split(2, 1, 500)), store.rollback("m")),
+        {2},
+        2,
     ),
     "collect": (1, lambda store, _: store.collect(), {1}, 1),
 }
@@ -153,6 +167,31 @@ def test_each_call_fails_once(
         assert not list((root / "staging").iterdir())
         shutil.rmtree(root)
     assert refused >= {"collect": 1, "prepare": 3}.get(what, 10)
+
+
+def test_power_lost_while_a_canary_is_promoted(tmp_path: Path, templates: dict[int, Path]) -> None:
+    """Readers see the split, or the alias moved: never the alias where it was without its canary."""
+    root = tmp_path / "during"
+    shutil.copytree(templates[2], root)
+    split = Split(2, 1, 500, 1, 100)
+    Store(root, fs=QuickFileSystem()).put_split("m", "latest", split)
+    shutil.copytree(root, tmp_path / "before")
+    disk, fs = Disk(root, tmp_path / "before"), FaultyFileSystem()
+    Store(root, fs=fs).promote("m", 1)
+    rng = random.Random(7)
+    for number in range(len(fs.log) + 1):
+        for how in ("lost", "kept", "mixed"):
+            after = tmp_path / f"{number}-{how}"
+            disk.lose_power(after, how, rng)
+            store = Store(after, fs=QuickFileSystem())
+            found = store.alias("m").version, store.split("m")
+            assert found in ((2, split), (1, None)), (number, how)
+            assert number < len(fs.log) or found == (1, None)
+            store.promote("m", 2)  # and what a crash has left behind never comes back into force
+            assert (store.alias("m").version, store.split("m")) == (2, None), (number, how)
+            shutil.rmtree(after)
+        if number < len(fs.log):
+            disk.apply(*fs.log[number])
 
 
 def test_disk_full_says_what_was_needed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every command of docs/admin.md and docs/keys.md, in their order: they answer what the pages show."""
+"""Every command of docs/admin.md, canary.md and keys.md, in their order: they answer what the pages show."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from tests.servers import ServerProcess, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("admin.md", "keys.md")
+ALL = ("admin.md", "canary.md", "keys.md")
+"""With the page that trains and asks for a minute more."""
 RUN = ("sh", "python")
 URL = "http://127.0.0.1:8080"
 KEY = "xk_the_key_of_the_first_start"
@@ -175,8 +177,13 @@ def assert_answers(block: Block, answer: Block, said: str) -> None:
         assert masked(answer.text) == masked(said), where
 
 
-def test_every_command_of_the_pages_answers_as_they_say(reader: Reader) -> None:
-    there = [block for page in PAGES for block in blocks(page)]
+@pytest.mark.parametrize(
+    "pages",
+    [PAGES, pytest.param(ALL, marks=[pytest.mark.soak, pytest.mark.timeout(900)])],
+    ids=["quick", "soak"],
+)
+def test_every_command_of_the_pages_answers_as_they_say(reader: Reader, pages: tuple[str, ...]) -> None:
+    there = [block for page in pages for block in blocks(page)]
     assert sum(block.language in RUN for block in there) >= 30
     for place, block in enumerate(there):
         if block.language not in RUN:

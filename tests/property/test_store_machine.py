@@ -14,12 +14,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from model_store.errors import (
     AliasNotFound,
+    BadSplit,
     Conflict,
     ModelNotFound,
     NothingToRollBack,
     VersionInUse,
     VersionNotFound,
 )
+from model_store.splits import Split
 from model_store.store import Store
 from model_store.version import Model
 from tests.faulty_fs import QuickFileSystem
@@ -41,6 +43,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.versions: dict[str, dict[int, int]] = {}
         self.last: dict[str, int] = {}
         self.aliases: dict[str, dict[str, list[int]]] = {}
+        self.splits: dict[tuple[str, str], Split] = {}
         self.opened: list[tuple[Model, int]] = []
 
     def teardown(self) -> None:
@@ -53,6 +56,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.moved(name, "latest", version)
 
     def moved(self, name: str, alias: str, version: int) -> None:
+        self.splits.pop((name, alias), None)
         history = self.aliases.setdefault(name, {}).setdefault(alias, [])
         if history[-1:] != [version]:
             history.append(version)
@@ -85,6 +89,12 @@ class StoreMachine(RuleBasedStateMachine):
     def rollback(self, name: str, alias: str) -> None:
         history = self.aliases.get(name, {}).get(alias, [])
         there = [v for v in history[:-1] if v in self.versions[name] and v != history[-1]]
+        split = self.splits.pop((name, alias), None)
+        if split is not None and split.canary is not None:  # which ends, and nothing else moves
+            assert self.store.rollback(name, alias) == history[-1]
+            return
+        if split is not None and not there:
+            self.splits[name, alias] = split
         try:
             found = self.store.rollback(name, alias)
         except ModelNotFound:
@@ -100,6 +110,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=names, number=numbers)
     def delete(self, name: str, number: int) -> None:
         users = [alias for alias, history in self.aliases.get(name, {}).items() if history[-1] == number]
+        users += [alias for (n, alias), split in self.splits.items() if n == name and number in split.others]
         try:
             self.store.delete(name, number)
         except VersionInUse as error:
@@ -122,6 +133,30 @@ class StoreMachine(RuleBasedStateMachine):
             assert isinstance(error, ModelNotFound) == (name not in self.versions)
         else:
             del self.aliases[name][alias]
+            self.splits.pop((name, alias), None)
+
+    @rule(name=names, alias=aliases, canary=numbers, shadow=st.none() | numbers, weight=st.integers(0, 3))
+    def split(self, name: str, alias: str, canary: int, shadow: int | None, weight: int) -> None:
+        history = self.aliases.get(name, {}).get(alias, [])
+        stable = history[-1] if history else 1
+        split = Split(stable, canary if weight else None, weight, shadow, 0 if shadow is None else 7)
+        try:
+            self.store.put_split(name, alias, split)
+        except BadSplit:
+            assert stable in split.others or not split.others
+        except (AliasNotFound, ModelNotFound, VersionNotFound):
+            assert not history or not set(split.others) <= set(self.versions[name])
+        else:
+            self.splits[name, alias] = split
+
+    @rule(name=names, alias=aliases)
+    def end_split(self, name: str, alias: str) -> None:
+        try:
+            self.store.end_split(name, alias)
+        except (AliasNotFound, ModelNotFound):
+            assert alias not in self.aliases.get(name, {})
+        else:
+            self.splits.pop((name, alias), None)
 
     @rule(name=names, really=st.integers(0, 3))
     def delete_model(self, name: str, really: int) -> None:
@@ -134,6 +169,7 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             assert versions == tuple(sorted(self.versions.pop(name)))
             del self.aliases[name]
+            self.splits = {key: split for key, split in self.splits.items() if key[0] != name}
 
     @rule(name=names, ref=st.one_of(aliases, numbers), verify=st.booleans())
     def open(self, name: str, ref: str | int, verify: bool) -> None:
@@ -161,7 +197,8 @@ class StoreMachine(RuleBasedStateMachine):
         for name, info in found.items():
             assert info.versions == tuple(sorted(self.versions[name]))
             assert info.aliases == {alias: history[-1] for alias, history in self.aliases[name].items()}
-            assert info.broken_aliases == ()
+            assert info.broken_aliases == info.broken_splits == ()
+            assert info.splits == {alias: split for (n, alias), split in self.splits.items() if n == name}
         assert self.store.generation() == self.store.generation()
 
     @invariant()

@@ -26,10 +26,12 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from model_store.splits import PARTS
 from model_store.version import code_version
 from service.api.door.collectors import StageCollector, StreamCollector, WorkerCollector
+from service.api.door.shadow_figures import ShadowFigures
 from service.api.door.streams import Streams
-from service.serving.live import LiveStatus
+from service.serving.live_status import LiveStatus, roles_of
 from service.stages import StageTimes
 from service.thresholds.live.follower import Follower
 
@@ -89,6 +91,8 @@ class Metrics:
         self.registry.register(_RequestCollector(self))
         self.registry.register(StageCollector(self.stages))
         self.registry.register(WorkerCollector())
+        self.shadows = ShadowFigures(SECONDS)
+        self.registry.register(self.shadows)
         self.settle: Callable[[], None] = lambda: None
         """Counts what waits to be counted."""
         self.in_flight = 0
@@ -97,7 +101,7 @@ class Metrics:
         self.rows: Counter[str] = Counter()
         """Predicted instances, by model."""
         self.errors: Counter[str] = Counter()
-        self.events: Counter[tuple[str, str]] = Counter()
+        self.events: Counter[tuple[str, str, str]] = Counter()
         self._timings: dict[Series, Timing] = {}
         self._timings_max = TIMINGS_BEGUN
         self._open_versions: Callable[[], Collection[tuple[str, int]]] | None = None
@@ -130,15 +134,19 @@ class Metrics:
             if (series.model, series.version) not in is_open:
                 of_none = Series(series.route, series.status, "", "")
                 self._timings.setdefault(of_none, Timing()).add(self._timings.pop(series))
+        for model, version, result in list(self.events):
+            if version and (model, version) not in is_open:
+                self.events[model, "", result] += self.events.pop((model, version, result))
+        self.shadows.forget_closed(is_open)
 
     def count_aborted(self) -> None:
         """Count a connection that was ended because its client did not read."""
         self.aborted += 1
 
-    def record_events(self, model: str, results: Iterable[str]) -> None:
-        """Count events of feedback by what became of them."""
+    def record_events(self, model: str, version: int | None, results: Iterable[str]) -> None:
+        """Count events of feedback to a version by what became of them; None: to one that is gone."""
         for result in results:
-            self.events[model, result] += 1
+            self.events[model, "" if version is None else str(version), result] += 1
 
     def watch_thresholds(self, follower: Follower) -> None:
         """Report the thresholds that are served, read when the figures are."""
@@ -222,10 +230,12 @@ class _RequestCollector(Collector):
         for model, n in metrics.rows.items():
             rows.add_metric((model,), n)
         events = CounterMetricFamily(
-            "xylem_feedback_events", "Events of feedback by result.", labels=("model", "result")
+            "xylem_feedback_events",
+            "Events of feedback by version and result.",
+            labels=("model", "version", "result"),
         )
-        for (model, result), n in metrics.events.items():
-            events.add_metric((model, result), n)
+        for event, n in metrics.events.items():
+            events.add_metric(event, n)
         yield from (requests, seconds, errors, rows, events)
         yield GaugeMetricFamily(
             "xylem_requests_in_flight", "Requests being answered.", value=metrics.in_flight
@@ -331,6 +341,15 @@ class _LiveCollector(Collector):
         for pointer in status.pointers:
             aliases.add_metric((pointer.model, pointer.alias), pointer.version)
         yield aliases
+        parts = GaugeMetricFamily(
+            "xylem_alias_part",
+            "The part of the requests to an alias that a version answers, by its role.",
+            labels=("model", "alias", "version", "role"),
+        )
+        for pointer in status.pointers:
+            for role, version, part in roles_of(pointer):
+                parts.add_metric((pointer.model, pointer.alias, str(version), role), part / PARTS)
+        yield parts
         failed = GaugeMetricFamily(
             "xylem_model_failed", "Versions and aliases that cannot be served.", labels=("model", "ref")
         )

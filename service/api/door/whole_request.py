@@ -33,6 +33,8 @@ from service.logs import log
 from service.serving.answer import SHORT_ITEMS, Answer, answer_now
 from service.serving.oip import HEADER, infer_now
 from service.serving.served import DEFAULT_ALIAS, LiveServed, ServedVersion
+from service.serving.shadows import Shadows
+from service.serving.split import KEY_HEADER, LiveSplit
 from service.settings import Limits
 from service.stages import StageNotes
 from service.traces.tracer import Trace, Tracer
@@ -59,6 +61,9 @@ _JSON = b"\r\ncontent-type: application/json\r\n"
 _BINARY = b"\r\ncontent-type: application/octet-stream\r\n%b: %%d\r\n" % HEADER.encode()
 _ELSEWHERE = frozenset({b"expect", b"origin", b"transfer-encoding", b"upgrade"})
 """Headers that ask for more than an answer."""
+
+_KEY = re.compile(rb"\r\n(?i:%b):[ \t]*([!-~]{1,256})[ \t]*(?=\r\n|\Z)" % KEY_HEADER.encode())
+"""The key by which a canary's requests are chosen: a head is remembered without it, too."""
 
 _ID = re.compile(rb"\r\n[Xx]-[Rr]equest-[Ii][Dd]:[ \t]*([A-Za-z0-9._:/+=@-]{1,128})[ \t]*(?=\r\n|\Z)")
 """The id that a client gives a request: another in each, so that a head is remembered without it."""
@@ -93,25 +98,33 @@ class _Own(NamedTuple):
     request_id: bytes | None
     traceparent: bytes | None
     tracestate: bytes | None
+    canary_key: bytes | None
 
 
-_NOTHING = _Own(None, None, None)
-_OWN_HEADERS = (b"x-request-id", b"traceparent", b"tracestate")
+_NOTHING = _Own(None, None, None, None)
+_OWN_HEADERS = (b"x-request-id", b"traceparent", b"tracestate", KEY_HEADER.encode())
 
 
 class _Target(NamedTuple):
-    """What requests with a head are answered with, for as long as the store stays as it is."""
+    """What requests with a head are answered with, for as long as the store stays as it is.
+
+    split   of the alias, if it has a canary or a shadow that answers here
+    canary  what those of them are answered with that fall to the canary
+    """
 
     n_bytes: int
     served: ServedVersion
     outcome: RequestOutcome
     known: _Head
+    split: LiveSplit[ServedVersion] | None = None
+    canary: _Target | None = None
 
 
 class WholeRequests:
     """Answers requests to predict from their bytes. Event loop only.
 
     routes     those that predict
+    shadows    what answers copies of them, where an alias has a shadow
     draining   whether the server is about to stop
     tracer     None: traces are off
     """
@@ -125,6 +138,7 @@ class WholeRequests:
         metrics: Metrics,
         requests: RequestLog,
         limits: Limits,
+        shadows: Shadows,
         draining: Callable[[], bool],
         tracer: Tracer | None = None,
     ) -> None:
@@ -137,6 +151,7 @@ class WholeRequests:
         self._metrics = metrics
         self._requests = requests
         self._limits = limits
+        self._shadows = shadows
         self._draining = draining
         self._tracer = tracer
         self._notes = StageNotes()
@@ -196,22 +211,20 @@ class WholeRequests:
     def answer(self, message: bytes, headers: bytes) -> bytes | None:
         """Return the answer, these headers in front, to one whole request whose head is known; else None."""
         end = message.find(_HEAD_END)
-        head = message[:end]
-        notes = self._live.notes  # before the store is looked at: what is noted must not outlive its state
-        target, own = notes.get(head) or self._find(head, notes), _NOTHING
-        if target is None and end <= HEAD_LENGTH_MAX:
-            head, own = _divide(head)
-            target = notes.get(head) or self._find(head, notes)
+        target, own = self._look_up(message[:end])
         start = end + len(_HEAD_END)
         if target is None or len(message) - start != target.n_bytes or target.n_bytes > _SHORT_BYTES:
             return None
         if self._admission.is_full or self._draining():
             return None
-        began, served, stages = time.perf_counter_ns(), target.served, self._notes
+        began, stages, shadow = time.perf_counter_ns(), self._notes, None
+        request_id = new_request_id() if own.request_id is None else own.request_id.decode()
+        if target.split is not None:
+            target, shadow = _choose(target, target.split, own.canary_key or request_id.encode())
+        known, served = target.known, target.served
         trace = None if self._tracer is None else self._tracer.begin(own.traceparent, own.tracestate)
         if trace is not None and trace.own is not None:
             stages = StageNotes(is_traced=True)
-        known = target.known
         found: object
         try:
             if not self._is_open:
@@ -221,7 +234,7 @@ class WholeRequests:
             else:
                 found = answer_now(message, start, served, self._limits, stages)
         except (XylemError, StoreError) as error:
-            return self._refuse(target, error, own.request_id, headers, began, trace, stages)
+            return self._refuse(target, error, request_id, headers, began, trace, stages)
         except Exception as error:  # the route meets it again, and answers
             log(logging.ERROR, "failure", error=error)
             stages.noted = []
@@ -232,29 +245,29 @@ class WholeRequests:
         self._metrics.rows[served.name] += found.n_rows
         if stages.noted:
             self._metrics.stages.count(stages)
-        request_id = new_request_id() if own.request_id is None else own.request_id.decode()
-        if trace is None:
-            self._requests.record(request_id, target.outcome, 1e-9 * (time.perf_counter_ns() - began))
-        else:
-            self._record_traced(request_id, target, target.outcome, HTTPStatus.OK, began, trace, stages)
+        self._record(request_id, target, target.outcome, HTTPStatus.OK, began, trace, stages)
+        if shadow is not None:
+            self._shadows.offer(message[start:], b"".join(found.parts), served, shadow)
         length = b"%d" % sum(map(len, found.parts))
         media = _JSON if found.n_json is None else _BINARY % found.n_json
         return b"".join(
             (_STATUS, headers, _LENGTH, length, media, _ID_LINE, request_id.encode(), _HEAD_END, *found.parts)
         )
 
-    def _record_traced(
+    def _record(
         self,
         request_id: str,
         target: _Target,
         outcome: RequestOutcome,
         status: int,
         began: int,
-        trace: Trace,
+        trace: Trace | None,
         stages: StageNotes,
     ) -> None:
-        """Note an answered request that a trace tells of, and end its span."""
-        assert self._tracer is not None
+        """Note an answered request, and end its span where a trace tells of it."""
+        if trace is None or self._tracer is None:
+            self._requests.record(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began))
+            return
         self._requests.record_traced(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began), trace)
         if trace.own is None:
             return
@@ -266,27 +279,32 @@ class WholeRequests:
         self,
         target: _Target,
         error: Exception,
-        given_id: bytes | None,
+        request_id: str,
         headers: bytes,
         began: int,
         trace: Trace | None,
         stages: StageNotes,
     ) -> bytes:
         """Return the answer to a request at fault."""
-        request_id = new_request_id() if given_id is None else given_id.decode()
         known = target.known
         scope: Scope = {"path": known.path, "request_id": request_id, TRACE: trace}
         problem = error_response(scope, error)
         self._metrics.stages.count(stages)
         status_code, code, by = problem.status_code, scope["error_code"], _by(known, target.served)
         outcome = self._requests.outcome("POST", known.route, known.path, status_code, code, by)
-        if trace is None:
-            self._requests.record(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began))
-        else:
-            self._record_traced(request_id, target, outcome, status_code, began, trace, stages)
+        self._record(request_id, target, outcome, status_code, began, trace, stages)
         status = b"HTTP/1.1 %d %b\r\n" % (status_code, HTTPStatus(status_code).phrase.encode())
         lines = [b"%b: %b\r\n" % header for header in problem.raw_headers]
         return b"".join((status, headers, *lines, _ID_LINE, request_id.encode(), _HEAD_END, problem.body))
+
+    def _look_up(self, head: bytes) -> tuple[_Target | None, _Own]:
+        """Return what requests with a head are answered with, None if not known, and what is its own."""
+        notes = self._live.notes  # before the store is looked at: what is noted must not outlive its state
+        target = notes.get(head) or self._find(head, notes)
+        if target is not None or len(head) > HEAD_LENGTH_MAX:
+            return target, _NOTHING
+        head, own = _divide(head)
+        return notes.get(head) or self._find(head, notes), own
 
     def _find(self, head: bytes, notes: dict[bytes, _Target]) -> _Target | None:
         """Return what answers requests with a head that is remembered, and note it; else None."""
@@ -294,10 +312,22 @@ class WholeRequests:
         served = None if known is None else self._live.resident(known.model, known.ref)
         if known is None or served is None:
             return None
-        by = _by(known, served)
-        outcome = self._requests.outcome("POST", known.route, known.path, 200, None, by)
-        target = notes[head] = _Target(known.n_bytes, served, outcome, known)
+        split = self._live.splits.get((known.model, known.ref))
+        canary = None if split is None or split.canary is None else self._target(known, split.canary)
+        target = notes[head] = self._target(known, served)._replace(split=split, canary=canary)
         return target
+
+    def _target(self, known: _Head, served: ServedVersion) -> _Target:
+        outcome = self._requests.outcome("POST", known.route, known.path, 200, None, _by(known, served))
+        return _Target(known.n_bytes, served, outcome, known)
+
+
+def _choose(
+    target: _Target, split: LiveSplit[ServedVersion], key: bytes
+) -> tuple[_Target, ServedVersion | None]:
+    """Return what answers the requests of a key, and the shadow that is to answer them too, if any."""
+    shadow = None if target.known.is_tensors else split.shadow_for(key)
+    return (target if target.canary is None or split.canary_for(key) is None else target.canary), shadow
 
 
 def _by(known: _Head, served: ServedVersion) -> AnsweredBy:
@@ -308,7 +338,7 @@ def _by(known: _Head, served: ServedVersion) -> AnsweredBy:
 def _divide(head: bytes) -> tuple[bytes, _Own]:
     """Return a head without what is each request's own, and that. Of two headers of a name one is left."""
     values = []
-    for pattern in (_ID, _TRACEPARENT, _TRACESTATE):
+    for pattern in (_ID, _TRACEPARENT, _TRACESTATE, _KEY):
         given = pattern.search(head)
         values.append(None if given is None else given[1])
         if given is not None:

@@ -18,7 +18,7 @@ from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.models import kept_manifest, refuse_before_first_look
 from service.api.routes.operations import content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
-from service.api.routes.versions import find_version
+from service.api.routes.versions import chosen_of, find_version
 from service.serving.annif import languages_of, parse_documents, parse_form, parse_suggest_options, suggest
 from service.serving.schemas.annif import (
     DocumentSuggestions,
@@ -102,7 +102,8 @@ async def show_project(request: Request, services: Wired) -> Response:
 async def suggest_one(request: Request, services: Wired) -> Response:
     """The form's fields are Annif's; those that it does not know, and `metadata_...`, are passed over."""
     body = await read_body(request, services.limits, FORM)
-    _, served = await _find(request, services)
+    _, found_version = await _find(request, services)
+    served = chosen_of(request, services.live, found_version).served
     form = parse_form(body, services.limits)
     (found,) = await _suggest(services, [form.text], form, served)
     services.metrics.rows[served.name] += 1
@@ -120,7 +121,8 @@ async def suggest_one(request: Request, services: Wired) -> Response:
 async def suggest_several(request: Request, services: Wired) -> Response:
     """Up to 32 documents, with the options in the query string; the answers are in their order."""
     body = await read_body(request, services.limits)
-    _, served = await _find(request, services)
+    _, found_version = await _find(request, services)
+    served = chosen_of(request, services.live, found_version).served
     options = parse_suggest_options(request.scope["query_string"], services.limits)
     documents = parse_documents(body, services.limits).documents
     texts = [document.text for document in documents]

@@ -19,7 +19,7 @@ from service.api.routes.operations import (
     takes,
 )
 from service.api.routes.services import Wired
-from service.api.routes.versions import find_served, stale_headers
+from service.api.routes.versions import choose_served, stale_headers
 from service.serving.answer import info_asked
 from service.serving.blocks import answer_block
 from service.serving.lines import Answered, LineBlock
@@ -61,7 +61,7 @@ async def batch(request: Request, services: Wired) -> Response:
     check_media(request.scope, NDJSON)
     limits = services.limits
     options = parse_options(request.scope["query_string"], limits)
-    served = await find_served(request, services.live)
+    served = (await choose_served(request, services.live)).served
     engine_options = to_options(options, served)
     answer = partial(answer_block, info=info_asked(options, served))
     loop = asyncio.get_running_loop()

@@ -19,6 +19,7 @@ from service.errors import Unavailable
 from service.serving.problems import describe_error
 from service.serving.schemas.figures import VersionFigures
 from service.serving.schemas.models import (
+    AliasSplit,
     ModelDetails,
     ModelList,
     ModelSummary,
@@ -27,7 +28,8 @@ from service.serving.schemas.models import (
     VersionSummary,
     describe_version,
 )
-from service.serving.served import LiveServed
+from service.serving.served import LiveServed, ServedVersion
+from service.serving.split import LiveSplit
 from service.serving.version_page import describe_figures
 
 router = APIRouter(tags=["models"], dependencies=[needs("predict")])
@@ -40,8 +42,9 @@ MANIFESTS_MAX = 1024
 async def list_models(services: Wired) -> ModelList:
     """Every model of the store, with its versions and aliases."""
     refuse_before_first_look(services.live)
-    pointers = services.live.pointers
-    return ModelList(models=[summarize(info, pointers) for info in services.live.models.values()])
+    live = services.live
+    pointers, splits = live.pointers, live.splits
+    return ModelList(models=[summarize(info, pointers, splits) for info in live.models.values()])
 
 
 @router.get(
@@ -53,7 +56,8 @@ async def show_model(model: ModelName, services: Wired) -> ModelDetails:
     info = services.live.models.get(model)
     if info is None:
         raise ModelNotFound(f"model: expected one of the store, found {model[:80]!r}")
-    summary = summarize(info, services.live.pointers)  # before the wait, in which another look may end
+    # before the wait, in which another look may end
+    summary = summarize(info, services.live.pointers, services.live.splits)
     details = await asyncio.to_thread(_describe_versions, services.store, info)
     return ModelDetails(**dict(summary), version_details=details)
 
@@ -99,8 +103,12 @@ def kept_manifest(store: Store, name: str, version: int) -> Manifest:
     return store.manifest(name, version)
 
 
-def summarize(info: ModelInfo, pointers: Mapping[tuple[str, str], int]) -> ModelSummary:
-    """Return what a model has, its aliases as they serve by `pointers`.
+def summarize(
+    info: ModelInfo,
+    pointers: Mapping[tuple[str, str], int],
+    splits: Mapping[tuple[str, str], LiveSplit[ServedVersion]],
+) -> ModelSummary:
+    """Return what a model has, its aliases as they serve by `pointers` and `splits`.
 
     The looking thread may put a new state between the two readings: an alias that is new to `pointers` is
     given as the store has it.
@@ -108,4 +116,6 @@ def summarize(info: ModelInfo, pointers: Mapping[tuple[str, str], int]) -> Model
     aliases = {
         alias: pointers.get((info.name, alias), wanted) for alias, wanted in sorted(info.aliases.items())
     }
-    return ModelSummary(name=info.name, versions=sorted(info.versions), aliases=aliases)
+    served = {alias: splits[info.name, alias].split for alias in aliases if (info.name, alias) in splits}
+    facts = {alias: AliasSplit(**split.facts()) for alias, split in served.items()}
+    return ModelSummary(name=info.name, versions=sorted(info.versions), aliases=aliases, splits=facts)

@@ -15,7 +15,7 @@ from service.api.routes.admins import RawRoute, needs
 from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.operations import OPEN_INFERENCE, content, of_version, problems, takes
 from service.api.routes.services import Wired
-from service.api.routes.versions import find_served, stale_headers
+from service.api.routes.versions import choose_served, find_served, stale_headers
 from service.errors import Unavailable
 from service.features import Featurizer
 from service.inference.tensors_json import OUTPUTS
@@ -73,7 +73,7 @@ async def infer(request: Request, services: Wired) -> Response:
     """Instances are a tensor of texts, or the three of compressed sparse rows; labels come as tensors."""
     body = await read_body(request, services.limits, TENSORS)
     began = asyncio.get_running_loop().time()
-    served = await find_served(request, services.live)
+    served = (await choose_served(request, services.live)).served
     notes = notes_of(request.scope)
     found = infer_now(body, 0, request.headers.get(HEADER), served, services.limits, notes)
     if not isinstance(found, Answer):

@@ -25,10 +25,12 @@ from service.serving.schemas.predict import BatchLine, PredictRequest
 from service.serving.schemas.predictions import BatchAnswerLine
 from service.serving.schemas.problems import ProblemDetails
 from service.serving.schemas.registry import (
+    CanaryRequest,
     CreateKeyRequest,
     PromoteRequest,
     RollbackRequest,
     RotateKeyRequest,
+    ShadowRequest,
 )
 from service.serving.schemas.score import ScoreRequest
 from service.serving.schemas.thresholds import CandidateRequest, RestoreRequest, TuneThresholdsRequest
@@ -61,6 +63,8 @@ MODELS: dict[str, Any] = {
     "FeedbackLine": FeedbackLine,
     "PromoteRequest": PromoteRequest,
     "RollbackRequest": RollbackRequest,
+    "CanaryRequest": CanaryRequest,
+    "ShadowRequest": ShadowRequest,
     "CreateKeyRequest": CreateKeyRequest,
     "RotateKeyRequest": RotateKeyRequest,
     "CandidateRequest": CandidateRequest,

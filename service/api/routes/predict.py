@@ -14,7 +14,7 @@ from service.api.routes.admins import RawRoute, needs
 from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.operations import content, of_version, problems, query_parameters, takes
 from service.api.routes.services import Wired
-from service.api.routes.versions import find_served, stale_headers
+from service.api.routes.versions import choose_served, stale_headers
 from service.serving.answer import Answer, answer_now, answer_query, answer_read
 from service.serving.parse import parse_predict_asked
 from service.serving.schemas.predict import TUNED, InfoQuery, PredictRequest
@@ -40,7 +40,7 @@ async def predict(request: Request, services: Wired) -> Response:
     """Instances are texts, sparse vectors or named features, as the model was trained on."""
     body = await read_body(request, services.limits)
     began = asyncio.get_running_loop().time()
-    served = await find_served(request, services.live)
+    served, shadow = await choose_served(request, services.live)
     notes = notes_of(request.scope)
     query_string = request.scope["query_string"]
     if query_string:
@@ -58,7 +58,10 @@ async def predict(request: Request, services: Wired) -> Response:
         )
         found = Answer((answer,), len(found.instances), found.threshold == TUNED)
     services.metrics.rows[served.name] += found.n_rows
-    response = JsonResponse(b"".join(found.parts))
+    answered = b"".join(found.parts)
+    if shadow is not None:
+        services.shadows.offer(body, answered, served, shadow)
+    response = JsonResponse(answered)
     if found.is_tuned:
         response.headers.update(stale_headers(served))
     return response

@@ -9,7 +9,7 @@ from service.api.door.responses import JsonResponse
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import content, of_version, problems, takes
 from service.api.routes.services import Wired
-from service.api.routes.versions import find_served
+from service.api.routes.versions import choose_served
 from service.serving.parse import parse_body
 from service.serving.schemas.score import ScoreAnswer, ScoreRequest
 from service.serving.scores import answer_scores, is_short
@@ -34,7 +34,7 @@ async def score(request: Request, services: Wired) -> Response:
 
     A model of next words scores the words of a text, with `sequence: true` in place of labels."""
     body = await read_body(request, services.limits)
-    served = await find_served(request, services.live)
+    served = (await choose_served(request, services.live)).served
     query = parse_body(body, ScoreRequest, services.limits)
     if is_short(query):
         answer = answer_scores(query, served, services.limits)

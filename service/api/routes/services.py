@@ -23,6 +23,7 @@ from service.serving.feedback import FeedbackDesk
 from service.serving.learning import OnlineLearning
 from service.serving.schemas.thresholds import TuneThresholdsRequest
 from service.serving.served import LiveServed
+from service.serving.shadows import Shadows
 from service.settings import Limits, Settings
 
 Tune: TypeAlias = Callable[[TuneThresholdsRequest, str, int, Path, Path | None], dict[str, Any]]
@@ -55,6 +56,7 @@ class Services(NamedTuple):
     registry: Registry
     jobs: Jobs
     desk: FeedbackDesk
+    shadows: Shadows
     work: WorkPool
     threshold_work: WorkPool
     tune_work: WorkPool
@@ -87,6 +89,7 @@ class Services(NamedTuple):
             self.tune_work,
             self.admin_work,
             self.desk,
+            self.shadows,
         ):
             pool.close()
         for threads in (self.batch_threads, self.archive_threads):

@@ -9,12 +9,37 @@ from pydantic import BaseModel, Field
 from model_store.manifest import Manifest
 
 
+class CanaryFacts(BaseModel):
+    """The version that answers a part of the requests to an alias."""
+
+    version: int
+    weight: float = Field(description="the part, above 0 and below 1")
+
+
+class ShadowFacts(BaseModel):
+    """The version that answers a part of the requests to an alias too, and is never returned."""
+
+    version: int
+    share: float = Field(description="the part, above 0 and at most 1")
+
+
+class AliasSplit(BaseModel):
+    """What stands beside the version that an alias names."""
+
+    canary: CanaryFacts | None
+    shadow: ShadowFacts | None
+
+
 class ModelSummary(BaseModel):
-    """A model of the store, its versions and what its aliases serve."""
+    """A model of the store, its versions and what its aliases serve.
+
+    splits  of the aliases that have a canary or a shadow
+    """
 
     name: str
     versions: list[int]
     aliases: dict[str, int]
+    splits: dict[str, AliasSplit]
 
 
 class ModelList(BaseModel):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from service.serving.schemas.instances import RequestModel
+from service.serving.schemas.models import AliasSplit
 from service.serving.schemas.thresholds import INTEGER_MAX, VersionNumber
 
 PAGE_MAX = 1000
@@ -19,7 +20,7 @@ _YEARS_100 = 100 * 366 * 86_400
 class PromoteRequest(RequestModel):
     """Which version an alias is to name."""
 
-    version: VersionNumber
+    version: VersionNumber | None = Field(default=None, description="null: the canary of the alias")
     alias: str = Field(default="latest", description="it is made where there is none")
     reason: _Reason = Field(default="", description="kept in the history")
 
@@ -32,6 +33,34 @@ class RollbackRequest(RequestModel):
         default=None, description="a version that it named before; null: the one that it named last"
     )
     reason: _Reason = Field(default="", description="kept in the history")
+
+
+class CanaryRequest(RequestModel):
+    """Which version is to answer a part of the requests to an alias."""
+
+    version: VersionNumber
+    weight: float = Field(ge=0.0001, le=0.9999, description="the part: a multiple of 0.0001")
+    stable_weight: float | None = Field(
+        default=None, ge=0.0001, le=0.9999, description="what the alias's version keeps: both add up to 1"
+    )
+    reason: _Reason = Field(default="", description="kept in the history")
+
+
+class ShadowRequest(RequestModel):
+    """Which version is to answer a part of the requests to an alias besides, without being returned."""
+
+    version: VersionNumber
+    share: float = Field(default=1.0, ge=0.0001, le=1, description="the part: a multiple of 0.0001")
+    reason: _Reason = Field(default="", description="kept in the history")
+
+
+class SplitChanged(AliasSplit):
+    """What stands beside the version that an alias names from now on."""
+
+    model: str
+    alias: str
+    version: int
+    recorded: bool = Field(description="whether the history has it already")
 
 
 class AliasMoved(BaseModel):
@@ -69,7 +98,9 @@ class AliasChanged(BaseModel):
     id: int
     model: str
     alias: str
-    action: str = Field(examples=["promoted", "rolled-back", "published", "removed", "refused", "found"])
+    action: str = Field(
+        examples=["promoted", "rolled-back", "published", "removed", "refused", "split", "found"]
+    )
     from_version: int | None
     to_version: int | None
     at: str

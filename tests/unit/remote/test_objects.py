@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from model_store.errors import Conflict, Corrupt, VersionNotFound
+from model_store.errors import BadSplit, Conflict, Corrupt, VersionNotFound
 from model_store.manifest import manifest_digest
+from model_store.splits import Split
 from model_store.store import Store
 from service.errors import BadParameter, Unavailable
 from service.remote.documents import RemoteVersion
@@ -67,7 +68,7 @@ def test_aliases_are_read_as_they_were_moved(store: Store, url: str) -> None:
     assert remote.models() == ["m"]
     for turn in range(SERIALS_KEPT + 3):
         remote.move("m", "stable", pushed[turn % 2])
-    assert len(remote._serials("m")) == SERIALS_KEPT
+    assert len(remote._serials("m", "aliases")) == SERIALS_KEPT
 
 
 def test_no_move_of_many_at_once_is_lost(store: Store, tmp_path: Path) -> None:
@@ -209,6 +210,54 @@ def test_a_store_that_follows_has_what_aliases_name(store: Store, url: str, tmp_
     assert there.versions("own") == (1,)
     for version in (1, 3):
         assert manifest_digest(store.manifest("m", version)) == pushed[version].digest
+
+
+def test_a_store_that_follows_has_the_splits(store: Store, url: str, tmp_path: Path) -> None:
+    remote, there = RemoteStore(url), Store(tmp_path / "there")
+    there.prepare()
+    follower = followed(remote, there)
+    pushed = {version: remote.push(store, "m", version) for version in (1, 2, 3)}
+    remote.move("m", "latest", pushed[1])
+    remote.put_beside("m", "latest", "canary", pushed[2], 500)
+    remote.put_beside("m", "latest", "shadow", pushed[3], 10_000)
+    assert follower.look()
+    assert there.split("m") == Split(1, 2, 500, 3, 10_000)
+    assert there.versions("m") == (1, 2, 3)
+    remote.put_beside("m", "latest", "canary", pushed[2], 2000)
+    assert follower.look()
+    assert there.split("m") == Split(1, 2, 2000, 3, 10_000)
+    remote.move("m", "latest", pushed[1])  # what it names already: the split ends
+    assert follower.look()
+    assert (there.split("m"), there.versions("m")) == (None, (1,))
+    remote.put_beside("m", "latest", "canary", pushed[2], 500)
+    assert follower.look()
+    remote.move("m", "latest", pushed[2])
+    assert follower.look()
+    assert (there.alias("m").version, there.split("m")) == (2, None)
+    assert remote.splits("m").splits == {}
+    file = there.root / "models" / "m" / "splits" / "latest"
+    file.write_bytes(b"half")
+    remote.move("m", "stable", pushed[1])
+    assert follower.look()
+    assert not file.exists()
+
+
+def test_a_split_that_does_not_fit_is_refused(store: Store, url: str) -> None:
+    remote = RemoteStore(url)
+    pushed = remote.push(store, "m", 1)
+    with pytest.raises(Conflict, match="expected latest of m to name a version"):
+        remote.put_beside("m", "latest", "canary", pushed, 500)
+    remote.move("m", "latest", pushed)
+    with pytest.raises(BadSplit, match="another version than the alias names"):
+        remote.put_beside("m", "latest", "canary", pushed, 500)
+    other = remote.push(store, "m", 2)
+    for role, part in (("canary", 0), ("canary", 10_000), ("shadow", 10_001)):
+        with pytest.raises(BadSplit):
+            remote.put_beside("m", "latest", role, other, part)
+    assert remote.splits("m") == (0, {})
+    # who knows of no splits reads the aliases as before
+    remote.put_beside("m", "latest", "canary", other, 500)
+    assert remote.aliases("m") == (1, {"latest": pushed})
 
 
 def test_versions_that_nobody_names_are_kept_up_to_a_number(store: Store, url: str, tmp_path: Path) -> None:

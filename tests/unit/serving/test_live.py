@@ -13,10 +13,12 @@ import pytest
 
 import service.serving.live as live_module
 from model_store.errors import AliasNotFound, ModelNotFound, VersionNotFound
+from model_store.splits import PARTS, Split
 from model_store.store import Store
 from model_store.version import Model
 from service.errors import ModelUnavailable, TimedOut, Unavailable
 from service.serving.live import LiveModels
+from service.serving.live_status import roles_of
 from tests.faulty_fs import FaultyFileSystem
 from tests.served_models import publish_model
 
@@ -455,3 +457,68 @@ def test_an_unreadable_store_keeps_what_is_served(own_store: Store, tmp_path: Pa
     moved.rename(own_store.root)
     live.look()
     assert live.status().store_error is None
+
+
+def test_a_split_is_served_and_ends_with_a_move(own_store: Store) -> None:
+    opened: list[str] = []
+
+    def prepare(model: Model) -> str:
+        opened.append(name_of(model))
+        return name_of(model)
+
+    publish_model(own_store, "raw", "raw", seed=3)
+    own_store.promote("raw", 2)
+    live = live_over(own_store, prepare)
+    live.look()
+    assert live.splits == {}
+    own_store.put_split("raw", "latest", Split(2, 1, 5000, 3, PARTS))
+    before = live.notes
+    live.look()
+    assert live.notes is not before
+    split = live.splits["raw", "latest"]
+    assert (split.canary, split.shadow, find(live, "raw", "latest")) == ("raw@1", "raw@3", "raw@2")
+    assert live.resident("raw", "3") == "raw@3"
+    pointer = next(one for one in live.status().pointers if one[:2] == ("raw", "latest"))
+    assert pointer.split == Split(2, 1, 5000, 3, PARTS)
+    assert roles_of(pointer) == [("stable", 2, 5000), ("canary", 1, 5000), ("shadow", 3, PARTS)]
+    own_store.promote("raw", 3)
+    live.look()
+    assert (live.splits, find(live, "raw", "latest")) == ({}, "raw@3")
+    assert sorted(opened) == sorted(set(opened))  # each once
+
+
+def test_a_canary_that_cannot_be_opened_answers_nothing(own_store: Store) -> None:
+    live = live_over(own_store)
+    live.look()
+    version = publish_model(own_store, "raw", "raw", seed=9).version
+    own_store.promote("raw", 2)
+    own_store.put_split("raw", "latest", Split(2, version, 5000, 1, PARTS))
+    damage(own_store, "raw", version)
+    live = live_over(Store(own_store.root))
+    live.look()
+    split = live.splits["raw", "latest"]
+    assert (split.canary, split.shadow) == (None, "raw@1")
+    assert split.split == Split(2, None, 0, 1, PARTS)
+    assert [failure.ref for failure in live.status().failures] == [str(version)]
+    assert find(live, "raw", "latest") == "raw@2"
+
+
+def test_a_split_whose_file_is_damaged_leaves_the_alias(own_store: Store) -> None:
+    live = live_over(own_store)
+    own_store.put_split("raw", "latest", Split(2, 1, 5000))
+    live.look()
+    assert ("raw", "latest") in live.splits
+    (own_store.root / "models" / "raw" / "splits" / "latest").write_bytes(b"half")
+    live.look()
+    assert (live.splits, find(live, "raw", "latest")) == ({}, "raw@2")
+    failures = [(failure.ref, failure.detail) for failure in live.status().failures]
+    assert failures == [("latest", "the file of its split is damaged")]
+
+
+def test_a_canary_beyond_the_versions_kept_open_answers_nothing(own_store: Store) -> None:
+    publish_model(own_store, "raw", "raw", seed=3)
+    own_store.put_split("raw", "latest", Split(3, 2, 5000))
+    live = live_over(own_store, models_max=len(own_store.models()) + 1)  # `stable` of `raw`, too
+    live.look()
+    assert live.splits == {}
+    assert find(live, "raw", "latest") == "raw@3"

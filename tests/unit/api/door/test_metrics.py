@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from service.api.door.metrics import TIMINGS_BEGUN, Metrics, Series, Timing
-from service.serving.live import LiveStatus
+from service.serving.live_status import LiveStatus
 
 ROUTE = "/v1/models/{model}/predict"
 

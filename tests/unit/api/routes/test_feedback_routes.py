@@ -43,7 +43,7 @@ def test_an_event_counts_once_and_moves_its_thresholds(own_store: Store) -> None
         single = await client.post(PATH, json=event("single", []))
         assert single.json()["results"] == [{"event_id": "single", "result": "applied"}]
         figures = (await client.get("/metrics")).text
-        assert 'xylem_feedback_events_total{model="raw",result="duplicate"} 2.0' in figures
+        assert 'xylem_feedback_events_total{model="raw",result="duplicate",version="2"} 2.0' in figures
         assert 'xylem_threshold_epoch{model="raw",version="2"} 33.0' in figures
 
     with_client(own_store, call)

@@ -11,7 +11,7 @@ import pytest
 from model_store.store import ModelInfo, Store
 from service.api.door.metrics import Metrics
 from service.api.routes.models import summarize
-from service.serving.live import LiveStatus
+from service.serving.live_status import LiveStatus
 
 Run = Callable[..., Any]
 
@@ -52,7 +52,7 @@ def test_manifests_are_read_once(own_store: Store, in_process: Run, monkeypatch:
 
 def test_an_alias_that_no_look_has_settled_yet_is_as_the_store_has_it() -> None:
     info = ModelInfo("raw", (1, 2), {"latest": 2, "new": 1})
-    assert summarize(info, {("raw", "latest"): 1}).aliases == {"latest": 1, "new": 1}
+    assert summarize(info, {("raw", "latest"): 1}, {}).aliases == {"latest": 1, "new": 1}
 
 
 def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(in_process: Run) -> None:

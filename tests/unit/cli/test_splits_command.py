@@ -1,0 +1,122 @@
+"""`xylem models canary` and `shadow`, and what they change of promote, rollback, delete and list."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model_store.splits import PARTS, Split
+from model_store.store import Store
+from service import cli
+from service.remote.objects import RemoteStore
+from tests.small_models import small_draft
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(tmp_path / "store")
+    for _ in range(3):
+        made.publish("m", small_draft(n_labels=3, n_features=40, n_trees=1))
+    return made
+
+
+@pytest.fixture
+def command(store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    def run(*arguments: object) -> tuple[int, str, str]:
+        argv = ["xylem", "models", *map(str, arguments), "--store", str(store.root)]
+        monkeypatch.setattr(sys, "argv", argv)
+        status = cli.run()
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+def answer(done: tuple[int, str, str]) -> Any:
+    status, out, err = done
+    assert (status, err) == (0, "")
+    return json.loads(out.splitlines()[-1])
+
+
+def test_a_canary_comes_grows_and_is_promoted(command: Command, store: Store) -> None:
+    assert command("canary", "m@2", "--weight", "10%")[1] == "m: latest -> 3, canary 2 at 0.1\n"
+    assert answer(command("canary", "m@2", "--weight", "0.5", "--json")) == {
+        "model": "m",
+        "alias": "latest",
+        "version": 3,
+        "canary": {"version": 2, "weight": 0.5},
+        "shadow": None,
+    }
+    assert command("shadow", "m@1")[1] == "m: latest -> 3, canary 2 at 0.5, shadow 1 at 1\n"
+    assert "latest -> 3, canary 2 at 0.5, shadow 1 at 1" in command("list")[1]
+    listed = answer(command("list", "--json"))["models"][0]["splits"]
+    assert listed["latest"]["shadow"] == {"version": 1, "share": 1.0}
+    status, _, err = command("delete", "m@2")
+    assert (status, "found canary of latest" in err) == (2, True)
+    assert answer(command("promote", "m", "--json"))["version"] == 2
+    assert store.split("m") is None
+    assert command("promote", "m")[0] == 2
+
+
+def test_a_rollback_ends_a_canary_without_a_database(command: Command, store: Store) -> None:
+    assert command("canary", "m@2", "--weight", "0.01%", "--no-history")[0] == 0
+    assert store.split("m") == Split(3, 2, 1)
+    assert answer(command("rollback", "m", "--no-history", "--json"))["version"] == 3
+    assert store.split("m") is None
+    assert answer(command("rollback", "m", "--json"))["version"] == 2
+
+
+def test_each_ends_alone(command: Command, store: Store) -> None:
+    command("canary", "m@2", "--weight", "10%")
+    command("shadow", "m@1", "--share", "25%")
+    assert command("canary", "m", "--end")[1] == "m: latest -> 3, shadow 1 at 0.25\n"
+    assert command("shadow", "m", "--end")[1] == "m: latest -> 3\n"
+    assert store.split("m") is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["canary", "m@2"], "expected --weight or --end, one of them"),
+        (["canary", "m@2", "--weight", "5%", "--end"], "expected --weight or --end, one of them"),
+        (["canary", "m@2", "--weight", "much"], "--weight: expected a part as 10% or 0.1, found 'much'"),
+        (["canary", "m@2", "--weight", "100%"], "weight: expected a multiple of 0.0001 above 0 and below 1"),
+        (["canary", "m@2", "--weight", "0"], "weight: expected a multiple of 0.0001"),
+        (["canary", "m@2", "--weight", "-5%"], "weight: expected a multiple of 0.0001"),
+        (["canary", "m@2", "--weight", "nan"], "weight: expected a multiple of 0.0001"),
+        (["canary", "m@2", "--weight", "0.001%"], "weight: expected a multiple of 0.0001"),
+        (["canary", "m@3", "--weight", "5%"], "canary: expected another version than the alias names"),
+        (["canary", "m@9", "--weight", "5%"], "expected one of its versions, found 9"),
+        (["canary", "m", "--weight", "5%"], "expected NAME@VERSION"),
+        (["canary", "m@2", "--weight", "5%", "--alias", "none"], "expected an alias, found 'none'"),
+        (["shadow", "m@2", "--share", "101%"], "share: expected a multiple of 0.0001 above 0 and at most 1"),
+        (["shadow", "m", "--end", "--share", "5%"], "expected --share or --end, not both"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    command: Command, store: Store, arguments: list[str], fault: str
+) -> None:
+    status, out, err = command(*arguments)
+    assert (status, out) == (2, "")
+    assert fault in err
+    assert store.split("m") is None
+
+
+def test_a_split_is_pushed(command: Command, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/remote"
+    assert command("push", "m@1", url, "--alias", "latest")[0] == 0
+    status, out, _ = command("push", "m@2", url, "--alias", "latest", "--canary", "10%")
+    assert (status, out.splitlines()[-1]) == (0, "m: latest -> 1, canary 2 at 0.1")
+    assert command("push", "m@3", url, "--alias", "latest", "--shadow", "100%")[0] == 0
+    assert RemoteStore(url).splits("m").splits["latest"].local() == Split(1, 2, 1000, 3, PARTS)
+    assert command("push", "m@2", url, "--canary", "10%")[0] == 2
+    assert command("push", "m@2", url, "--alias", "latest", "--canary", "10%", "--shadow", "1%")[0] == 2
+    assert command("push", "m@2", url, "--alias", "latest")[0] == 0
+    assert RemoteStore(url).splits("m").splits == {}

@@ -1,0 +1,178 @@
+"""Shadows: what is compared, and that a slow or broken one stays within its bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import service.serving.shadows as module
+from model_store.store import Store
+from service.serving.answer import answer_query
+from service.serving.opening import serve_model
+from service.serving.parse import parse_predict
+from service.serving.served import ServedVersion
+from service.serving.shadows import ShadowOutcome, Shadows, compare, top_labels
+from service.settings import Limits
+from tests.served_models import publish_model
+from tests.servers import wait_for
+
+ROWS = b'{"indices": [1, 5], "values": [1.0, 0.5]}, {"indices": [2], "values": [1.0]}'
+BODY = b'{"instances": [%b], "top_r": 6}' % ROWS
+TEXT = b'{"instances": [{"text": "a text editor"}]}'
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> list[ServedVersion]:
+    """Two versions of a model."""
+    store = Store(tmp_path_factory.mktemp("shadows") / "store")
+    for seed in (1, 2):
+        publish_model(store, "m", "raw", seed=seed)
+    return [serve_model(store.open("m", version)) for version in (1, 2)]
+
+
+def answer_of(served: ServedVersion) -> bytes:
+    return answer_query(parse_predict(BODY, Limits()), served)
+
+
+class Heard:
+    """What became of copies."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.outcomes: list[ShadowOutcome] = []
+        self.shadows = Shadows(Limits(**limits), self.outcomes.append)
+
+    def offer(self, answered: ServedVersion, shadow: ServedVersion, n: int = 1, body: bytes = BODY) -> None:
+        async def offer() -> None:
+            for _ in range(n):
+                self.shadows.offer(body, answer_of(answered), answered, shadow)
+            await asyncio.sleep(0)
+
+        asyncio.run(offer())
+
+    def results(self, n: int) -> Counter[str]:
+        wait_for(lambda: len(self.outcomes) >= n)
+        return Counter(outcome.result for outcome in self.outcomes)
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    heard = Heard(shadow_time_share=1.0)
+    yield heard
+    heard.shadows.close()
+
+
+def test_a_version_agrees_with_itself(heard: Heard, versions: list[ServedVersion]) -> None:
+    heard.offer(versions[0], versions[0])
+    assert heard.results(1) == {"answered": 1}
+    assert heard.outcomes[0].compared == heard.outcomes[0].agreed == (2, 10)
+
+
+def test_versions_are_compared_by_their_first_labels(heard: Heard, versions: list[ServedVersion]) -> None:
+    one, two = (top_labels(answer_of(served)) for served in versions[:2])
+    agreed = tuple(
+        sum(len(set(a[:top]) & set(b[:top])) for a, b in zip(one, two, strict=True)) for top in (1, 5)
+    )
+    heard.offer(versions[0], versions[1])
+    heard.results(1)
+    outcome = heard.outcomes[0]
+    assert (outcome.model, outcome.version, outcome.answered) == ("m", 2, 1)
+    assert (outcome.compared, outcome.agreed) == ((2, 10), agreed)
+    assert agreed < (2, 10)
+
+
+def test_lists_of_other_lengths() -> None:
+    assert compare([[]], [[]]) == ((0, 0), (0, 0))
+    assert compare([["a"]], [[]]) == ((1, 1), (0, 0))
+    assert compare([["a", "b"]], [["b", "a", "c"]]) == ((1, 3), (0, 2))
+    assert compare([list("abcdef")], [list("abcdef")]) == ((1, 5), (1, 5))
+    assert compare([["a"], ["b"]], [["a"]]) == ((2, 2), (1, 1))
+
+
+def test_a_broken_shadow_is_counted(
+    heard: Heard, versions: list[ServedVersion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard.offer(versions[0], versions[1], body=TEXT)  # which it does not take
+    heard.offer(versions[0], versions[1], body=b'{"instances": []')
+    assert heard.results(2) == {"failed": 2}
+
+    def fail(*_: object) -> bytes:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(module, "answer_query", fail)
+    heard.offer(versions[0], versions[1])
+    assert heard.results(3) == {"failed": 3}
+    monkeypatch.undo()
+    heard.offer(versions[0], versions[1])
+    assert heard.results(4) == {"failed": 3, "answered": 1}
+
+
+def test_a_slow_shadow_drops_what_finds_no_place(
+    versions: list[ServedVersion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(*_: object) -> bytes:
+        begun.set()
+        assert go_on.wait(60)
+        return answer_of(versions[1])
+
+    monkeypatch.setattr(module, "answer_query", slow)
+    heard = Heard(shadow_time_share=1.0, shadow_queue_max=3)
+    heard.offer(versions[0], versions[1])
+    assert begun.wait(60)
+    heard.offer(versions[0], versions[1], n=10)
+    assert heard.results(7) == {"dropped": 7}
+    go_on.set()
+    assert heard.results(11) == {"dropped": 7, "answered": 4}
+    heard.shadows.close()
+
+
+def test_a_search_without_end_is_ended_by_the_next_request(
+    versions: list[ServedVersion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = threading.Event()
+
+    def endless(query: object, served: ServedVersion, stop: Any) -> bytes:
+        begun.set()
+        wait_for(lambda: bool(stop[0]))
+        return answer_of(served)
+
+    monkeypatch.setattr(module, "answer_query", endless)
+    monkeypatch.setattr(module, "SECONDS_MAX", 0.01)
+    heard = Heard(shadow_time_share=1.0)
+    heard.offer(versions[0], versions[1])
+    assert begun.wait(60)
+    time.sleep(0.02)  # not a bound: until it is late
+    heard.offer(versions[0], versions[1])
+    assert heard.results(1) == {"slow": 1}
+    heard.shadows.close()
+
+
+def test_too_many_bytes_are_dropped(versions: list[ServedVersion], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BYTES_MAX", len(BODY) + len(answer_of(versions[0])) - 1)
+    heard = Heard()
+    heard.offer(versions[0], versions[1])
+    assert heard.results(1) == {"dropped": 1}
+
+
+def test_nothing_is_answered_once_it_is_closed(versions: list[ServedVersion]) -> None:
+    heard = Heard()
+    heard.shadows.close()
+    heard.offer(versions[0], versions[1])
+    assert heard.outcomes == []
+
+
+def test_a_shadow_leaves_thresholds_alone(heard: Heard, versions: list[ServedVersion]) -> None:
+    before = [(served.thresholds.epoch, served.thresholds.thresholds.copy()) for served in versions[:2]]
+    heard.offer(versions[0], versions[1], n=5)
+    heard.results(5)
+    for (epoch, thresholds), served in zip(before, versions, strict=False):
+        assert served.thresholds.epoch == epoch
+        np.testing.assert_array_equal(served.thresholds.thresholds, thresholds)
