@@ -1,7 +1,7 @@
 """Calibration fitted to held-out predictions: the probability that a label is true, rising with its score.
 
 Source: Zadrozny and Elkan 2002, "Transforming classifier scores into accurate multiclass probability
-estimates", section 3: isotonic regression, by pool adjacent violators (scipy's). Two deviations: the steps
+estimates", section 3: isotonic regression, by pool adjacent violators. Two deviations: the steps
 become a line through the middle of each block, and no piece is flat, so that no two scores become one.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from model_store.calibration import KNOTS_MAX, Calibration
 from service.kernels.search.calibrated import calibrate_scores
@@ -28,8 +27,7 @@ def fit_calibration(scores: NDArray[np.float32], are_true: NDArray[np.bool_]) ->
     Cost: a sort. Deterministic.
     """
     values, n, hits = _by_score(scores, are_true)
-    fit = isotonic_regression(hits / n, weights=n)
-    starts = _joined(np.asarray(fit.blocks[:-1], np.int64), n)
+    starts = _joined(pooled(hits, n), n)
     n_block = np.add.reduceat(n, starts)
     x = np.add.reduceat(n * values, starts) / n_block
     y = np.add.reduceat(hits, starts) / n_block
@@ -52,6 +50,27 @@ def _by_score(
     values, place = np.unique(scores, return_inverse=True)
     n, hits = np.bincount(place).astype(np.float64), np.bincount(place, are_true).astype(np.float64)
     return values.astype(np.float64), n, hits
+
+
+def pooled(hits: NDArray[np.float64], n: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return where the blocks of the isotonic fit to hits / n start, weighed by n: int64[blocks], ascending.
+
+    hits, n  float64[places]; n > 0
+    Means of blocks ascend strictly: places that would not join the block before (pool adjacent violators).
+    """
+    starts: list[int] = []
+    block_hits: list[float] = []
+    block_n: list[float] = []
+    for place, (hit, count) in enumerate(zip(hits.tolist(), n.tolist(), strict=True)):
+        start = place
+        while starts and block_hits[-1] * count >= hit * block_n[-1]:
+            start = starts.pop()
+            hit += block_hits.pop()
+            count += block_n.pop()
+        starts.append(start)
+        block_hits.append(hit)
+        block_n.append(count)
+    return np.array(starts, np.int64)
 
 
 def _joined(starts: NDArray[np.int64], n: NDArray[np.float64]) -> NDArray[np.int64]:
