@@ -2,8 +2,8 @@
 
 Source: Jasinska et al. 2016 section 6.2 (a is 1, b of a list C that ends at 10,000) and appendix D (a of C
 as well, a / b in (nu_j, 0.5]). Deviations:
-* b is a times a number of C, not of C itself. Most pairs of the paper's table 4 are such (10,000 and 100,000
-  is one) and not of C; with b of C no a above 1,000 leaves room for b of at least 2 a.
+* b is a times a number of C, not of C itself. Eight of the twelve pairs of table 4 are such, and four of them
+  (10,000 and 100,000 is one) are not of C; with b of C no a above 1,000 leaves room for a b of at least 2 a.
 * b / a ends at 100: a first threshold below 0.01 is raised to it (`ofo.LEAST`), and appendix D has the same
   bound where nu_j is 0.01. So section 6.2's a = 1 with b above 100 is left out; measured, it was never best.
 * No a above 100 is above the number of validation rows: it would hold a label's threshold where it began,
@@ -43,7 +43,9 @@ def choose_start(
     """
     n_rows = len(estimates.ptr) - 1
     best, best_f = Start(power=power), -1.0
-    for a in [a for a in A_GRID if a <= max(A_ALWAYS, n_rows)]:
+    for a in A_GRID:
+        if a > max(A_ALWAYS, n_rows):
+            break
         for ratio in RATIO_GRID:
             start = Start(a, a * ratio, power)
             f = macro_f(count_at(estimates, truth, replay(estimates, truth, bounds, start)), empty)
