@@ -13,8 +13,10 @@ from benchmarks import (
     http,
     latency,
     lomtree,
+    macro_f,
     model_size,
     next_words,
+    online_thresholds,
     quality,
     requests,
     server,
@@ -45,10 +47,12 @@ TABLES = {
     "text": text.run,
     "growth": growth.run,
     "lomtree": lomtree.run,
+    "macro-f": macro_f.run,
     "model-size": model_size.run,
     "softmax-trees": softmax_trees.run,
     "next-words": next_words.run,
     "thresholds": thresholds.run,
+    "online-thresholds": online_thresholds.run,
     "threshold-cost": threshold_cost.run,
     "trainers": trainers.run,
     "start": server.start,
@@ -82,8 +86,8 @@ def main() -> None:
         nargs="+",
         default=[],
         metavar="NAME[:KEY=VALUE,...]",
-        help="trainers of `trainers` (all if left out), `thresholds` (label-tree), `softmax-trees` and "
-        "`next-words`",
+        help="trainers of `trainers` (all if left out), `thresholds` and `macro-f` (label-tree), "
+        "`softmax-trees` and `next-words`",
     )
     parser.add_argument(
         "--splits",

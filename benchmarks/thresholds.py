@@ -63,7 +63,7 @@ class Line(NamedTuple):
 def run(settings: Settings) -> None:
     for data in settings.data:
         for trainer in settings.trainers or ("label-tree",):
-            model = _model(data, trainer, settings.threads)
+            model = model_of(data, trainer, settings.threads)
             for empty in CONVENTIONS:
                 rows = [
                     _cells(model, line, data, empty, settings)
@@ -76,7 +76,7 @@ def run(settings: Settings) -> None:
                 show(settings, title, _COLUMNS, rows)
 
 
-def _split(data: Prepared) -> Path:
+def split(data: Prepared) -> Path:
     """Return the directory of the parts of a data set, written if they are not there."""
     work = data.work / "thresholds"
     if not (work / "ready").exists():
@@ -94,9 +94,9 @@ def _split(data: Prepared) -> Path:
     return work
 
 
-def _model(data: Prepared, described: str, threads: int) -> Model:
+def model_of(data: Prepared, described: str, threads: int) -> Model:
     """Return the model of the larger part by NAME[:key=value,key=value], trained if it is not there."""
-    work = _split(data)
+    work = split(data)
     store = Store(work / "store")
     model = re.sub(r"[:=,]", "-", described)
     if model not in {info.name for info in store.models()}:
@@ -108,15 +108,15 @@ def _model(data: Prepared, described: str, threads: int) -> Model:
     return store.open(model, "latest")
 
 
-def _quiet(phase: str, done: int, total: int) -> None:
+def quiet(phase: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
 def _lines(model: Model, data: Prepared, empty: EmptyConvention, settings: Settings) -> Iterator[Line]:
     """Yield the fixed rules and every method."""
-    work, predictor = _split(data), make_predictor(model)
+    work, predictor = split(data), make_predictor(model)
     files = work / "valid.X.npz", work / "test.X.npz"
-    parts = [read_labelled(model, file, _quiet) for file in files]
+    parts = [read_labelled(model, file, quiet) for file in files]
     fixed = {
         "fixed 0.5": PredictOptions(threshold=0.5, top_r=model.manifest.n_labels),
         f"first {CUT}": PredictOptions(top_r=CUT, exact=True),
@@ -124,7 +124,7 @@ def _lines(model: Model, data: Prepared, empty: EmptyConvention, settings: Setti
     for name, options in fixed.items():
         yield Line(name, options, *(_f(predictor, part, options, empty, settings.threads) for part in parts))
     note(f"{data.name}: tuning")
-    for outcome in tune(model, TuneRequest(METHODS, *files, empty, threads=settings.threads), _quiet):
+    for outcome in tune(model, TuneRequest(METHODS, *files, empty, threads=settings.threads), quiet):
         tuned = outcome.tuned
         prepared = predictor.node_thresholds(tuned.thresholds)
         name = tuned.method
@@ -155,7 +155,7 @@ def _cells(
 ) -> tuple[str, ...]:
     """Return a line of the table: what is found exactly, and what is served unless that is asked for."""
     predictor = make_predictor(model)
-    test = read_labelled(model, _split(data) / "test.X.npz", _quiet)
+    test = read_labelled(model, split(data) / "test.X.npz", quiet)
     ptr, _ = _decide(predictor, test.rows, line.options, 1)
     exact = line.options._replace(top_r=min(line.options.top_r, _TIMED_TOP_R))
     served = exact._replace(exact=False)

@@ -325,6 +325,7 @@ def learn(
     label_counts: NDArray[np.int64] | None,
     n_rows: int,
     on_progress: OnProgress,
+    counters: Counters | None = None,
 ) -> tuple[Counters, NDArray[np.float32]]:
     """Run OFO over rows, each predicted under the thresholds that hold then; return counters and thresholds.
 
@@ -332,9 +333,10 @@ def learn(
     what is left are the same bits. Cost: a prediction a row, O(predicted + true) labels moved.
 
     label_counts, n_rows  as `ofo.lower_bounds` takes them
+    counters              what rows before have added up to; none: these are the first
     """
     bounds = lower_bounds(label_counts, n_rows, truth.n_labels)
-    counters = no_counts(truth.n_labels)
+    counters = no_counts(truth.n_labels) if counters is None else counters
     begun = Tuned("ofo", "one", start, thresholds_of(counters, start, bounds), counters)
     counts = np.empty(0, np.int64) if label_counts is None else label_counts
     moving = ThresholdCounters(begun, Thresholded(predictor), counts, n_rows)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from service.rows import LabelRows
 from service.thresholds.methods.calibration import fit_power
-from service.thresholds.methods.estimates import EstimateKeeper, count_at, macro_f, mark_hits
+from service.thresholds.methods.estimates import EstimateKeeper, count_at, mark_hits
 from service.thresholds.methods.fta import GRID, SUPPORT, fta
 from service.thresholds.methods.ofo import Start
 from service.thresholds.methods.starts import choose_start, replay
@@ -98,17 +98,26 @@ def test_the_replay_is_the_papers_loop(case, power):
     np.testing.assert_allclose(replay(estimates, labels, bounds, start), expected, rtol=2e-7)
 
 
-def test_start_values_are_those_with_the_best_macro_f():
-    scores, truth = dense(5, 60, 10_000, 0.3)
+@pytest.mark.parametrize(("n_rows", "most"), [(40, 100), (999, 200), (1000, 1000), (10_000, 10_000)])
+@pytest.mark.parametrize(("seed", "share", "empty"), [(6, 0.05, "one"), (13, 0.3, "one"), (10, 0.3, "zero")])
+def test_start_values_are_the_best_of_the_grid(n_rows, most, seed, share, empty):
+    """Rows beyond 40 have neither estimates nor true labels: the slow loop need not see them."""
+    scores, truth = dense(seed, 40, 10_000, share)
     bounds = np.full(K, 0.01, np.float32)
     estimates, labels = sparse(scores, truth, bounds)
-    chosen = choose_start(estimates, labels, bounds, 1.0, "zero")
-
-    def f(start):
-        return macro_f(count_at(estimates, labels, replay(estimates, labels, bounds, start)), "zero")
-
-    others = [f(Start(a, a * ratio, 1.0)) for a in (1.0, 5.0, 100.0) for ratio in (2.0, 5.0, 100.0)]
-    assert f(chosen) >= max(others) > min(others)
+    ptr, indptr = (np.append(of, np.full(n_rows - 40, of[-1])) for of in (estimates.ptr, labels.indptr))
+    found = choose_start(
+        estimates._replace(ptr=ptr), LabelRows(indptr, labels.indices, K), bounds, 1.0, empty
+    )
+    slow = {}
+    for a in (1, 2, 3, 4, 5, 7, 10, 20, 50, 100, 200, 1000, 10_000):
+        for c in (2, 3, 4, 5, 7, 10, 20, 50, 100):
+            if a <= most:
+                after, _, _ = ofo_thresholds(scores, truth, a, a * c, 1.0, bounds)
+                own = [label_f(scores[:, j], truth[:, j], after[j], EMPTY[empty]) for j in range(K)]
+                slow[a, a * c] = round(float(np.mean(own)), 12)
+    assert min(slow.values()) < max(slow.values())
+    assert found == (*max(slow, key=slow.__getitem__), 1.0)
 
 
 def test_counts_are_those_of_every_decision():

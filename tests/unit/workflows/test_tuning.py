@@ -14,9 +14,11 @@ from model_store.version import Model
 from service import cli
 from service.db.engine import Database, default_url
 from service.errors import BadData, BadParameter
+from service.inference.parts import part_of
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.thresholded import Thresholded
+from service.rows import LabelRows
 from service.thresholds.live.events import instances_of
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.methods.kappas import C_GRID
@@ -160,6 +162,20 @@ def test_ofo_over_a_file_is_the_papers_loop(model, labelled):
     expected, hits, marks = ofo_thresholds(scores_of(model, labelled), truth_of(labelled), *start, bounds)
     np.testing.assert_allclose(thresholds, expected, rtol=2e-7)
     assert (counters.hits.tolist(), counters.marks.tolist()) == (hits.tolist(), marks.tolist())
+
+
+def test_ofo_goes_on_from_what_rows_before_have_added_up_to(model, labelled):
+    predictor, labels, start = make_predictor(model), labelled.labels, Start(1.0, 3.0, 0.7)
+    counted = model.arrays["labels/counts"], model.manifest.data.rows
+    whole = learn(predictor, labelled.rows, labels, start, *counted, quiet)
+    counters = None
+    for first, last in ((0, 1), (1, 37), (37, N_ROWS)):
+        own = slice(labels.indptr[first], labels.indptr[last])
+        some = LabelRows(labels.indptr[first : last + 1] - own.start, labels.indices[own], K)
+        rows = part_of(labelled.rows, first, last)
+        counters, thresholds = learn(predictor, rows, some, start, *counted, quiet, counters)
+    np.testing.assert_array_equal(counters, whole[0])
+    assert thresholds.tobytes() == whole[1].tobytes()
 
 
 def test_ofo_over_a_file_leaves_the_bits_that_feedback_leaves(model, file, labelled):
