@@ -100,9 +100,20 @@ class LabelInfo(NamedTuple):
 
     def text(self, column: str, subject: int) -> str | None:
         """Return what subject i, 0 <= i < n, has in a column; None: nothing, also for an unknown column."""
-        if column not in self.head.columns:
-            return None
-        at = self.head.columns.index(column) * self.head.n_subjects + subject
+        columns = self.head.columns
+        return self._text(columns.index(column), subject) if column in columns else None
+
+    def names(self, subject: int) -> dict[str, str]:
+        """Return the names of subject i, 0 <= i < n, by language, in the order of the columns."""
+        texts = ((column, self._text(at, subject)) for at, column in enumerate(self.head.columns))
+        return {
+            column.removeprefix(NAME): text
+            for column, text in texts
+            if text is not None and column.startswith(NAME)
+        }
+
+    def _text(self, column: int, subject: int) -> str | None:
+        at = column * self.head.n_subjects + subject
         start, end = self.offsets[at], self.offsets[at + 1]
         return self.utf8[start:end].tobytes().decode() if start < end else None
 

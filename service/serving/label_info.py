@@ -34,19 +34,12 @@ class LabelFacts(NamedTuple):
 
     def any_name(self, label: int, language: str) -> str | None:
         """Return a label's name in a language, or else in the first one that has one; None: in none."""
-        found = self.name(label, language)
-        if found is None and self.subjects[label] >= 0:
-            names = self.names(label)
-            found = next(iter(names.values()), None)
-        return found
+        return self.name(label, language) or next(iter(self.names(label).values()), None)
 
     def names(self, label: int) -> dict[str, str]:
         """Return a label's names by language."""
         subject = int(self.subjects[label])
-        if subject < 0:
-            return {}
-        found = {language: self.info.text(NAME + language, subject) for language in self.info.head.languages}
-        return {language: name for language, name in found.items() if name is not None}
+        return {} if subject < 0 else self.info.names(subject)
 
     def text(self, label: int, column: str) -> str | None:
         """Return what a label has in a column."""
