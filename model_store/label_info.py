@@ -79,6 +79,11 @@ class Head(NamedTuple):
         """Return the languages of names, in the order of the columns."""
         return tuple(column.removeprefix(NAME) for column in self.columns if column.startswith(NAME))
 
+    @property
+    def file_bytes(self) -> int:
+        """Return the bytes of the file, this head's among them."""
+        return HEAD_BYTES + sum(map(_padded, _sizes(self)))
+
 
 class LabelInfo(NamedTuple):
     """The subjects of a vocabulary, n of them in C columns.
@@ -263,15 +268,12 @@ def map_label_info(fs: FileSystem, path: Path, where: str) -> LabelInfo:
     """
     mapped: Mapped = fs.map(path)
     head = parse_head(bytes(mapped.data[:HEAD_BYTES]), where)
-    sizes = _sizes(head)
-    if len(mapped.data) != HEAD_BYTES + sum(map(_padded, sizes)):
-        raise Corrupt(
-            where, f"{HEAD_BYTES + sum(map(_padded, sizes))} bytes for its head", f"{len(mapped.data)} bytes"
-        )
+    if len(mapped.data) != head.file_bytes:
+        raise Corrupt(where, f"{head.file_bytes} bytes for its head", f"{len(mapped.data)} bytes")
     if hashlib.sha256(mapped.data[HEAD_BYTES:]).hexdigest() != head.sha256:
         raise Corrupt(where, f"sha256 {head.sha256} behind the head", "another")
     parts, at = [], HEAD_BYTES
-    for dtype, size in zip(("<i8", "<i8", "<i4", "<i4", "|u1"), sizes, strict=True):
+    for dtype, size in zip(("<i8", "<i8", "<i4", "<i4", "|u1"), _sizes(head), strict=True):
         parts.append(np.frombuffer(mapped.data[at : at + size], dtype))
         at += _padded(size)
     try:
