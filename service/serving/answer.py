@@ -15,7 +15,7 @@ from service.inference.predictor import NodeThresholds
 from service.inference.sparse_answers import SparseForms, SparseLimits
 from service.rows import SparseRows
 from service.serving.answers import ANSWER_END, answer_head, tell_labels, write_answer, write_predictions
-from service.serving.label_info import InfoAsked, asked_info
+from service.serving.label_info import info_asked
 from service.serving.parse import parse_predict
 from service.serving.rows import to_options, to_rows, unknown_rows
 from service.serving.schemas.instances import AnyInstance, SparseInstance, TextInstance
@@ -64,7 +64,7 @@ def answer_query(
     notes.end(FEATURES)
     epoch = served.thresholds.epoch
     options = to_options(query, served, stop)
-    info = info_asked(query, served)
+    info = info_asked(query, served.info)
     found = served.predictor.predict(rows, options)
     notes.end(SEARCH)
     told = tell_labels(found, rows, served, info, explain=query.explain)
@@ -135,7 +135,7 @@ def answer_shortly(query: PredictRequest, served: ServedVersion, notes: StageNot
         return answer
     epoch = served.thresholds.epoch
     options = to_options(query, served)
-    info = info_asked(query, served)
+    info = info_asked(query, served.info)
     found = served.predictor.predict_shortly(rows, options)
     if found is None:
         return None
@@ -144,11 +144,6 @@ def answer_shortly(query: PredictRequest, served: ServedVersion, notes: StageNot
     answer = _write(write_predictions(found, options, epoch, served, told, unknown), epoch, served)
     notes.end(WRITE)
     return answer
-
-
-def info_asked(query: Options, served: ServedVersion) -> InfoAsked:
-    """Return what a request wants to know of labels. Raises UnsupportedOption."""
-    return asked_info(served.info, query.language, all_of_it=query.label_info)
 
 
 def _items_told(query: Options, served: ServedVersion) -> int:
