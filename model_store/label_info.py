@@ -79,6 +79,11 @@ class Head(NamedTuple):
         """Return the languages of names, in the order of the columns."""
         return tuple(column.removeprefix(NAME) for column in self.columns if column.startswith(NAME))
 
+    @property
+    def file_bytes(self) -> int:
+        """Return the bytes of the file, this head's among them."""
+        return HEAD_BYTES + sum(map(_padded, _sizes(self)))
+
 
 class LabelInfo(NamedTuple):
     """The subjects of a vocabulary, n of them in C columns.
@@ -100,9 +105,20 @@ class LabelInfo(NamedTuple):
 
     def text(self, column: str, subject: int) -> str | None:
         """Return what subject i, 0 <= i < n, has in a column; None: nothing, also for an unknown column."""
-        if column not in self.head.columns:
-            return None
-        at = self.head.columns.index(column) * self.head.n_subjects + subject
+        columns = self.head.columns
+        return self._text(columns.index(column), subject) if column in columns else None
+
+    def names(self, subject: int) -> dict[str, str]:
+        """Return the names of subject i, 0 <= i < n, by language, in the order of the columns."""
+        texts = ((column, self._text(at, subject)) for at, column in enumerate(self.head.columns))
+        return {
+            column.removeprefix(NAME): text
+            for column, text in texts
+            if text is not None and column.startswith(NAME)
+        }
+
+    def _text(self, column: int, subject: int) -> str | None:
+        at = column * self.head.n_subjects + subject
         start, end = self.offsets[at], self.offsets[at + 1]
         return self.utf8[start:end].tobytes().decode() if start < end else None
 
@@ -252,15 +268,12 @@ def map_label_info(fs: FileSystem, path: Path, where: str) -> LabelInfo:
     """
     mapped: Mapped = fs.map(path)
     head = parse_head(bytes(mapped.data[:HEAD_BYTES]), where)
-    sizes = _sizes(head)
-    if len(mapped.data) != HEAD_BYTES + sum(map(_padded, sizes)):
-        raise Corrupt(
-            where, f"{HEAD_BYTES + sum(map(_padded, sizes))} bytes for its head", f"{len(mapped.data)} bytes"
-        )
+    if len(mapped.data) != head.file_bytes:
+        raise Corrupt(where, f"{head.file_bytes} bytes for its head", f"{len(mapped.data)} bytes")
     if hashlib.sha256(mapped.data[HEAD_BYTES:]).hexdigest() != head.sha256:
         raise Corrupt(where, f"sha256 {head.sha256} behind the head", "another")
     parts, at = [], HEAD_BYTES
-    for dtype, size in zip(("<i8", "<i8", "<i4", "<i4", "|u1"), sizes, strict=True):
+    for dtype, size in zip(("<i8", "<i8", "<i4", "<i4", "|u1"), _sizes(head), strict=True):
         parts.append(np.frombuffer(mapped.data[at : at + size], dtype))
         at += _padded(size)
     try:

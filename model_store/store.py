@@ -162,7 +162,7 @@ class Store(StoreWriter):
 
         In one step, which survives a loss of power. Raises ModelNotFound or StoreUnwritable.
         """
-        needed = info.utf8.nbytes + info.offsets.nbytes + info.broader.nbytes + HEADROOM_BYTES
+        needed = info.head.file_bytes + HEADROOM_BYTES
         self._require_model(name)
         with self._writing(needed), self._stage() as stage:
             self._require_space(needed)

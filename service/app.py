@@ -171,7 +171,6 @@ def create_app(
         parts.live,
         parts.ring,
         admission,
-        parts.metrics,
         requests,
         settings.limits,
         parts.shadows,

@@ -133,9 +133,8 @@ def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[st
 def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool) -> Answers:
     """Return what answers by a version of the store."""
     from model_store.store import Store
-    from service.serving.answer import info_asked
     from service.serving.blocks import answer_block
-    from service.serving.label_info import LabelInfos
+    from service.serving.label_info import LabelInfos, info_asked
     from service.serving.opening import serve_model
     from service.serving.parse import parse_options
     from service.serving.rows import to_options
@@ -158,7 +157,7 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
                 served.thresholds.is_known = True
             elif learning is not None and learning.follower.fault:
                 complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
-            engine_options, info = to_options(options, served), info_asked(options, served)
+            engine_options, info = to_options(options, served), info_asked(options, served.info)
 
             def answer(block: LineBlock) -> Answered:
                 return answer_block(block, served, engine_options, limits, explain=explain, info=info)

@@ -27,6 +27,7 @@ from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 
 if TYPE_CHECKING:
     from service.trainers.source import Plan
+    from service.workflows.train import TrainReport
 
 Trainer = Annotated[
     str,
@@ -159,6 +160,11 @@ def train(
     if json:
         print_json({name: value for name, value in report._asdict().items() if value is not None})
         return
+    print_facts(f"Published {report.model}@{report.version} in {store}", _facts_of(report))
+
+
+def _facts_of(report: TrainReport) -> dict[str, object]:
+    """Return what is told of a training whose version was published."""
     facts: dict[str, object] = {
         "trainer": report.trainer,
         "training": f"{report.train_seconds:.1f} s",
@@ -175,4 +181,4 @@ def train(
         facts["expected calibration error"] = f"{errors['before']:.3f}, calibrated {errors['after']:.3f}"
     if report.note:
         facts["F-measures"] = f"none: {report.note}"
-    print_facts(f"Published {report.model}@{report.version} in {store}", facts)
+    return facts

@@ -88,10 +88,10 @@ export function oneAtATime(work) {
       await work();
     } finally {
       running = false;
-    }
-    if (waits) {
-      waits = false;
-      await run();
+      if (waits) {
+        waits = false;
+        await run();
+      }
     }
   };
 }

@@ -17,7 +17,7 @@ const PROCESSES_MAX = 100;
 
 let timer = 0;
 let shown = false;
-let processes = new Map(); // those that answered while this page was shown: {status, models, at} by their ids
+let processes = new Map(); // those that answered while this page was shown: {status, served, at} by their ids
 
 /** Show the page, again every few seconds. */
 export async function open(section) {
@@ -80,9 +80,11 @@ async function readiness() {
 const stateBadge = (good, status) => el("span", { class: `badge ${good ? "good-badge" : "bad-badge"}` }, status);
 
 function seen(requestId, { status, models }) {
-  if (!requestId || processes.size >= PROCESSES_MAX) return;
+  if (!requestId) return;
+  const id = requestId.slice(0, -SERIAL_DIGITS);
+  if (processes.size >= PROCESSES_MAX && !processes.has(id)) return;
   const served = models.map((one) => `${one.model} ${one.alias} ${one.version}`).join(", ");
-  processes.set(requestId.slice(0, -SERIAL_DIGITS), { status, served, at: Date.now() / 1000 });
+  processes.set(id, { status, served, at: Date.now() / 1000 });
 }
 
 function replicas() {

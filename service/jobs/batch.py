@@ -21,9 +21,8 @@ from service.inference.predictor import PredictOptions
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.files import OFFSET, PART, RESULT
 from service.jobs.requests import BatchJob
-from service.serving.answer import info_asked
 from service.serving.blocks import answer_block
-from service.serving.label_info import InfoAsked, LabelInfos
+from service.serving.label_info import InfoAsked, LabelInfos, info_asked
 from service.serving.learning import OnlineLearning
 from service.serving.line_files import Source, blocks, in_order, opened
 from service.serving.lines import Answered, LineBlock
@@ -69,7 +68,7 @@ def run_batch(context: JobContext, request: BatchJob) -> dict[str, int]:
         context.on_progress("open", 0, 1)
         opened_model, infos = context.store.open(job.model, version), LabelInfos(context.store)
         served = serve_model(opened_model, learning, context.settings.limits, infos)
-        asked = _options(request, served, learning), info_asked(request, served)
+        asked = _options(request, served, learning), info_asked(request, served.info)
         offset = _answer(context, data, served, asked, offset._replace(prints=prints), request.columns())
     finally:
         learning.close()
@@ -94,7 +93,7 @@ def _answer(
     context: JobContext,
     data: Path,
     served: ServedVersion,
-    asked: tuple[PredictOptions, InfoAsked],
+    asked: tuple[PredictOptions, InfoAsked | None],
     offset: Offset,
     columns: TableColumns,
 ) -> Offset:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ValidationError
 
 from model_store.label_info import NOTATION, UNDETERMINED, URI
 from model_store.names import name_of
 from service.errors import BadRequest, LimitExceeded
 from service.inference.answering import Predictions
 from service.serving.label_info import LabelFacts, check_language
-from service.serving.parse import parse_json
+from service.serving.parse import parse_body, split_fields, validated
 from service.serving.rows import to_options, to_rows
 from service.serving.schemas.annif import SuggestBatchRequest, SuggestForm, Suggestion, SuggestOptions
-from service.serving.schemas.faults import faults_of
 from service.serving.schemas.instances import TextInstance
 from service.serving.schemas.limits import limit_fault
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
 from service.settings import Limits
-
-M = TypeVar("M", bound=BaseModel)
 
 FIELDS_MAX = 256
 """Fields of a form: metadata may be any number of them."""
@@ -33,17 +28,30 @@ FIELDS_MAX = 256
 
 def parse_form(body: bytes, limits: Limits) -> SuggestForm:
     """Return what a form says. Raises BadRequest and LimitExceeded, naming the field."""
-    return _validated(_pairs(body, "a form"), SuggestForm, limits)
+    return validated(split_fields(body, "a form", FIELDS_MAX), SuggestForm, limits)
 
 
 def parse_suggest_options(query_string: bytes, limits: Limits) -> SuggestOptions:
     """Return what the query string of a batch says. Raises as `parse_form`."""
-    return _validated(_pairs(query_string, "a query string"), SuggestOptions, limits)
+    fields = split_fields(query_string, "a query string", FIELDS_MAX)
+    return validated(fields, SuggestOptions, limits)
 
 
 def parse_documents(body: bytes, limits: Limits) -> SuggestBatchRequest:
     """Return the documents of a batch. Raises as `parse_form`, and MalformedJson."""
-    return _validated(parse_json(body), SuggestBatchRequest, limits)
+    return parse_body(body, SuggestBatchRequest, limits)
+
+
+def suggest_form(
+    body: bytes, served: ServedVersion, limits: Limits, stop: NDArray[np.uint8] | None = None
+) -> list[Suggestion]:
+    """Return the subjects of a form's text. Blocking: to read a form of 8 MB takes more than a second.
+
+    Raises as `parse_form` and `suggest`.
+    """
+    form = parse_form(body, limits)
+    (found,) = suggest([form.text], form, served, limits, stop)
+    return found
 
 
 def suggest(
@@ -119,27 +127,3 @@ def _suggestions(
             {"uri": uri or name, "label": name_told or name, "notation": notation, "score": score}
         )
     return suggestions
-
-
-def _pairs(encoded: bytes, what: str) -> dict[str, str]:
-    """Return the fields of a form or a query string. Raises BadRequest for one that says a field twice."""
-    try:
-        pairs = parse_qsl(
-            encoded.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX
-        )
-    except ValueError as error:
-        raise BadRequest(f"expected {what}, in UTF-8 and percent-encoded, found {error}") from None
-    fields: dict[str, str] = {}
-    for name, value in pairs:
-        if name in fields:
-            raise BadRequest("expected one value, found several").at(name[:100])
-        fields[name] = value
-    return fields
-
-
-def _validated(value: Any, model: type[M], limits: Limits) -> M:
-    """Return what a value says, fields of other names passed over."""
-    try:
-        return model.model_validate(value, context=limits)
-    except ValidationError as error:
-        raise faults_of(error, [model]) from None

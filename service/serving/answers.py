@@ -91,12 +91,12 @@ def _with_members(
 
 
 def tell_labels(
-    found: Predictions, rows: SparseRows, served: ServedVersion, info: InfoAsked, *, explain: bool
+    found: Predictions, rows: SparseRows, served: ServedVersion, info: InfoAsked | None, *, explain: bool
 ) -> list[bytes] | None:
     """Return the members that the labels found for `rows` have besides the usual ones; None: none."""
     parts = []
     if info is not None:
-        parts.append(members_of(*info, found.labels))
+        parts.append(members_of(info, found.labels))
     if explain:
         parts.append([b'"explanation":%b' % one for one in explain_labels(found, rows, served)])
     return [b",".join(members) for members in zip(*parts, strict=True)] if parts else None

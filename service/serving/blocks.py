@@ -32,7 +32,7 @@ def answer_block(
     notes: StageNotes | None = None,
     *,
     explain: bool = False,
-    info: InfoAsked = None,
+    info: InfoAsked | None = None,
 ) -> Answered:
     """Return an answer line for each line of a block: a prediction, or the line's error.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from model_store.names import NameTable, find_names
 from model_store.store import Store
 from service.errors import BadInput, UnsupportedOption, told_of
 from service.logs import log
+from service.serving.schemas.predict import InfoQuery
 from service.serving.wire import dump
 
 
@@ -34,19 +35,12 @@ class LabelFacts(NamedTuple):
 
     def any_name(self, label: int, language: str) -> str | None:
         """Return a label's name in a language, or else in the first one that has one; None: in none."""
-        found = self.name(label, language)
-        if found is None and self.subjects[label] >= 0:
-            names = self.names(label)
-            found = next(iter(names.values()), None)
-        return found
+        return self.name(label, language) or next(iter(self.names(label).values()), None)
 
     def names(self, label: int) -> dict[str, str]:
         """Return a label's names by language."""
         subject = int(self.subjects[label])
-        if subject < 0:
-            return {}
-        found = {language: self.info.text(NAME + language, subject) for language in self.info.head.languages}
-        return {language: name for language, name in found.items() if name is not None}
+        return {} if subject < 0 else self.info.names(subject)
 
     def text(self, label: int, column: str) -> str | None:
         """Return what a label has in a column."""
@@ -135,36 +129,35 @@ class LabelInfos:
         return None
 
 
-class LabelInfoAsked(NamedTuple):
+class InfoAsked(NamedTuple):
     """What a request wants to know of labels.
 
+    facts      what is known of them
     language   their names in this language; None: not asked for
     all_of_it  their names in all languages, and the subjects above them
     """
 
+    facts: LabelFacts
     language: str | None
     all_of_it: bool
 
 
-InfoAsked: TypeAlias = tuple[LabelFacts, LabelInfoAsked] | None
-"""What is known of a version's labels, and what of it was asked for; None: nothing was."""
-
-
-def asked_info(live: LiveLabelInfo, language: str | None, *, all_of_it: bool) -> InfoAsked:
-    """Return what was asked for of what is known of a version's labels now.
+def info_asked(query: InfoQuery, live: LiveLabelInfo) -> InfoAsked | None:
+    """Return what a request wants to know of a version's labels, of what is known now; None: nothing.
 
     Raises UnsupportedOption for a model without label info, and for a language that it does not have.
     """
-    if language is None and not all_of_it:
+    language = query.language
+    if language is None and not query.label_info:
         return None
     facts = live.current
-    option = "label_info" if language is None else "language"
     if facts is None:
         expected = "expected a model with label info, found none: call xylem models label-info"
+        option = "label_info" if language is None else "language"
         raise UnsupportedOption(f"{expected} {live.model} FILE").at(option)
     if language is not None:
         check_language(facts, language, UnsupportedOption)
-    return facts, LabelInfoAsked(language and language.lower(), all_of_it)
+    return InfoAsked(facts, language and language.lower(), query.label_info)
 
 
 def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> None:
@@ -177,16 +170,17 @@ def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> N
         )
 
 
-def members_of(facts: LabelFacts, asked: LabelInfoAsked, labels: NDArray[np.int32]) -> list[bytes]:
+def members_of(asked: InfoAsked, labels: NDArray[np.int32]) -> list[bytes]:
     """Return the members of a NamedLabel for each of some labels: JSON without the braces around it."""
     known: dict[int, bytes] = {}
     for label in labels.tolist():
         if label not in known:
-            known[label] = dump(_told(facts, asked, label))[1:-1]
+            known[label] = dump(_told(asked, label))[1:-1]
     return [known[label] for label in labels.tolist()]
 
 
-def _told(facts: LabelFacts, asked: LabelInfoAsked, label: int) -> dict[str, Any]:
+def _told(asked: InfoAsked, label: int) -> dict[str, Any]:
+    facts = asked.facts
     told: dict[str, Any] = {"uri": facts.text(label, URI), "notation": facts.text(label, NOTATION)}
     if asked.language is not None:
         told["name"] = facts.name(label, asked.language)

@@ -7,11 +7,12 @@ models in `service.serving.schemas` say which fields there are, and what they ma
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from service.errors import BadRequest, MalformedJson, UnsupportedOption
 from service.serving.schemas.faults import faults_of
@@ -30,7 +31,7 @@ from service.serving.schemas.predict import (
 from service.settings import Limits
 from service.what_is import what_is
 
-M = TypeVar("M", bound=RequestModel)
+M = TypeVar("M", bound=BaseModel)
 
 PREDICT_ONLY = ("explain", "deadline_ms", "statistics")
 """Options that a batch does not have."""
@@ -120,24 +121,33 @@ def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:
 
     A value is written as in JSON, strings without quotes. Raises as `parse_body`.
     """
+    fields_max = 2 * limits.label_list_max + len(model.model_fields)
+    texts = split_fields(query_string, "a query string", fields_max, _LISTS)
+    fields = {key: text if key in _LISTS else _query_value(text) for key, text in texts.items()}
+    return validated(fields, model, limits)
+
+
+def split_fields(encoded: bytes, what: str, fields_max: int, lists: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields of a form or a query string: a text each, of those in `lists` a list of texts.
+
+    Raises BadRequest, which calls it `what`: for more than `fields_max`, and for a field that stands twice.
+    """
     try:
         pairs = parse_qsl(
-            query_string.decode("ascii"),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=2 * limits.label_list_max + len(model.model_fields),
+            encoded.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=fields_max
         )
     except ValueError as error:
-        raise BadRequest(f"expected a query string of options, found one that is not: {error}") from None
+        expected = f"expected {what} of at most {fields_max} fields, in UTF-8 and percent-encoded"
+        raise BadRequest(f"{expected}, found another: {error}") from None
     fields: dict[str, Any] = {}
-    for key, text in pairs:
-        if key in _LISTS:
-            fields.setdefault(key, []).append(text)
-        elif key in fields:
-            raise BadRequest("expected one value, found several").at(key)
+    for name, text in pairs:
+        if name in lists:
+            fields.setdefault(name, []).append(text)
+        elif name in fields:
+            raise BadRequest("expected one value, found several").at(name[:100])
         else:
-            fields[key] = _query_value(text)
-    return validated(fields, model, limits)
+            fields[name] = text
+    return fields
 
 
 def parse_json(body: bytes) -> Any:

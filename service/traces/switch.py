@@ -10,6 +10,8 @@ from service.settings import Settings
 from service.traces.context import sampling_of
 from service.traces.tracer import Tracer
 
+_PACKAGES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+
 
 def are_on(settings: Settings) -> bool:
     """Return whether traces are sent.
@@ -24,7 +26,7 @@ def are_on(settings: Settings) -> bool:
     if exporter != "otlp":
         raise BadParameter(f"OTEL_TRACES_EXPORTER: expected otlp or none, found {exporter[:100]!r}")
     sampling_of(os.environ)
-    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+    if not all(map(_is_installed, _PACKAGES)):
         raise BadParameter("XYLEM_TRACES: expected the packages of the extra otel, found none")
     return True
 
@@ -37,3 +39,10 @@ def open_tracer(settings: Settings, part: str) -> Tracer | None:
     from service.traces.otel import OtlpSender
 
     return Tracer(sampling_of(os.environ), OtlpSender(part, os.environ))
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # nor is the one that it would be in
+        return False

@@ -24,21 +24,21 @@ Part = tuple[str, int, int]
 class Trace(NamedTuple):
     """A span that has begun.
 
-    own      of the span; None: it is not sampled, and there is none
-    parent   the span of another process that it continues; None: it begins a trace
-    state    that process's `tracestate`
-    said     the span as a `traceparent`; of one that is not sampled the parent's
+    own          the span; None: it is not sampled, and there is none
+    parent       the span of another process that it continues; None: it begins a trace
+    state        that process's `tracestate`
+    traceparent  the span as others continue it; of one that is not sampled the parent
     """
 
     own: TraceContext | None
     parent: TraceContext | None
     state: str
-    said: str
+    traceparent: str
 
     @property
     def id_text(self) -> str:
         """Return the trace's id as logs and exemplars have it: 32 hexadecimal digits."""
-        return self.said[3:35]
+        return self.traceparent[3:35]
 
 
 class EndedSpan(NamedTuple):

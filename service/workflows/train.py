@@ -26,11 +26,7 @@ from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets import Dataset, check_readable
 from service.datasets.parts import DataStream
 from service.errors import BadParameter
-from service.features import (
-    Featurizer,
-    featurizer_arrays,
-    featurizer_config,
-)
+from service.features import Featurizer, featurizer_arrays, featurizer_config
 from service.features.languages import libraries_of
 from service.trainers import Trained, estimate, train, train_stream
 from service.trainers.registry import TRAINERS

@@ -23,6 +23,8 @@ PAGE_BYTES_MAX = 32 << 20
 _BACKLOG = 16
 _PLAIN, _OPENMETRICS = b"p", b"o"
 _CREDENTIALS = struct.Struct("3i")
+_LENGTH = struct.Struct(">Q")
+"""Of a page, before it: a worker that dies while it answers must not pass for one that has little to tell."""
 
 
 class WorkerPlace(NamedTuple):
@@ -78,13 +80,16 @@ class Neighbours:
             try:
                 async with asyncio.timeout(SECONDS_MAX):
                     return await self._ask(number, _OPENMETRICS if is_openmetrics else _PLAIN)
-            except (OSError, TimeoutError):
+            except (OSError, EOFError, TimeoutError):
                 return None
 
         return await asyncio.gather(*map(page, range(self._place.n_workers)))
 
     async def _ask(self, number: int, kind: bytes) -> bytes | None:
-        """Return a worker's figures; None: they are too many, or it is another user's. Raises OSError."""
+        """Return a worker's figures; None: they are too many, or it is another user's.
+
+        Raises OSError, and EOFError for a page that breaks off.
+        """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.setblocking(False)  # on one machine it is connected at once, or there is no room
@@ -97,12 +102,8 @@ class Neighbours:
             if not _is_ours(writer):
                 return None
             writer.write(kind)
-            page = bytearray()
-            while part := await reader.read(1 << 16):
-                page += part
-                if len(page) > PAGE_BYTES_MAX:
-                    return None
-            return bytes(page) or None
+            (n_bytes,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+            return await reader.readexactly(n_bytes) if n_bytes <= PAGE_BYTES_MAX else None
         finally:
             writer.close()
 
@@ -112,7 +113,8 @@ class Neighbours:
             if _is_ours(writer):
                 async with asyncio.timeout(SECONDS_MAX):
                     kind = await reader.read(1)
-                    writer.write(self._render(kind == _OPENMETRICS))
+                    page = self._render(kind == _OPENMETRICS)
+                    writer.write(_LENGTH.pack(len(page)) + page)
                     await writer.drain()
         except (OSError, TimeoutError):
             pass

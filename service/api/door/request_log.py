@@ -55,11 +55,12 @@ class RequestOutcome(NamedTuple):
 class RequestLog:
     """Counts and logs answered requests, several at once. Event loop only.
 
+    metrics     where they are counted
     access_log  whether each is logged; all are counted
     """
 
     def __init__(self, metrics: Metrics, access_log: bool) -> None:
-        self._metrics = metrics
+        self.metrics = metrics
         self._access_log = access_log
         self._ended: list[tuple[float, str, RequestOutcome, float]] = []
         self._settled_by = 0.0
@@ -87,7 +88,7 @@ class RequestLog:
             outcome.timing.counts[bisect_left(SECONDS, seconds)] += 1
             outcome.timing.seconds += seconds
             if outcome.code is not None:
-                self._metrics.errors[outcome.code] += 1
+                self.metrics.errors[outcome.code] += 1
         if self._access_log and ended:
             log_requests([Request(at, number, of.said, took, of.level) for at, number, of, took in ended])
 
@@ -110,7 +111,7 @@ class RequestLog:
         )
         model, number = ("", "") if by is None else (by.model, str(by.version))
         level = logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO
-        return RequestOutcome(self._metrics.timing(Series(route, status, model, number)), said, code, level)
+        return RequestOutcome(self.metrics.timing(Series(route, status, model, number)), said, code, level)
 
 
 def new_request_id() -> str:

@@ -44,4 +44,4 @@ def trace_id_of(scope: Scope) -> dict[str, str]:
 def span_of(scope: Scope) -> str | None:
     """Return the span of a request as others continue it, a `traceparent`; None: it has none."""
     trace: Trace | None = scope.get(TRACE)
-    return None if trace is None else trace.said
+    return None if trace is None else trace.traceparent

@@ -23,7 +23,6 @@ from model_store.identifiers import is_version
 from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
 from service.api.door.admission import JSON, TENSORS, Admission, check_media
-from service.api.door.metrics import Metrics
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
 from service.api.door.request_log import AnsweredBy, RequestLog, RequestOutcome, new_request_id
 from service.api.door.stage_notes import TRACE
@@ -135,7 +134,6 @@ class WholeRequests:
         live: LiveServed,
         ring: KeyRing,
         admission: Admission,
-        metrics: Metrics,
         requests: RequestLog,
         limits: Limits,
         shadows: Shadows,
@@ -148,7 +146,7 @@ class WholeRequests:
         self._ring = ring
         self._is_open = AccessScope.PREDICT in ring.open
         self._admission = admission
-        self._metrics = metrics
+        self._metrics = requests.metrics
         self._requests = requests
         self._limits = limits
         self._shadows = shadows

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request, Response
 
@@ -19,16 +19,23 @@ from service.api.routes.models import kept_manifest, refuse_before_first_look
 from service.api.routes.operations import content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
 from service.api.routes.versions import chosen_of, find_version
-from service.serving.annif import languages_of, parse_documents, parse_form, parse_suggest_options, suggest
+from service.serving.annif import (
+    languages_of,
+    parse_documents,
+    parse_suggest_options,
+    suggest,
+    suggest_form,
+)
 from service.serving.schemas.annif import (
     DocumentSuggestions,
     Project,
     Projects,
-    Suggestion,
     Suggestions,
     SuggestOptions,
 )
 from service.serving.served import DEFAULT_ALIAS, ServedVersion
+
+T = TypeVar("T")
 
 router = APIRouter(tags=["annif"], dependencies=[needs("predict")], route_class=RawRoute)
 
@@ -104,8 +111,7 @@ async def suggest_one(request: Request, services: Wired) -> Response:
     body = await read_body(request, services.limits, FORM)
     _, found_version = await _find(request, services)
     served = chosen_of(request, services.live, found_version).served
-    form = parse_form(body, services.limits)
-    (found,) = await _suggest(services, [form.text], form, served)
+    found = await _in_thread(services, suggest_form, body, served)
     services.metrics.rows[served.name] += 1
     return json_response(Suggestions(results=found))
 
@@ -126,7 +132,7 @@ async def suggest_several(request: Request, services: Wired) -> Response:
     options = parse_suggest_options(request.scope["query_string"], services.limits)
     documents = parse_documents(body, services.limits).documents
     texts = [document.text for document in documents]
-    found = await _suggest(services, texts, options, served)
+    found = await _in_thread(services, suggest, texts, options, served)
     services.metrics.rows[served.name] += len(texts)
     answers = [
         DocumentSuggestions(results=results, document_id=document.document_id)
@@ -135,14 +141,10 @@ async def suggest_several(request: Request, services: Wired) -> Response:
     return json_response(answers)
 
 
-async def _suggest(
-    services: Services, texts: list[str], options: SuggestOptions, served: ServedVersion
-) -> list[list[Suggestion]]:
-    """Return the subjects of texts, searched in a thread until nobody waits for them."""
+async def _in_thread(services: Services, function: Callable[..., T], *arguments: object) -> T:
+    """Return what the call returns in a thread, whose search ends when nobody waits for it."""
     began = asyncio.get_running_loop().time()
-    return await run_until_deadline(
-        services.work, began, None, suggest, texts, options, served, services.limits
-    )
+    return await run_until_deadline(services.work, began, None, function, *arguments, services.limits)
 
 
 async def _find(request: Request, services: Services) -> tuple[_Reference, ServedVersion]:

@@ -20,8 +20,8 @@ from service.api.routes.operations import (
 )
 from service.api.routes.services import Wired
 from service.api.routes.versions import choose_served, stale_headers
-from service.serving.answer import info_asked
 from service.serving.blocks import answer_block
+from service.serving.label_info import info_asked
 from service.serving.lines import Answered, LineBlock
 from service.serving.parse import PREDICT_ONLY, parse_options
 from service.serving.rows import to_options
@@ -63,7 +63,7 @@ async def batch(request: Request, services: Wired) -> Response:
     options = parse_options(request.scope["query_string"], limits)
     served = (await choose_served(request, services.live)).served
     engine_options = to_options(options, served)
-    answer = partial(answer_block, info=info_asked(options, served))
+    answer = partial(answer_block, info=info_asked(options, served.info))
     loop = asyncio.get_running_loop()
 
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:

@@ -85,7 +85,7 @@ def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
         assert trace.own is not None
         assert (trace.own.trace_id, trace.parent, trace.state) == (parent.trace_id, parent, "vendor=1")
         assert trace.own.span_id != parent.span_id
-    told = parse_traceparent(trace.said.encode())
+    told = parse_traceparent(trace.traceparent.encode())
     assert told is not None
     assert told.is_sampled == (trace.own is not None)
     assert trace.id_text == f"{told.trace_id:032x}"

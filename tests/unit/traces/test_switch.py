@@ -74,8 +74,16 @@ def test_an_exporter_that_cannot_be_is_refused(
         tracer.close()
 
 
-def test_without_the_packages_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(switch, "find_spec", lambda name: None)
+@pytest.mark.parametrize("missing", ["opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter"])
+def test_without_the_packages_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    def find(name: str) -> object:
+        if name.startswith(f"{missing}."):
+            raise ModuleNotFoundError(f"No module named {missing!r}")
+        return None if name == missing else object()
+
+    monkeypatch.setattr(switch, "find_spec", find)
     with pytest.raises(
         BadParameter, match="XYLEM_TRACES: expected the packages of the extra otel, found none"
     ):

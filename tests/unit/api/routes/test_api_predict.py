@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
+from model_store.label_info import Subject, build_label_info
 from model_store.store import Store
 from service.errors import UnsupportedOption
 from service.evaluation.propensity import propensities
@@ -537,6 +538,24 @@ def test_short_requests_are_told_from_long_ones(in_process: Run, shared_store: P
     assert not short(1, SparseInstance(indices=[1] * 5000, values=[1.0] * 5000), explain=True)
     assert not short(1, deadline_ms=1000)
     assert not short(1, deny_labels=["x"] * 9000)
+
+
+def test_many_names_of_many_labels_are_told_by_a_thread(shared_store: Path) -> None:
+    """A name takes microseconds: hundreds of them would hold up the event loop."""
+    from service.serving.opening import serve_model
+
+    served = serve_model(Store(shared_store).open("raw"))
+
+    def is_short_with(n_languages: int, **options: Any) -> bool:
+        names = {f"x{i}": "a name" for i in range(n_languages)}
+        served.info.follow(build_label_info([Subject("label::0", None, names)]))
+        one = SparseInstance(indices=[1], values=[1.0])
+        return is_short(PredictRequest(instances=[one], top_r=10, **options), served)
+
+    assert is_short_with(2, label_info=True)
+    assert not is_short_with(64, label_info=True)
+    assert is_short_with(64, language="x1")
+    assert is_short_with(64)
 
 
 def test_weights_change_the_order_and_the_scores(in_process: Run) -> None:
