@@ -47,8 +47,8 @@ class StubService:
             Route(f"{admin}/data", self.list_data),
             Route(f"{admin}/data/{{name}}", self.data, methods=["PUT", "DELETE"]),
             Route(f"{model}/archive", self.one_archive, methods=["GET", "POST"]),
-            Route(f"{admin}/{{rest:path}}", self.anything, methods=["GET", "POST", "DELETE"]),
-            Route(f"{model}/{{rest:path}}", self.anything, methods=["GET", "POST", "DELETE"]),
+            Route(f"{admin}/{{rest:path}}", self.anything, methods=["GET", "POST", "PUT", "DELETE"]),
+            Route(f"{model}/{{rest:path}}", self.anything, methods=["GET", "POST", "PUT", "DELETE"]),
         ]
         return Starlette(routes=routes, exception_handlers={PermissionError: self.refuse})
 

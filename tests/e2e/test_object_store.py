@@ -13,6 +13,7 @@ import pytest
 
 from model_store.store import Store
 from service import cli
+from service.remote.documents import DOCUMENT
 from service.remote.objects import RemoteStore
 from tests.served_models import publish_model
 from tests.servers import ServerProcess, wait_for
@@ -92,7 +93,8 @@ def test_what_is_pushed_is_served_by_two_replicas_and_the_store_may_go(
     assert (status, "one of latest, found 'stable'" in err) == (2, True)
     remote = RemoteStore(URL)
     now = remote.aliases("m")  # the condition is the server's: a number that is written is refused
-    assert not remote._create("m", now._replace(aliases={"mine": now.aliases["latest"]}))
+    mine = DOCUMENT.dump_json({"mine": now.aliases["latest"]})
+    assert not remote._create("m", "aliases", now.serial, mine)
     assert remote.aliases("m") == now
     options = {"store_remote": URL, "store_remote_poll_seconds": 0.2, "admin_key": ADMIN["authorization"][7:]}
     with ServerProcess(tmp_path / "a", **options) as one, ServerProcess(tmp_path / "b", **options) as two:
