@@ -215,12 +215,12 @@ def test_prometheus_scrapes_it_and_every_panel_asks_for_what_is_there(
     scraped: tuple[ServerProcess, PrometheusProcess], tmp_path: Path
 ) -> None:
     server, prometheus = scraped
-    for _ in range(20):
-        assert server.ask("POST", PREDICT, BODY)[0] == 200
+    for _ in range(20):  # either worker answers, once its models are open
+        wait_for(lambda: server.ask("POST", PREDICT, BODY)[0] == 200)
     wait_for(lambda: values(prometheus, "up") == [1])
     wait_for(lambda: values(prometheus, "sum(xylem_worker_up)") == [2])
     route = "/v1/models/{model}/predict"
-    wait_for(lambda: values(prometheus, f'sum(xylem_requests_total{{route="{route}"}})') == [20])
+    wait_for(lambda: values(prometheus, f'sum(xylem_requests_total{{route="{route}",status="200"}})') == [20])
     names = set(prometheus.ask("label/__name__/values"))
     ours = {name_of(family): family.type for family in families(tmp_path)}
     always = {f"{name}_count" if kind == "histogram" else name for name, kind in ours.items()}
@@ -230,6 +230,10 @@ def test_prometheus_scrapes_it_and_every_panel_asks_for_what_is_there(
         "xylem_model_failed",
         "xylem_shadow_events",
         "xylem_shadow_macro_f",
+        "xylem_shadow_version_agreed_total",
+        "xylem_shadow_version_compared_total",
+        "xylem_shadow_version_requests_total",
+        "xylem_shadow_version_seconds_count",
         "xylem_threshold_epoch",
         "xylem_threshold_macro_f",
     }
