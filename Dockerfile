@@ -6,7 +6,7 @@
 # The store must be writable for jobs; with a read-only one set XYLEM_JOBS=0. /data is there for XYLEM_DATA_DIR.
 
 # The digest is that of the tag's index for all architectures. PYTHON_DIGEST= (empty) builds on what bears the tag.
-ARG PYTHON_IMAGE=docker.io/library/python:3.11.14-slim-bookworm
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 ARG PYTHON_DIGEST=@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 
 FROM ${PYTHON_IMAGE}${PYTHON_DIGEST} AS build
