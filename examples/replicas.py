@@ -3,7 +3,8 @@
 The demo's model is trained once. What ends is started again, as systemd would do it: so a rolling restart can
 be tried, and the death of a replica. All ends with this process; only build/replicas stays, with the model.
 
-PORT is that of the service (8080). REPLICAS_HOME and MODEL name another directory, and a model in its store.
+PORT is that of the service (8080), REPLICA_PORTS are those behind it (PORT + 11, PORT + 12). REPLICAS_HOME
+and MODEL name another directory, and a model in its store.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ EXAMPLES = ROOT / "examples" / "debtags"
 XYLEM = Path(sys.executable).with_name("xylem")
 MODEL = os.environ.get("MODEL", "debtags")
 PORT = int(os.environ.get("PORT", "8080"))
-REPLICAS = (PORT + 11, PORT + 12)
+REPLICAS = tuple(map(int, os.environ.get("REPLICA_PORTS", f"{PORT + 11} {PORT + 12}").split()))
 READY = Times(0.0, 300.0)
 END_SECONDS = 45.0
 

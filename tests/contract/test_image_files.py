@@ -43,9 +43,7 @@ def test_what_is_copied_is_there_and_let_through_to_the_engine() -> None:
 
 
 def test_the_base_is_pinned_by_tag_and_digest() -> None:
-    assert re.search(
-        r"^ARG PYTHON_IMAGE=python:3\.\d+\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE
-    )
+    assert re.search(r"^ARG PYTHON_IMAGE=python:3\.\d+\.\d+-slim-\w+$", DOCKERFILE, re.MULTILINE)
     assert re.search(r"^ARG PYTHON_DIGEST=@sha256:[0-9a-f]{64}$", DOCKERFILE, re.MULTILINE)
     assert [stage.splitlines()[0].split()[1] for stage in STAGES] == ["${PYTHON_IMAGE}${PYTHON_DIGEST}"] * 2
 

@@ -55,13 +55,21 @@ def job_when(desk: Desk, job_id: str, holds: Callable[[Job], bool]) -> Job:
     return desk.jobs.get(job_id)
 
 
+SLOW: dict[str, Any] = {
+    **TRAINING,
+    "trainer": "huffman-tree",
+    "parameters": {"epochs": 1000, "dim": 512},
+}
+"""A training that takes some seconds: it can be seen under way."""
+
+
 def has_begun(job: Job) -> bool:
-    return job.progress is not None and job.progress.phase == "start"
+    return job.progress is not None
 
 
 def test_a_job_whose_worker_is_killed_is_taken_over(tmp_path: Path, database_url: str) -> None:  # noqa: F811
     desk = Desk(settings_for(tmp_path, job_lease_seconds=1.0), database_url)
-    job_id = desk.jobs.submit("training", TRAINING).job.id
+    job_id = desk.jobs.submit("training", SLOW).job.id
     worker = WorkerProcess(desk)
     job_when(desk, job_id, has_begun)
     worker.end(signal.SIGKILL)
@@ -74,7 +82,7 @@ def test_a_job_whose_worker_is_killed_is_taken_over(tmp_path: Path, database_url
 
 
 def test_a_worker_that_is_told_to_stop_gives_its_job_back(desk: Desk) -> None:
-    job_id = desk.jobs.submit("training", TRAINING).job.id
+    job_id = desk.jobs.submit("training", SLOW).job.id
     worker = WorkerProcess(desk)
     job_when(desk, job_id, has_begun)
     assert worker.end(signal.SIGTERM) == 0
@@ -85,7 +93,7 @@ def test_a_worker_that_is_told_to_stop_gives_its_job_back(desk: Desk) -> None:
 def test_jobs_are_cancelled_fail_with_the_reason_and_are_tried_again(desk: Desk, run_here: Run) -> None:
     store = desk.settings.store
     small = desk.limited(job_memory_bytes_max=32 << 20)
-    job_id = desk.jobs.submit("training", TRAINING).job.id
+    job_id = desk.jobs.submit("training", SLOW).job.id
     worker = WorkerProcess(small)
     job = job_when(desk, job_id, lambda job: job.has_ended)
     assert (job.state, job.error_code) == ("failed", "limit-exceeded"), job

@@ -28,8 +28,14 @@ def started(
         pytest.skip("haproxy is not installed")
     home = tmp_path_factory.mktemp("replicas")
     (home / "store").symlink_to(shared_store)
-    with reserved_ports(1) as (port,):
-        environment = {**os.environ, "PORT": str(port), "REPLICAS_HOME": str(home), "MODEL": "raw"}
+    with reserved_ports(3) as (port, *others):
+        environment = {
+            **os.environ,
+            "PORT": str(port),
+            "REPLICA_PORTS": " ".join(map(str, others)),
+            "REPLICAS_HOME": str(home),
+            "MODEL": "raw",
+        }
         command = [sys.executable, ROOT / "examples" / "replicas.py"]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout
@@ -82,13 +88,15 @@ def test_a_replica_that_dies_is_started_again(started: tuple[int, Path, subproce
 
 def test_at_the_end_nothing_is_left_running(started: tuple[int, Path, subprocess.Popen[str], str]) -> None:
     """Ctrl+C: the processes are gone, and so are their ports."""
-    port, home, process, _ = started
+    port, home, process, said = started
+    ports = {port, *map(int, re.findall(r"http://127\.0\.0\.1:(\d+)", said))}
+    assert len(ports) == 3
     pids = [int(file.read_text()) for file in home.glob("*.pid")]
     assert len(pids) == 4
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0
     assert not any(map(is_alive, pids))
-    assert not any(listens(each) for each in (port, port + 11, port + 12))
+    assert not any(map(listens, ports))
     assert not list(home.glob("*.pid"))
 
 
