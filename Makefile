@@ -55,10 +55,10 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 
 # Kernels are compiled while what lint and the tests need is installed, and while it lints. Three processes for two
 # processors: a good part of the tests waits for others.
-test: $(VENV)/.run $(VENV)-clients/.done $(VENV)-clients/.npm  ## the test suite (8 minutes on 2 cores, 11 to 13 the first time)
+test: $(VENV)/.run $(VENV)-clients/.done $(VENV)-clients/.npm  ## the test suite (10 minutes on 2 cores, 14 to 16 the first time)
 	@$(MAKE) --no-print-directory lint & linting=$$!; \
 	$(BIN)/python -m service.warm; warmed=$$?; wait $$linting && exit $$warmed
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 
 soak: $(VENV)/.dev  ## the reliability runs at full size (hours), with seeds that are drawn and printed
 	SEED=drawn $(BIN)/python -m pytest -m soak --timeout=0
