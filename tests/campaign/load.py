@@ -11,6 +11,7 @@ import http.client
 import json
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -58,7 +59,7 @@ class Client:
             self._connection = None
 
 
-class Worker(threading.Thread):
+class Worker(threading.Thread, ABC):
     """A client that asks until told to stop; what must not be is kept in `faults`."""
 
     def __init__(self, ports: Sequence[int], stopping: threading.Event) -> None:
@@ -78,9 +79,9 @@ class Worker(threading.Thread):
         for client in self._clients:
             client.close()
 
+    @abstractmethod
     def step(self, client: Client) -> None:
         """Ask once."""
-        raise NotImplementedError
 
     def finish(self) -> None:
         """What is left to do once told to stop."""
