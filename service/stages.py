@@ -5,6 +5,7 @@ Times are of `time.perf_counter_ns`, which kernels know too (`model_store.compil
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from time import perf_counter_ns
 
 import numpy as np
@@ -18,6 +19,8 @@ READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 
 STAGE_SECONDS = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 5e-3, 0.025, 0.1, 0.5, 2.5)
 """The bounds of the histogram's buckets."""
+
+_BOUNDS_NS = [round(1e9 * bound) for bound in STAGE_SECONDS]
 
 NOTES_MAX = 256
 """Stages of a request that a trace tells of: a stream may have any number."""
@@ -62,17 +65,20 @@ class StageNotes:
 
 
 class StageTimes:
-    """A histogram for each stage. Event loop only; kernels that run there count in the same arrays.
+    """A histogram for each stage. Event loop only; kernels that run there count in arrays of it.
 
     bounds_ns  [buckets]              the buckets' upper bounds
-    counts     [stages, buckets + 1]  stages that took at most that long and longer than the bound before
-    total_ns   [stages]
+    counts     [stages, buckets + 1]  by kernels: how many took so long, longer than the bound below
+    total_ns   [stages]               what these took
     """
 
     def __init__(self) -> None:
-        self.bounds_ns = np.array([round(1e9 * bound) for bound in STAGE_SECONDS], np.int64)
+        self.bounds_ns = np.array(_BOUNDS_NS, np.int64)
         self.counts = np.zeros((len(STAGES), len(STAGE_SECONDS) + 1), np.int64)
         self.total_ns = np.zeros(len(STAGES), np.int64)
+        # an item of an array costs Python ten times as much
+        self._counts = self.counts.tolist()
+        self._total_ns = self.total_ns.tolist()
 
     def count(self, notes: StageNotes) -> None:
         """Count what was noted, which is forgotten but where it is traced."""
@@ -84,8 +90,8 @@ class StageTimes:
 
     def count_one(self, stage: int, nanoseconds: int) -> None:
         """Count that a stage took so long."""
-        self.counts[stage, np.searchsorted(self.bounds_ns, nanoseconds)] += 1
-        self.total_ns[stage] += nanoseconds
+        self._counts[stage][bisect_left(_BOUNDS_NS, nanoseconds)] += 1
+        self._total_ns[stage] += nanoseconds
 
     def count_times(self, times: NDArray[np.int64]) -> None:
         """Count a call that began, had read, searched, and written at these times, [4]."""
@@ -94,3 +100,9 @@ class StageTimes:
             self.count_one(READ, read - began)
         self.count_one(SEARCH, searched - read)
         self.count_one(WRITE, written - searched)
+
+    def figures(self) -> list[tuple[str, list[int], int]]:
+        """Return each stage, its counts by bucket, and its nanoseconds, whoever counted them."""
+        counts = (self.counts + np.array(self._counts)).tolist()
+        totals = (self.total_ns + np.array(self._total_ns)).tolist()
+        return list(zip(STAGES, counts, totals, strict=True))

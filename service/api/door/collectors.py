@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from service.api.door.streams import Streams
-from service.stages import STAGE_SECONDS, STAGES, StageTimes
+from service.stages import STAGE_SECONDS, StageTimes
 
 
 class StageCollector(Collector):
@@ -25,8 +25,7 @@ class StageCollector(Collector):
             "xylem_stage_seconds", "Time that a stage of an answer took.", labels=("stage",)
         )
         bounds = (*map(floatToGoString, STAGE_SECONDS), "+Inf")
-        totals = self._stages.total_ns.tolist()
-        for stage, counts, total in zip(STAGES, self._stages.counts.tolist(), totals, strict=True):
+        for stage, counts, total in self._stages.figures():
             seconds.add_metric((stage,), list(zip(bounds, accumulate(counts), strict=True)), 1e-9 * total)
         yield seconds
 

@@ -1,0 +1,42 @@
+"""Stages that Python and kernels count come to one histogram."""
+
+from __future__ import annotations
+
+import bisect
+
+import numpy as np
+import pytest
+
+from service.stages import FEATURES, READ, SEARCH, STAGE_SECONDS, STAGES, WRITE, StageNotes, StageTimes
+
+
+def _counts(stages: StageTimes, stage: int) -> list[int]:
+    return stages.figures()[stage][1]
+
+
+@pytest.mark.parametrize("nanoseconds", [0, 999, 1000, 1001, 2_500_000_000, 2_500_000_001])
+def test_a_time_falls_in_the_first_bucket_whose_bound_it_does_not_pass(nanoseconds: int) -> None:
+    stages = StageTimes()
+    stages.count_one(SEARCH, nanoseconds)
+    expected = bisect.bisect_left([round(1e9 * bound) for bound in STAGE_SECONDS], nanoseconds)
+    assert [place for place, n in enumerate(_counts(stages, SEARCH)) if n] == [expected]
+    assert stages.figures()[SEARCH] == (STAGES[SEARCH], _counts(stages, SEARCH), nanoseconds)
+
+
+def test_what_kernels_counted_is_added() -> None:
+    stages = StageTimes()
+    stages.counts[WRITE, 3] += 5
+    stages.total_ns[WRITE] += 70
+    stages.count_times(np.array([10, 10, 1510, 4010]))  # given rows: nothing was read
+    assert sum(_counts(stages, READ)) == 0
+    assert _counts(stages, SEARCH)[1] == 1
+    assert _counts(stages, WRITE)[:4] == [0, 1, 0, 5]
+    assert stages.figures()[WRITE][2] == 70 + 2500
+
+
+def test_notes_are_counted_once() -> None:
+    stages, notes = StageTimes(), StageNotes()
+    notes.end(FEATURES)
+    stages.count(notes)
+    stages.count(notes)
+    assert sum(_counts(stages, FEATURES)) == 1
