@@ -15,7 +15,8 @@ from service.inference.answering import Predictions
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.options import NodeThresholds, PredictOptions
 from service.inference.prediction_json import Seal, predictions_json, spans_of
-from service.inference.sparse_answers import SparseAnswer, SparseForms, TensorsAnswer, begin_at, identity_of
+from service.inference.sparse_answers import SparseAnswer, SparseForms, TensorsAnswer, identity_of
+from service.inference.sparse_steps import ReadsFirst
 from service.inference.tensors_json import tensors_json
 from service.kernels.search.query import NUMBER, TUNED
 from service.kernels.search.sparse_request import is_taken
@@ -23,7 +24,7 @@ from service.rows import SparseRows
 from service.stages import StageTimes
 
 
-class SparseForest:
+class SparseForest(ReadsFirst):
     """Answers sparse requests by decision trees, whose predictor is asked as ever. One call at a time."""
 
     def __init__(
@@ -37,29 +38,12 @@ class SparseForest:
         """Take what `SparseBeam` takes, and the model's predictor."""
         self.times = np.zeros(4, np.int64)
         self._stages = stages
-        self._bodies = TensorBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
+        self._reader = TensorBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
         self._predictor = predictor
         self._featurizer = featurizer
         self._names = model.labels
         self._limits = forms.limits
         self._n_children = predictor.children_scored(1)
-
-    def answer(
-        self,
-        message: bytes,
-        start: int,
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: Seal,
-        serial: int,
-    ) -> SparseAnswer | None:
-        """Do as `SparseBeam.answer`."""
-        began = perf_counter_ns()
-        found = self._bodies.read_rows(message, start, self._featurizer)
-        answer = None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
-        if answer is not None:
-            begin_at(began, self.times, self._stages)
-        return answer
 
     def answer_rows(
         self,
@@ -81,17 +65,6 @@ class SparseForest:
         predictions = predictions_json(self._names, named, seal, serial, spans_of(found))
         self._count(began, searched_at)
         return SparseAnswer(asked.n_rows, b",".join(predictions), asked.threshold == TUNED)
-
-    def answer_tensors(
-        self, message: bytes, span: tuple[int, int], tuned: NodeThresholds | None
-    ) -> TensorsAnswer | None:
-        """Do as `SparseBeam.answer_tensors`."""
-        began = perf_counter_ns()
-        found = self._bodies.tensor_rows(message, span, self._featurizer)
-        answer = None if found is None else self.rows_as_tensors(*found, self._bodies.form, tuned)
-        if answer is not None:
-            begin_at(began, self.times, self._stages)
-        return answer
 
     def rows_as_tensors(
         self,

@@ -7,7 +7,6 @@ much as the search itself beside one. The predictions are those of `Predictor.pr
 
 from __future__ import annotations
 
-from time import perf_counter_ns
 from typing import TypeAlias
 
 import numpy as np
@@ -29,8 +28,9 @@ from service.inference.options import ALL_ALLOWED, ALL_EQUAL, NodeThresholds
 from service.inference.prediction_json import Seal, cut, text_room
 from service.inference.predictor import Predictor
 from service.inference.searcher import Searcher
-from service.inference.sparse_answers import SparseAnswer, SparseForms, TensorsAnswer, begin_at, identity_of
+from service.inference.sparse_answers import SparseAnswer, SparseForms, TensorsAnswer, identity_of
 from service.inference.sparse_forest import SparseForest
+from service.inference.sparse_steps import ReadsFirst
 from service.inference.tensors_json import tensors_of
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.call import set_rows
@@ -288,8 +288,8 @@ class SparseBeam:
         self._text = text.data
 
 
-class EmbeddedBeam(SparseBeam):
-    """Answers plain requests by a label tree whose rows an embedding makes. One call at a time."""
+class EmbeddedBeam(ReadsFirst):
+    """Answers sparse requests by a label tree whose rows an embedding makes. One call at a time."""
 
     def __init__(
         self,
@@ -300,38 +300,12 @@ class EmbeddedBeam(SparseBeam):
         stages: StageTimes,
     ) -> None:
         """Take what `SparseBeam` takes."""
-        super().__init__(model, predictor, featurizer, forms, stages)
+        self._beam = SparseBeam(model, predictor, featurizer, forms, stages)
+        self.times = self._beam.times
+        self._stages = stages
         self._reader = TensorBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
         self._featurizer = featurizer
         self._embedding = predictor.embedding
-
-    def answer(
-        self,
-        message: bytes,
-        start: int,
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: Seal,
-        serial: int,
-    ) -> SparseAnswer | None:
-        """Do as `SparseBeam.answer`; reading and searching are two steps."""
-        began = perf_counter_ns()
-        found = self._reader.read_rows(message, start, self._featurizer)
-        answer = None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
-        if answer is not None:
-            begin_at(began, self.times, self._stages)
-        return answer
-
-    def answer_tensors(
-        self, message: bytes, span: tuple[int, int], tuned: NodeThresholds | None
-    ) -> TensorsAnswer | None:
-        """Do as `SparseBeam.answer_tensors`."""
-        began = perf_counter_ns()
-        found = self._reader.tensor_rows(message, span, self._featurizer)
-        answer = None if found is None else self.rows_as_tensors(*found, self._reader.form, tuned)
-        if answer is not None:
-            begin_at(began, self.times, self._stages)
-        return answer
 
     def answer_rows(
         self,
@@ -344,7 +318,7 @@ class EmbeddedBeam(SparseBeam):
         serial: int,
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer_rows`."""
-        return super().answer_rows(*self._embedded(rows, asked), number, thresholds, tuned, seal, serial)
+        return self._beam.answer_rows(*self._embedded(rows, asked), number, thresholds, tuned, seal, serial)
 
     def rows_as_tensors(
         self,
@@ -355,14 +329,14 @@ class EmbeddedBeam(SparseBeam):
         tuned: NodeThresholds | None,
     ) -> TensorsAnswer | None:
         """Do as `SparseBeam.rows_as_tensors`."""
-        return super().rows_as_tensors(*self._embedded(rows, asked), number, form, tuned)
+        return self._beam.rows_as_tensors(*self._embedded(rows, asked), number, form, tuned)
 
     def _embedded(self, rows: SparseRows, asked: SparseQuery) -> tuple[SparseRows, SparseQuery]:
         dense = self._embedding.rows(rows)
         return dense, asked._replace(n_values=len(dense.indices))
 
 
-SparseAnswers: TypeAlias = SparseBeam | SparseForest
+SparseAnswers: TypeAlias = SparseBeam | ReadsFirst
 
 
 def sparse_answers(

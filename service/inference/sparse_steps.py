@@ -1,0 +1,79 @@
+"""Sparse requests whose rows are read first and answered then, where one kernel does not do both."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from time import perf_counter_ns
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.features import Featurizer
+from service.features.sparse_request import SparseQuery
+from service.features.tensor_request import TensorBodies
+from service.inference.options import NodeThresholds
+from service.inference.prediction_json import Seal
+from service.inference.sparse_answers import SparseAnswer, TensorsAnswer, begin_at
+from service.rows import SparseRows
+from service.stages import StageTimes
+
+
+class ReadsFirst(ABC):
+    """Answers bodies as `SparseBeam` does, in two steps. One call at a time."""
+
+    times: NDArray[np.int64]
+    _stages: StageTimes
+    _reader: TensorBodies
+    _featurizer: Featurizer
+
+    def answer(
+        self,
+        message: bytes,
+        start: int,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        serial: int,
+    ) -> SparseAnswer | None:
+        """Do as `SparseBeam.answer`."""
+        began = perf_counter_ns()
+        found = self._reader.read_rows(message, start, self._featurizer)
+        answer = None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
+        if answer is not None:
+            begin_at(began, self.times, self._stages)
+        return answer
+
+    def answer_tensors(
+        self, message: bytes, span: tuple[int, int], tuned: NodeThresholds | None
+    ) -> TensorsAnswer | None:
+        """Do as `SparseBeam.answer_tensors`."""
+        began = perf_counter_ns()
+        found = self._reader.tensor_rows(message, span, self._featurizer)
+        answer = None if found is None else self.rows_as_tensors(*found, self._reader.form, tuned)
+        if answer is not None:
+            begin_at(began, self.times, self._stages)
+        return answer
+
+    @abstractmethod
+    def answer_rows(
+        self,
+        rows: SparseRows,
+        asked: SparseQuery,
+        number: float,
+        thresholds: NDArray[np.float32],
+        tuned: NodeThresholds | None,
+        seal: Seal,
+        serial: int,
+    ) -> SparseAnswer | None:
+        """Do as `SparseBeam.answer_rows`."""
+
+    @abstractmethod
+    def rows_as_tensors(
+        self,
+        rows: SparseRows,
+        asked: SparseQuery,
+        number: float,
+        form: NDArray[np.int64],
+        tuned: NodeThresholds | None,
+    ) -> TensorsAnswer | None:
+        """Do as `SparseBeam.rows_as_tensors`."""
