@@ -11,7 +11,11 @@ export PYTHONDONTWRITEBYTECODE :=
 LOWEST_TESTS := tests/unit/api tests/unit/test_settings.py tests/contract/test_patched.py \
 	tests/e2e/test_connections.py tests/e2e/test_plain_requests.py
 
-.PHONY: help venv demo console replicas test lint soak faults lowest peers image-test bench lock clean
+# What a change is tested with each time. The other tests start hundreds of servers, balancers and databases.
+QUICK_TESTS := tests/unit tests/property tests/contract tests/golden \
+	tests/e2e/test_cli.py tests/e2e/test_hot_swap.py tests/e2e/test_modules_passed.py
+
+.PHONY: help venv demo console replicas test test-system kernels lint soak faults lowest peers image-test bench lock clean
 
 help:            ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -53,12 +57,19 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Kernels are compiled while what lint and the tests need is installed, and while it lints. Three processes for two
-# processors: a good part of the tests waits for others.
-test: $(VENV)/.run $(VENV)-clients/.done $(VENV)-clients/.npm  ## the test suite (10 minutes on 2 cores, 14 to 16 the first time)
+# Kernels are compiled while what lint and the tests need is installed, and while it lints.
+kernels: $(VENV)/.run $(VENV)-clients/.done $(VENV)-clients/.npm
 	@$(MAKE) --no-print-directory lint & linting=$$!; \
 	$(BIN)/python -m service.warm; warmed=$$?; wait $$linting && exit $$warmed
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+
+# Four processes for two processors: a good part of the tests waits for others.
+PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
+
+test: kernels         ## lint, then the tests of each part, and of a few processes (5 minutes on 2 cores, 9 the first time)
+	$(PYTEST) $(QUICK_TESTS)
+
+test-system: kernels  ## lint, then all other tests: servers, balancers, databases, browsers, crashes (7 minutes)
+	$(PYTEST) tests $(addprefix --ignore=,$(QUICK_TESTS))
 
 soak: $(VENV)/.dev  ## the reliability runs at full size (hours), with seeds that are drawn and printed
 	SEED=drawn $(BIN)/python -m pytest -m soak --timeout=0
