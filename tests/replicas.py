@@ -29,6 +29,10 @@ N_CLIENTS = 4
 BROKEN = 0
 """Counted in the place of a status: no answer, or one that broke off."""
 
+FAILURES = (BROKEN, 502, 503, 504)
+REFUSED_TWICE = -1
+"""Counted when a request that failed is asked once more and fails again."""
+
 
 @contextmanager
 def reserved_ports(n: int) -> Iterator[list[int]]:
@@ -113,22 +117,30 @@ class Replica:
 def load(port: int) -> Iterator[Counter[int]]:
     """Ask for predictions from some clients while the block runs; count the answers by status.
 
-    A client whose answer broke off asks again.
+    A request that fails is asked once more at once, as clients do.
     """
     counts: Counter[int] = Counter()
     stop = threading.Event()
 
+    def ask_once(connection: http.client.HTTPConnection) -> int:
+        try:
+            connection.request("POST", PREDICT, BODY, JSON)
+            response = connection.getresponse()
+            response.read()
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            return BROKEN
+        return response.status
+
     def ask() -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+        failed = False
         while not stop.is_set():
-            try:
-                connection.request("POST", PREDICT, BODY, JSON)
-                response = connection.getresponse()
-                response.read()
-                counts[response.status] += 1
-            except (OSError, http.client.HTTPException):
-                counts[BROKEN] += 1
-                connection.close()
+            status = ask_once(connection)
+            counts[status] += 1
+            if failed and status != 200:
+                counts[REFUSED_TWICE] += 1
+            failed = status in FAILURES
         connection.close()
 
     clients = [threading.Thread(target=ask) for _ in range(N_CLIENTS)]

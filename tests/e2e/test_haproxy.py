@@ -6,25 +6,23 @@ import http.client
 import json
 import shutil
 import signal
-import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.replicas import (
-    BROKEN,
-    INSTANCE,
-    N_CLIENTS,
-    Replica,
-    listens,
-    load,
-    reserved_ports,
-    wait_until,
+from tests.balanced import (
+    HIDDEN_PATHS,
+    RUNS,
+    Cluster,
+    kill_one,
+    refuse_what_is_hidden,
+    restart_all,
+    stream_a_batch,
 )
+from tests.replicas import Replica, listens, reserved_ports, wait_until
 
 CONF = Path(__file__).resolve().parents[2] / "deploy" / "haproxy.cfg"
 HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"
@@ -52,10 +50,7 @@ def balanced(port: int, replicas: list[int], directory: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def cluster(
-    shared_store: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[int, list[Replica]]]:
-    """The port of haproxy, and the two replicas."""
+def cluster(shared_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     if not Path(HAPROXY).exists():
         pytest.skip("haproxy is not installed")
     directory = tmp_path_factory.mktemp("haproxy")
@@ -66,86 +61,39 @@ def cluster(
             stack.enter_context(Replica(shared_store, each, database, DRAIN_SECONDS)) for each in ports
         ]
         stack.enter_context(balanced(port, ports, directory))
-        yield port, replicas
+        yield Cluster(port, port, replicas)
 
 
-def test_a_rolling_restart_under_load_fails_no_request(cluster: tuple[int, list[Replica]]) -> None:
-    """R16 at quick size; both replicas answer before, and after."""
-    port, replicas = cluster
-    before = [replica.answered() for replica in replicas]
-
-    def least() -> int:
-        return min(replica.answered() - then for replica, then in zip(replicas, before, strict=True))
-
-    with load(port) as counts:
-        wait_until(lambda: least() > 20)
-        for replica in replicas:
-            assert replica.stop(signal.SIGTERM) == 0
-            replica.__enter__()
-            wait_until(lambda replica=replica: replica.answered() > 20)  # type: ignore[misc]
-    assert counts.keys() == {200}
+@RUNS
+def test_a_rolling_restart_under_load_fails_no_request(cluster: Cluster, n_requests: int) -> None:
+    restart_all(cluster, n_requests)
 
 
+@RUNS
 def test_the_death_of_a_replica_breaks_no_more_than_what_is_in_flight(
-    cluster: tuple[int, list[Replica]],
+    cluster: Cluster, n_requests: int
 ) -> None:
-    """R18: haproxy repeats what has no answer; an answer that had begun breaks off."""
-    port, replicas = cluster
-    with load(port) as counts:
-        wait_until(lambda: counts[200] > 50)
-        replicas[0].stop(signal.SIGKILL)
-        seen = counts[200]
-        wait_until(lambda: counts[200] > seen + 100)
-        replicas[0].__enter__()
-    assert counts.keys() <= {200, BROKEN}
-    assert counts[BROKEN] <= N_CLIENTS
+    kill_one(cluster, n_requests)
 
 
-def test_a_batch_of_any_length_streams_both_ways(cluster: tuple[int, list[Replica]]) -> None:
-    n_lines, n_first = 20_000, 10
-    lines = b"".join(json.dumps({"id": i, **INSTANCE}).encode() + b"\n" for i in range(n_lines))
-    cut = lines.index(b'{"id": %d,' % n_first)
-    with socket.create_connection(("127.0.0.1", cluster[0]), timeout=120) as connection:
-        head = (
-            "POST /v1/models/raw/batch?top_r=1 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
-        )
-        connection.sendall(f"{head}content-length: {len(lines)}\r\n\r\n".encode() + lines[:cut])
-        response = http.client.HTTPResponse(connection)
-        response.begin()
-        first = [json.loads(response.readline())["id"] for _ in range(n_first)]  # the rest is not sent yet
-        rest = threading.Thread(target=connection.sendall, args=(lines[cut:],))
-        rest.start()
-        ids = [json.loads(line)["id"] for line in response]
-        rest.join()
-    assert [*first, *ids] == list(range(n_lines))
+def test_a_batch_of_any_length_streams_both_ways(cluster: Cluster) -> None:
+    stream_a_batch(cluster)
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/metrics", "/metrics/", "//metrics", "/%6Detrics", "/v1/admin", "/v1/admin/jobs", "//v1//admin/keys",
-     "/v1/%61dmin/keys", "/v1/admin/models/raw/thresholds/tune"],
-)  # fmt: skip
-def test_what_is_for_those_who_run_it_is_not_published(cluster: tuple[int, list[Replica]], path: str) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", cluster[0], timeout=120)
-    for method in ("GET", "POST"):
-        connection.request(method, path)
-        response = connection.getresponse()
-        assert response.status == 404
-        assert json.loads(response.read())["code"] == "route-not-found"
-        assert "x-request-id" not in response.headers  # no replica was asked
-    connection.close()
+@pytest.mark.parametrize("path", HIDDEN_PATHS)
+def test_what_is_for_those_who_run_it_is_not_published(cluster: Cluster, path: str) -> None:
+    refuse_what_is_hidden(cluster, path)
 
 
-def test_without_a_replica_the_answer_is_a_problem_too(cluster: tuple[int, list[Replica]]) -> None:
-    port, replicas = cluster
-    for replica in replicas:
+def test_without_a_replica_the_answer_is_a_problem_too(cluster: Cluster) -> None:
+    for replica in cluster.replicas:
         replica.stop(signal.SIGKILL)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=120)
     connection.request("GET", "/v1/models")
     response = connection.getresponse()
     assert response.status in (502, 503)
     assert response.headers["retry-after"] == "1"
     assert json.loads(response.read())["code"] == "unavailable"
     connection.close()
-    for replica in replicas:
+    for replica in cluster.replicas:
         replica.__enter__()

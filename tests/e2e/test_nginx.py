@@ -6,10 +6,7 @@ import http.client
 import json
 import re
 import shutil
-import signal
-import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,18 +14,16 @@ from typing import Any
 
 import pytest
 
-from tests.replicas import (
-    BROKEN,
-    INSTANCE,
-    JSON,
-    KEY,
-    N_CLIENTS,
-    Replica,
-    listens,
-    load,
-    reserved_ports,
-    wait_until,
+from tests.balanced import (
+    HIDDEN_PATHS,
+    RUNS,
+    Cluster,
+    kill_one,
+    refuse_what_is_hidden,
+    restart_all,
+    stream_a_batch,
 )
+from tests.replicas import INSTANCE, JSON, KEY, Replica, listens, reserved_ports, wait_until
 
 CONF = Path(__file__).resolve().parents[2] / "deploy" / "nginx.conf"
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
@@ -78,111 +73,40 @@ def balanced(option: list[str], ports: list[int], directory: Path) -> Iterator[N
 @pytest.fixture(scope="module")
 def cluster(
     stream_option: list[str], shared_store: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[int, int, list[Replica]]]:
-    """The ports for requests and for batches, and the two replicas."""
+) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("nginx")
     database = directory / "xylem.db"
     with ExitStack() as stack:
         ports = stack.enter_context(reserved_ports(4))
         replicas = [stack.enter_context(Replica(shared_store, port, database)) for port in ports[2:]]
         stack.enter_context(balanced(stream_option, ports, directory))
-        yield ports[0], ports[1], replicas
+        yield Cluster(ports[0], ports[1], replicas)
 
 
-def test_both_replicas_answer(cluster: tuple[int, int, list[Replica]]) -> None:
-    port, _, replicas = cluster
-    before = [replica.answered() for replica in replicas]
-
-    def least() -> int:
-        return min(replica.answered() - then for replica, then in zip(replicas, before, strict=True))
-
-    with load(port) as counts:
-        wait_until(lambda: counts[200] >= 200 and least() > 20)
-    assert counts.keys() == {200}
+@RUNS
+def test_a_rolling_restart_under_load_fails_no_request(cluster: Cluster, n_requests: int) -> None:
+    restart_all(cluster, n_requests)
 
 
-def test_a_rolling_restart_under_load_fails_no_request(cluster: tuple[int, int, list[Replica]]) -> None:
-    """R16 at quick size."""
-    port, _, replicas = cluster
-    with load(port) as counts:
-        for replica in replicas:
-            seen = counts[200]
-            wait_until(lambda seen=seen: counts[200] > seen + 50)  # type: ignore[misc]
-            assert replica.stop(signal.SIGTERM) == 0
-            replica.__enter__()
-        seen = counts[200]
-        wait_until(lambda: counts[200] > seen + 50)
-    assert counts.keys() == {200}
-
-
+@RUNS
 def test_the_death_of_a_replica_breaks_no_more_than_what_is_in_flight(
-    cluster: tuple[int, int, list[Replica]],
+    cluster: Cluster, n_requests: int
 ) -> None:
-    """R18: nginx retries what has no answer; an answer that had begun breaks off, and is asked again."""
-    port, _, replicas = cluster
-    with load(port) as counts:
-        wait_until(lambda: counts[200] > 50)
-        replicas[0].stop(signal.SIGKILL)
-        seen = counts[200]
-        wait_until(lambda: counts[200] > seen + 100)
-        replicas[0].__enter__()
-    assert counts.keys() <= {200, BROKEN}
-    assert counts[BROKEN] <= N_CLIENTS
+    kill_one(cluster, n_requests)
 
 
-def test_a_batch_of_any_length_streams_through_its_own_port(cluster: tuple[int, int, list[Replica]]) -> None:
-    n_lines, n_first = 20_000, 10
-    lines = b"".join(json.dumps({"id": i, **INSTANCE}).encode() + b"\n" for i in range(n_lines))
-    cut = lines.index(b'{"id": %d,' % n_first)
-    with socket.create_connection(("127.0.0.1", cluster[1]), timeout=120) as connection:
-        head = (
-            "POST /v1/models/raw/batch?top_r=1 HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n"
-        )
-        connection.sendall(f"{head}content-length: {len(lines)}\r\n\r\n".encode() + lines[:cut])
-        response = http.client.HTTPResponse(connection)
-        response.begin()
-        first = [json.loads(response.readline())["id"] for _ in range(n_first)]  # the rest is not sent yet
-        rest = threading.Thread(target=connection.sendall, args=(lines[cut:],))
-        rest.start()
-        ids = [json.loads(line)["id"] for line in response]
-        rest.join()
-    assert [*first, *ids] == list(range(n_lines))
+def test_a_batch_of_any_length_streams_through_its_own_port(cluster: Cluster) -> None:
+    stream_a_batch(cluster)
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/metrics",
-        "/metrics/",
-        "//metrics",
-        "/%6Detrics",
-        "/x/../metrics",
-        "/v1/admin",
-        "/v1/admin/jobs",
-        "//v1//admin/keys",
-        "/v1/%61dmin/keys",
-        "/v1/x/../admin/audit",
-        "/v1/admin/models/raw/thresholds/tune",
-    ],
-)
-def test_what_is_for_those_who_run_it_is_not_published(
-    cluster: tuple[int, int, list[Replica]], path: str
-) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", cluster[0], timeout=120)
-    for method in ("GET", "POST"):
-        connection.request(method, path)
-        response = connection.getresponse()
-        assert response.status == 404
-        assert json.loads(response.read())["code"] == "route-not-found"
-        assert "x-request-id" not in response.headers  # no replica was asked
-    connection.close()
+@pytest.mark.parametrize("path", [*HIDDEN_PATHS, "/x/../metrics", "/v1/x/../admin/audit"])
+def test_what_is_for_those_who_run_it_is_not_published(cluster: Cluster, path: str) -> None:
+    refuse_what_is_hidden(cluster, path)
 
 
-def test_uploads_and_streams_of_events_pass_by_the_port_for_streams(
-    cluster: tuple[int, int, list[Replica]],
-) -> None:
+def test_uploads_and_streams_of_events_pass_by_the_port_for_streams(cluster: Cluster) -> None:
     """It is TCP, and reaches every route: so a key is asked for there, and nginx holds nothing back."""
-    connection = http.client.HTTPConnection("127.0.0.1", cluster[1], timeout=120)
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.stream_port, timeout=120)
     key = {"authorization": f"Bearer {KEY}"}
     lines = b'{"indices": [1], "values": [1.0]}\n' * 300_000  # more than nginx would take on the other port
 
@@ -200,7 +124,7 @@ def test_uploads_and_streams_of_events_pass_by_the_port_for_streams(
     status, job = ask("POST", "/v1/admin/batch-jobs", batch, key | JSON)
     assert (status, job["state"]) == (202, "queued")
     path = f"/v1/admin/jobs/{job['id']}"
-    events = http.client.HTTPConnection("127.0.0.1", cluster[1], timeout=120)
+    events = http.client.HTTPConnection("127.0.0.1", cluster.stream_port, timeout=120)
     events.request("GET", f"{path}/events", headers=key)
     stream = events.getresponse()
     assert [stream.readline() for _ in range(2)] == [b"event: job\n", b"id: 1\n"]  # while the job waits
@@ -210,8 +134,8 @@ def test_uploads_and_streams_of_events_pass_by_the_port_for_streams(
         one.close()
 
 
-def test_a_batch_on_the_other_port_is_refused_at_once(cluster: tuple[int, int, list[Replica]]) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", cluster[0], timeout=120)
+def test_a_batch_on_the_other_port_is_refused_at_once(cluster: Cluster) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=120)
     connection.request("POST", "/v1/models/raw/versions/1/batch", b"{}\n" * 10, NDJSON)
     response = connection.getresponse()
     assert (response.status, response.getheader("content-type")) == (421, "application/problem+json")
@@ -233,14 +157,14 @@ def feedback_on(port: int, body: bytes, headers: dict[str, str]) -> tuple[int, l
     return 200, [one["result"] for one in results]
 
 
-def test_feedback_counts_once_whichever_replica_has_it(cluster: tuple[int, int, list[Replica]]) -> None:
+def test_feedback_counts_once_whichever_replica_has_it(cluster: Cluster) -> None:
     events = [{"event_id": f"e{i}", "instance": INSTANCE, "labels": []} for i in range(200)]
     body = json.dumps({"events": events}).encode()
     lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
-    assert feedback_on(cluster[0], body, JSON) == (200, ["applied"] * 200)
+    assert feedback_on(cluster.port, body, JSON) == (200, ["applied"] * 200)
     for _ in range(4):
-        assert feedback_on(cluster[0], body, JSON) == (200, ["duplicate"] * 200)
-        assert feedback_on(cluster[1], lines, NDJSON) == (200, ["duplicate"] * 200)
-    assert feedback_on(cluster[0], lines, NDJSON) == (421, ["batch-port"])
+        assert feedback_on(cluster.port, body, JSON) == (200, ["duplicate"] * 200)
+        assert feedback_on(cluster.stream_port, lines, NDJSON) == (200, ["duplicate"] * 200)
+    assert feedback_on(cluster.port, lines, NDJSON) == (421, ["batch-port"])
     for kind in ("application/ndjson; charset=utf-8", "Application/X-NDJSON"):
-        assert feedback_on(cluster[0], lines, {"content-type": kind}) == (421, ["batch-port"])
+        assert feedback_on(cluster.port, lines, {"content-type": kind}) == (421, ["batch-port"])

@@ -82,7 +82,7 @@ def test_a_replica_that_dies_is_started_again(started: tuple[int, Path, subproce
         wait_until(lambda: pid(home, "replica-1") != old)
         seen = counts[200]
         wait_until(lambda: counts[200] > seen + 50)
-    assert counts.keys() <= {200, BROKEN}
+    assert counts.keys() <= {200, BROKEN}, counts
     assert counts[BROKEN] <= N_CLIENTS
 
 
