@@ -26,7 +26,7 @@ from service.api.door.admission import JSON, TENSORS, Admission, check_media
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
 from service.api.door.request_log import AnsweredBy, RequestLog, RequestOutcome, new_request_id
 from service.api.door.stage_notes import TRACE
-from service.api.door.tracing import Exchange, end_trace
+from service.api.door.tracing import EndedRequest, Exchange
 from service.errors import XylemError
 from service.logs import log
 from service.serving.answer import SHORT_ITEMS, Answer, answer_now
@@ -271,7 +271,7 @@ class WholeRequests:
             return
         known, by = target.known, _by(target.known, target.served)
         exchange = Exchange(request_id, "POST", known.route, known.path, status, outcome.code, by, began)
-        end_trace(self._tracer, trace, exchange, stages)
+        self._tracer.end(trace, EndedRequest(exchange, stages.counted))
 
     def _refuse(
         self,
