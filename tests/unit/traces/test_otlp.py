@@ -13,13 +13,14 @@ pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace.export import SpanExportResult
 
+from service.errors import BadParameter
 from service.traces.context import Sampling, TraceContext
-from service.traces.otel import PARTS_A_PLACE, OtlpSender, Waiting, WaitingExporter
+from service.traces.otel import PARTS_A_PLACE, Exporter, OtlpSender, queue_limits
 from service.traces.otlp import encode_request
 from service.traces.tracer import EndedSpan, EndedTrace, SpanFacts, Trace, Tracer
 from tests.otlp import Receiver
+from tests.servers import wait_for
 
 NANOSECONDS = st.integers(0, (1 << 64) - 1)
 IDS = st.integers(1, (1 << 64) - 1)
@@ -41,13 +42,13 @@ SPANS = st.builds(
 
 
 @pytest.fixture(scope="module")
-def exporter() -> WaitingExporter:
-    return WaitingExporter(Resource({"service.name": "x", "process.pid": 7}))
+def exporter() -> Exporter:
+    return Exporter(Resource({"service.name": "x", "process.pid": 7}))
 
 
 @settings(deadline=None, max_examples=50)
 @given(spans=st.lists(SPANS, max_size=5))
-def test_they_are_what_the_sdk_writes(exporter: WaitingExporter, spans: list[EndedSpan]) -> None:
+def test_they_are_what_the_sdk_writes(exporter: Exporter, spans: list[EndedSpan]) -> None:
     ours = ExportTraceServiceRequest.FromString(encode_request(*exporter.encoded, spans))
     theirs = encode_spans([exporter.readable(span, {}) for span in spans])
     if spans:
@@ -71,40 +72,63 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Receiver:
 def test_they_are_sent_by_an_exporter_that_takes_no_bytes_too(
     receiver: Receiver, is_quick: bool, state: str, sent: str
 ) -> None:
-    exporter = WaitingExporter(Resource({"service.name": "x"}))
+    exporter = Exporter(Resource({"service.name": "x"}))
     assert exporter.is_quick
     exporter.is_quick = is_quick
     trace = Trace(TraceContext(5, 6, True), TraceContext(5, 4, True), state)
     facts = SpanFacts("GET /x", "server", 100, {"n": 1, "is": True}, [("read", 100, 150)], "overloaded")
     with receiver:
-        waiting = [Waiting(None), Waiting(EndedTrace(trace, facts, 200, 1000))]
-        assert exporter.export(waiting) is SpanExportResult.SUCCESS
+        exporter.export([EndedTrace(trace, facts, 200, 1000)])
+        exporter.export([])
+        assert receiver.n_requests == 1
     read, whole = receiver.spans
     assert (read.name, read.began, read.ended, read.parent_id) == ("read", 1100, 1150, whole.span_id)
     assert (whole.name, whole.began, whole.ended, whole.is_failed) == ("GET /x", 1100, 1200, True)
     assert whole.attributes == {"n": 1, "is": True, "error.type": "overloaded"}
     assert (whole.parent_id, whole.trace_id) == (f"{4:016x}", f"{5:032x}")
     assert read.state == whole.state == sent
-    assert exporter.export([]) is SpanExportResult.SUCCESS
+
+
+def end(tracer: Tracer, name: str, n_parts: int) -> None:
+    trace = tracer.begin()
+    assert trace is not None
+    tracer.end(trace, SpanFacts(name, "server", 0, {}, [("read", 1, 2)] * n_parts))
 
 
 def test_a_long_stream_takes_several_places(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of four places a stream's first blocks do not keep a fifth; what has found no place is not sent."""
+    """Of four places it takes three: one more request finds room, the next ones do not."""
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
-    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
-    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
-    sender = OtlpSender("serve", os.environ)
-    tracer = Tracer(Sampling(1 << 64, True), sender)
-
-    def end(name: str, n_parts: int) -> None:
-        trace = tracer.begin()
-        assert trace is not None
-        tracer.end(trace, SpanFacts(name, "server", 0, {}, [("read", 1, 2)] * n_parts))
-
-    end("short", 1)
-    end("long", 2 * PARTS_A_PLACE - 1)
     with receiver:
+        tracer = Tracer(Sampling(1 << 64, True), sender := OtlpSender("serve", os.environ))
+        sender.close()  # nothing is taken from the queue any more
+    end(tracer, "long", 3 * PARTS_A_PLACE - 1)
+    for _ in range(3):
+        end(tracer, "short", 1)
+    assert sender.n_waiting == 4
+    assert sender.n_dropped == 2
+
+
+def test_a_batch_that_is_full_is_sent_before_its_time(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "8")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "600000")
+    with receiver:
+        tracer = Tracer(Sampling(1 << 64, True), sender := OtlpSender("serve", os.environ))
+        for _ in range(8):
+            end(tracer, "one", 2)
+        wait_for(lambda: len(receiver.spans) == 24)
         sender.close()
-    names = [span.name for span in receiver.spans if span.name != "read"]
-    assert sorted(names) == ["long", "short"]
-    assert len(receiver.spans) == 2 + 1 + 2 * PARTS_A_PLACE - 1
+    assert {span.resource["xylem.part"] for span in receiver.spans} == {"serve"}
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1.5", "soon", "10000001", "9" * 30, "\u0663"])
+@pytest.mark.parametrize("name", ["MAX_QUEUE_SIZE", "SCHEDULE_DELAY", "MAX_EXPORT_BATCH_SIZE"])
+def test_a_queue_that_cannot_be_is_refused(name: str, value: str) -> None:
+    with pytest.raises(BadParameter, match=f"OTEL_BSP_{name}: expected a whole number from 1 to 10000000"):
+        queue_limits({f"OTEL_BSP_{name}": value})
+
+
+def test_a_batch_is_not_larger_than_the_queue() -> None:
+    assert queue_limits({}) == (2048, 5.0, 512)
+    assert queue_limits({"OTEL_BSP_MAX_QUEUE_SIZE": " 16 ", "OTEL_BSP_SCHEDULE_DELAY": ""}) == (16, 5.0, 16)
