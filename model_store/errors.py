@@ -144,10 +144,3 @@ class StoreUnwritable(StoreError):
     """The file system refused or failed to write; nothing that was published before is touched."""
 
     code = "store-unwritable"
-
-
-class BadProcessor(ValueError):
-    """A level of processors that is none, or that this machine cannot run: no kernel can be loaded for it.
-
-    No error of the store: what needs kernels cannot even be imported.
-    """

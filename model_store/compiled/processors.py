@@ -15,7 +15,7 @@ from typing import Any
 import llvmlite.binding
 from numba.core import config as _numba_config
 
-from model_store.errors import BadProcessor
+from model_store.compiled.faults import BadProcessor
 
 VARIABLE = "XYLEM_KERNEL_CPU"
 """Not set: this machine's processor, as numba does it. Else a level, or PORTABLE."""

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from model_store.errors import BadProcessor, StoreError, StoreUnreadable, StoreUnwritable
+from model_store.compiled.faults import BadProcessor
+from model_store.errors import StoreError, StoreUnreadable, StoreUnwritable
 from service.cli.console import complain, print_line
 from service.errors import BadInput, XylemError, located
 

@@ -131,7 +131,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.kernels": set(),
     "service.thresholds": set(),
     "service.api": set(),
-    "model_store.compiled": {"model_store.errors"},
+    "model_store.compiled": set(),
     "model_store": {"model_store.compiled"},
     "service.rows": set(),
     "service.errors": set(),
