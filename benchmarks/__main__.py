@@ -25,6 +25,7 @@ from benchmarks import (
     threads,
     threshold_cost,
     thresholds,
+    traces,
     trainers,
     training,
 )
@@ -44,6 +45,7 @@ TABLES = {
     "beside-jobs": beside_jobs.run,
     "http": http.run,
     "requests": requests.run,
+    "traces": traces.run,
     "text": text.run,
     "growth": growth.run,
     "lomtree": lomtree.run,
@@ -59,7 +61,7 @@ TABLES = {
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency", "cold", "threads"}
-WITHOUT_DATA = {"requests", "text", "growth", "lomtree", "threshold-cost", "next-words"}
+WITHOUT_DATA = {"requests", "traces", "text", "growth", "lomtree", "threshold-cost", "next-words"}
 
 
 def split_numbers(text: str) -> range:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -37,16 +38,22 @@ def free_port() -> int:
 
 @contextmanager
 def served(
-    store: Path, workers: int, checkout: Path = ROOT, *, own_database: bool = False
+    store: Path,
+    workers: int,
+    checkout: Path = ROOT,
+    *,
+    own_database: bool = False,
+    variables: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[int, float, int]]:
     """Run a server; yield its process id, the seconds that it took to be ready, and its port.
 
     checkout      the sources, of this release or of another one
     own_database  not the store's, which another release may have brought to another schema
+    variables     of its environment, beside ours
     """
     port = free_port()
     options = ["--store", store, "--port", str(port), "--workers", str(workers)]
-    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    environment = {**os.environ, **(variables or {}), "PYTHONPATH": str(checkout)}
     start = time.perf_counter()
     with (
         tempfile.TemporaryDirectory() as own,
@@ -113,6 +120,15 @@ def cpu_seconds(pid: int) -> float:
     """Return the processor's seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_nanoseconds(pid: int) -> int:
+    """Return the processor's nanoseconds that the threads of a process have used, as its scheduler counts."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            total += int((task / "schedstat").read_text().split()[0])
+    return total
 
 
 def family(pid: int) -> list[int]:

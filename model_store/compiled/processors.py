@@ -15,6 +15,8 @@ from typing import Any
 import llvmlite.binding
 from numba.core import config as _numba_config
 
+from model_store.compiled.faults import BadProcessor
+
 VARIABLE = "XYLEM_KERNEL_CPU"
 """Not set: this machine's processor, as numba does it. Else a level, or PORTABLE."""
 
@@ -54,7 +56,7 @@ def chosen_level(cache: Path) -> str | None:
     cache   the directory of kernels for this machine's processor
 
     `portable` is the best level that this machine can run and that there are kernels for, else generic.
-    Raises ValueError for a value that is none of these, and for a level that this machine cannot run: its
+    Raises BadProcessor for a value that is none of these, and for a level that this machine cannot run: its
     code would end the process.
     """
     asked = os.environ.get(VARIABLE)
@@ -64,10 +66,10 @@ def chosen_level(cache: Path) -> str | None:
     if asked == PORTABLE:
         return next((level for level in here if directory_for(cache, level).is_dir()), GENERIC)
     if asked not in LEVELS:
-        raise ValueError(f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {asked!r}")
+        raise BadProcessor(f"{VARIABLE}: expected {PORTABLE}, {' or '.join(LEVELS)}, found {asked!r}")
     if asked not in here:
         can = " or ".join(here)
-        raise ValueError(f"{VARIABLE}: expected what this processor can run, {can}, found {asked}")
+        raise BadProcessor(f"{VARIABLE}: expected what this processor can run, {can}, found {asked}")
     return asked
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from model_store.compiled.faults import BadProcessor
 from model_store.errors import StoreError, StoreUnreadable, StoreUnwritable
 from service.cli.console import complain, print_line
 from service.errors import BadInput, XylemError, located
@@ -111,7 +112,7 @@ def run() -> int:
     except BadInput as error:
         complain(located(error))
         return BAD_INPUT
-    except StoreError as error:
+    except (StoreError, BadProcessor) as error:
         complain(str(error))
         return BAD_INPUT
     except BrokenPipeError:

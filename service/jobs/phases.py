@@ -6,7 +6,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from service.jobs.job import Job
-from service.traces.tracer import Part, Tracer
+from service.traces.tracer import Part, SpanFacts, Tracer
 
 PHASES_MAX = 256
 """The most phases that are told of."""
@@ -67,4 +67,5 @@ class JobSpan:
         }
         fault = code or end if end != "succeeded" else None
         parts = self.phases.parts()
-        self._tracer.end(self._trace, f"job {job.kind}", "consumer", self._began, attributes, parts, fault)
+        facts = SpanFacts(f"job {job.kind}", "consumer", self._began, attributes, parts, fault)
+        self._tracer.end(self._trace, facts)

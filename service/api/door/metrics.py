@@ -57,7 +57,8 @@ class Timing:
     """The requests of one series.
 
     counts      of those that took at most so many SECONDS, longer than the bound before; the last: of longer
-    exemplars   by the place of a count, the last of these requests that a trace tells of
+    exemplars   by the place of a count, the last of these requests that a trace tells of: the trace's id,
+                seconds, and when it ended
     """
 
     __slots__ = ("counts", "exemplars", "seconds")
@@ -65,12 +66,13 @@ class Timing:
     def __init__(self) -> None:
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
-        self.exemplars: dict[int, Exemplar] | None = None
+        self.exemplars: dict[int, tuple[str, float, float]] | None = None
 
     def point_to(self, trace_id: str, seconds: float, at: float) -> None:
         """Let a request that took so long, and ended then, stand for those that are counted with it."""
-        self.exemplars = self.exemplars or {}
-        self.exemplars[bisect_left(SECONDS, seconds)] = Exemplar({"trace_id": trace_id}, seconds, at)
+        if self.exemplars is None:
+            self.exemplars = {}
+        self.exemplars[bisect_left(SECONDS, seconds)] = trace_id, seconds, at
 
     def add(self, other: Timing) -> None:
         """Count the requests of another one too."""
@@ -261,8 +263,11 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
     exemplars = timing.exemplars or {}
     found: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
     for i, (bound, n) in enumerate(zip(bounds, accumulate(timing.counts), strict=True)):
-        exemplar = exemplars.get(i)
-        found.append((bound, n) if exemplar is None else (bound, n, exemplar))
+        if (noted := exemplars.get(i)) is None:
+            found.append((bound, n))
+        else:
+            trace_id, seconds, at = noted
+            found.append((bound, n, Exemplar({"trace_id": trace_id}, seconds, at)))
     return found
 
 

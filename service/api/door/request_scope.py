@@ -17,7 +17,7 @@ from service.api.door.metrics import Metrics
 from service.api.door.problems import error_response, problem_response
 from service.api.door.request_log import ANSWERED_BY, RequestLog, new_request_id
 from service.api.door.stage_notes import NOTES, TRACE, trace_id_of
-from service.api.door.tracing import Exchange, begin_trace, end_trace
+from service.api.door.tracing import EndedRequest, Exchange, begin_trace
 from service.errors import XylemError
 from service.logs import log
 from service.stages import StageNotes
@@ -98,7 +98,7 @@ class RequestScope:
             return
         self._requests.record_traced(request_id, outcome, seconds, trace)
         exchange = Exchange(request_id, method, route, path, status, code, by, started)
-        end_trace(self._tracer, trace, exchange, notes)
+        self._tracer.end(trace, EndedRequest(exchange, notes.counted))
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -11,9 +12,9 @@ from service.access.key_text import without_secrets
 from service.api.door.admission import ALWAYS
 from service.api.door.request_log import AnsweredBy
 from service.api.door.stage_notes import TRACE
-from service.stages import STAGES, StageNotes
+from service.stages import STAGES
 from service.traces.context import TRACESTATE_MAX
-from service.traces.tracer import Trace, Tracer
+from service.traces.tracer import SpanFacts, Trace, Tracer
 
 _FAILED = 500
 """The least status that is a fault of the service's, and so of its span (OpenTelemetry, HTTP spans)."""
@@ -54,25 +55,38 @@ def begin_trace(tracer: Tracer, scope: Scope) -> Trace | None:
     return trace
 
 
-def end_trace(tracer: Tracer, trace: Trace, exchange: Exchange, notes: StageNotes) -> None:
-    """End the span of a request, and hand it on if it is sampled."""
-    if trace.own is None:
-        return
-    attributes: dict[str, str | int | bool] = {
-        "http.request.method": exchange.method,
-        "http.route": exchange.route,
-        "url.path": without_secrets(exchange.path[:256]),
-        "http.response.status_code": exchange.status,
-        "xylem.request_id": exchange.request_id,
-    }
-    if exchange.by is not None:
-        attributes |= {"xylem.model": exchange.by.model, "xylem.version": exchange.by.version}
-        if exchange.by.alias is not None:
-            attributes["xylem.alias"] = exchange.by.alias
-    fault = exchange.code or str(exchange.status) if exchange.status >= _FAILED else None
-    if exchange.code is not None:
-        attributes["xylem.code"] = exchange.code
-    stages = sorted(notes.counted, key=itemgetter(1))
-    parts = [(STAGES[stage], began, ended) for stage, began, ended in stages]
-    name = f"{exchange.method} {exchange.route}"
-    tracer.end(trace, name, "server", exchange.began, attributes, parts, fault)
+class EndedRequest(NamedTuple):
+    """A request that was answered: what its span tells, once it is sent.
+
+    stages  (stage, began, ended) of each of its stages
+    """
+
+    exchange: Exchange
+    stages: Sequence[tuple[int, int, int]]
+
+    @property
+    def n_parts(self) -> int:
+        """Return how many stages it has."""
+        return len(self.stages)
+
+    def facts(self) -> SpanFacts:
+        """Return what the span says."""
+        exchange, by = self.exchange, self.exchange.by
+        attributes: dict[str, str | int | bool] = {
+            "http.request.method": exchange.method,
+            "http.route": exchange.route,
+            "url.path": without_secrets(exchange.path[:256]),
+            "http.response.status_code": exchange.status,
+            "xylem.request_id": exchange.request_id,
+        }
+        if by is not None:
+            attributes |= {"xylem.model": by.model, "xylem.version": by.version}
+            if by.alias is not None:
+                attributes["xylem.alias"] = by.alias
+        fault = exchange.code or str(exchange.status) if exchange.status >= _FAILED else None
+        if exchange.code is not None:
+            attributes["xylem.code"] = exchange.code
+        stages = sorted(self.stages, key=itemgetter(1))
+        parts = [(STAGES[stage], began, ended) for stage, began, ended in stages]
+        name = f"{exchange.method} {exchange.route}"
+        return SpanFacts(name, "server", exchange.began, attributes, parts, fault)

@@ -26,7 +26,7 @@ from service.api.door.admission import JSON, TENSORS, Admission, check_media
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
 from service.api.door.request_log import AnsweredBy, RequestLog, RequestOutcome, new_request_id
 from service.api.door.stage_notes import TRACE
-from service.api.door.tracing import Exchange, end_trace
+from service.api.door.tracing import EndedRequest, Exchange
 from service.errors import XylemError
 from service.logs import log
 from service.serving.answer import SHORT_ITEMS, Answer, answer_now
@@ -36,7 +36,7 @@ from service.serving.shadows import Shadows
 from service.serving.split import KEY_HEADER, LiveSplit
 from service.settings import Limits
 from service.stages import StageNotes
-from service.traces.tracer import Trace, Tracer
+from service.traces.tracer import SpanFacts, Trace, Tracer
 
 HEADS_KEPT = 4096
 """Heads that are remembered. Those of one client differ by their content-length."""
@@ -117,6 +117,32 @@ class _Target(NamedTuple):
     known: _Head
     split: LiveSplit[ServedVersion] | None = None
     canary: _Target | None = None
+
+
+class _Ended(NamedTuple):
+    """A request that was answered here, of which nothing is worked out before its span is sent."""
+
+    request_id: str
+    known: _Head
+    version: int
+    status: int
+    code: str | None
+    began: int
+    stages: Sequence[tuple[int, int, int]]
+
+    @property
+    def n_parts(self) -> int:
+        """Return how many stages it has."""
+        return len(self.stages)
+
+    def facts(self) -> SpanFacts:
+        """Return what the span says."""
+        known = self.known
+        by = AnsweredBy(known.model, self.version, _alias(known))
+        exchange = Exchange(
+            self.request_id, "POST", known.route, known.path, self.status, self.code, by, self.began
+        )
+        return EndedRequest(exchange, self.stages).facts()
 
 
 class WholeRequests:
@@ -269,9 +295,9 @@ class WholeRequests:
         self._requests.record_traced(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began), trace)
         if trace.own is None:
             return
-        known, by = target.known, _by(target.known, target.served)
-        exchange = Exchange(request_id, "POST", known.route, known.path, status, outcome.code, by, began)
-        end_trace(self._tracer, trace, exchange, stages)
+        version = target.served.version
+        told = _Ended(request_id, target.known, version, status, outcome.code, began, stages.counted)
+        self._tracer.end(trace, told)
 
     def _refuse(
         self,
@@ -330,7 +356,12 @@ def _choose(
 
 def _by(known: _Head, served: ServedVersion) -> AnsweredBy:
     """Return which version answers, and the alias that the head names it by."""
-    return AnsweredBy(served.name, served.version, None if is_version(known.ref) else known.ref)
+    return AnsweredBy(served.name, served.version, _alias(known))
+
+
+def _alias(known: _Head) -> str | None:
+    """Return the alias that a head names the version by; None: it has its number."""
+    return None if is_version(known.ref) else known.ref
 
 
 def _divide(head: bytes) -> tuple[bytes, _Own]:

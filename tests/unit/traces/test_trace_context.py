@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from service.errors import BadParameter
 from service.traces.context import Sampling, TraceContext, new_id, parse_traceparent, sampling_of
-from service.traces.tracer import EndedSpan, Tracer
+from service.traces.tracer import EndedSpan, EndedTrace, SpanFacts, Tracer
 
 GOOD = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
@@ -62,8 +62,8 @@ class Kept:
     def __init__(self) -> None:
         self.spans: list[EndedSpan] = []
 
-    def send(self, spans: list[EndedSpan]) -> None:  # type: ignore[override]
-        self.spans += spans
+    def send(self, ended: EndedTrace) -> None:
+        self.spans += ended.spans()
 
     def close(self) -> None:
         """Do nothing."""
@@ -146,11 +146,11 @@ def test_a_span_that_is_not_sampled_is_not_handed_on() -> None:
     assert tracer.begin() is None
     unsampled = tracer.begin(GOOD[:-1] + b"0")
     assert unsampled is not None
-    tracer.end(unsampled, "GET /x", "server", 0, {}, [("read", 1, 2)])
+    tracer.end(unsampled, SpanFacts("GET /x", "server", 0, {}, [("read", 1, 2)]))
     assert kept.spans == []
     sampled = tracer.begin(GOOD, b"a=1")
     assert sampled is not None
-    tracer.end(sampled, "GET /x", "server", 5, {"n": 1}, [("read", 5, 7)], "overloaded")
+    tracer.end(sampled, SpanFacts("GET /x", "server", 5, {"n": 1}, [("read", 5, 7)], "overloaded"))
     part, whole = kept.spans
     assert (whole.parent_id, whole.is_parent_remote, whole.state, whole.fault) == (
         SPAN_ID,

@@ -97,3 +97,18 @@ def test_numba_compiles_for_the_level_and_not_for_this_machine() -> None:
             [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
         )
         assert done.stdout.strip() == f"('{level}', '')"
+
+
+@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["models", "list"], ["predict", "m@1"]])
+def test_the_command_says_so_in_one_line(tmp_path: Path, command: list[str]) -> None:
+    environment = {**os.environ, "XYLEM_KERNEL_CPU": "haswell", "XYLEM_STORE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", "from xylem.command import main; main()", *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    expected = "xylem: XYLEM_KERNEL_CPU: expected portable, x86-64-v3 or generic, found 'haswell'\n"
+    assert (done.stdout, done.stderr) == ("", expected)
