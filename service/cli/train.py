@@ -48,7 +48,8 @@ Stream = Annotated[
     bool,
     typer.Option(
         "--stream",
-        help="Read the data again for each pass; never hold it in memory. Trainer plt with -p solver=sgd.",
+        help="Read the data again for each pass; never hold it in memory. Trainers plt with -p solver=sgd, "
+        "huffman-tree and learned-tree.",
     ),
 ]
 WeightType = Annotated[

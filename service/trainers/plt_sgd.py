@@ -13,17 +13,13 @@ from service.kernels.training.plt_fobos import Shard, Topology, train_shard, use
 from service.trainers.clustering import derived_seed
 from service.trainers.plt_trees import parents_of
 from service.trainers.shape import Shape
-from service.trainers.source import Census, OnPlan, Plan, RowSource, windows
+from service.trainers.source import Census, OnPlan, Plan, RowSource, window_bytes, windows
 from service.trainers.spec import TrainingSet
 from service.trainers.work import Crew, Progress
 
 SHARDS = 8
 """The nodes of a tree are dealt to so many shards, which are trained side by side."""
 
-WINDOW_ENTRIES_MAX = 1 << 23
-"""Rows are held, shuffled and trained on in windows of about so many non-zeros and labels at most."""
-
-_ENTRY_BYTES = 8
 _WORD_BYTES = 4
 _SLOT_BYTES = 16
 _SLOTS_MIN = 8
@@ -86,7 +82,6 @@ def train_trees(
     weights = sum(sum(room.words) for room in rooms)
     if needed > bytes_max:
         rooms = [_scaled(room, bytes_max / needed) for room in rooms]
-    held = min(WINDOW_ENTRIES_MAX, census.n_nonzeros + int(census.label_rows.sum()))
     kept = sum(sum(room.words) for room in rooms)
     on_plan(
         Plan(
@@ -94,7 +89,7 @@ def train_trees(
             epochs=descent.epochs,
             steps=descent.epochs * sum(_steps(shape, census) for _, shape in shapes),
             weights=min(weights, kept),
-            training_bytes=sum(room.n_bytes for room in rooms) + 2 * held * _ENTRY_BYTES,
+            training_bytes=sum(room.n_bytes for room in rooms) + window_bytes(census, descent.window_rows),
             model_bytes=12 * kept,
             capped=needed > bytes_max,
         )
@@ -124,7 +119,7 @@ def _epoch(
 ) -> None:
     n_rows = source.census.n_rows
     gone = epoch * n_rows
-    for number, window in enumerate(windows(source, descent.window_rows, WINDOW_ENTRIES_MAX)):
+    for number, window in enumerate(windows(source, descent.window_rows)):
         orders = []
         for tree in growing:
             shuffled = np.random.Generator(np.random.PCG64(derived_seed(tree.seed, _SHUFFLE, epoch, number)))

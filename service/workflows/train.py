@@ -24,7 +24,6 @@ from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets import Dataset, check_readable
-from service.datasets.parts import DataStream
 from service.errors import BadParameter
 from service.features import Featurizer, featurizer_arrays, featurizer_config
 from service.features.languages import libraries_of
@@ -34,10 +33,9 @@ from service.trainers.source import OnPlan, no_plan
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.choose_features import FeatureChoice
 from service.workflows.evaluate import note_on, valid_figures
-from service.workflows.file_source import FileSource
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
 from service.workflows.parameters import Chosen, from_json, parse
-from service.workflows.prepared import Prepared, prepare, prepare_dataset, warnings_of
+from service.workflows.prepared import Prepared, prepare, prepare_dataset, prepare_stream, warnings_of
 from service.workflows.report import Sample, version_report
 from service.workflows.rounding import round_weights
 from service.workflows.standard_input import OnStart, learn_standard_input, no_start
@@ -357,23 +355,20 @@ def _train_on_stream(
     request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_plan: OnPlan
 ) -> _Outcome:
     """Train on a data file that is read again for each pass."""
-    stream = DataStream(request.data, request.label_names, request.columns)
-    source = FileSource(stream, chosen.features, on_progress)
+    source = prepare_stream(request, chosen, on_progress)
     start = time.perf_counter()
     trained = train_stream(
         request.trainer, chosen.trainer, source, request.seed, request.threads, on_progress, on_plan
     )
-    census = source.census
-    names = stream.label_names or [str(label) for label in range(len(census.label_rows))]
     return _Outcome(
         trained,
-        DataInfo(stream.source, census.n_rows, stream.sha256),
-        build_names(names),
+        source.data_info,
+        source.names,
         source.featurizer,
-        census.label_rows,
+        source.census.label_rows,
         time.perf_counter() - start,
         n_empty=source.n_empty,
-        warning=stream.warning,
+        warning=source.warning,
     )
 
 

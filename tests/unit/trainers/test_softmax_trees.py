@@ -24,6 +24,7 @@ from service.trainers import parse_parameters, train
 from service.trainers.plt_trees import huffman_shape
 from service.trainers.softmax_shapes import even_shape, topology_of, tree_of
 from service.trainers.softmax_training import _start
+from service.trainers.source import count
 from service.trainers.spec import TrainingSet
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
@@ -56,7 +57,7 @@ def test_a_topology_becomes_the_tree_that_it_came_from() -> None:
     topology = topology_of(shape, 4, 22)
     data = TrainingSet(to_rows(np.eye(3)), to_labels(np.eye(3) > 0))
     parameters: Any = parse_parameters("huffman-tree", ["dim=2", "arity=4"])
-    state = _start(data, parameters, topology, None, 1)
+    state = _start(count(data), parameters, topology, None, 1)
     state.network.weights[...] = np.arange(state.network.weights.size).reshape(state.network.weights.shape)
     tree = tree_of(topology, state.network, 2)
     np.testing.assert_array_equal(tree.child_ptr, shape.child_ptr)
@@ -179,6 +180,7 @@ def test_what_does_not_fit_together_is_refused(texts: Path, tmp_path: Path) -> N
     for data, more in ((numeric, []), (texts, ["features.norm=l1"])):
         with pytest.raises(BadInput, match=r"expected.*found"):
             train_and_publish(store, "m", TrainRequest("huffman-tree", data, None, ["task=text", *more]))
-    with pytest.raises(BadInput, match=r"expected.*found"):
-        train_and_publish(store, "m", TrainRequest("huffman-tree", texts, None, ["task=text"], stream=True))
+        with pytest.raises(BadInput, match=r"expected.*found"):
+            request = TrainRequest("huffman-tree", data, None, ["task=text", *more], stream=True)
+            train_and_publish(store, "m", request)
     assert store.models() == []
