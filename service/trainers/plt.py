@@ -27,7 +27,7 @@ from service.trainers.projected import projected_vectors
 from service.trainers.representations import Representations, label_representations
 from service.trainers.shape import Shape
 from service.trainers.size import WEIGHT_BYTES, SizeEstimate, estimate_size
-from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
+from service.trainers.source import MemorySource, OnPlan, OnRows, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
 from service.trainers.weighing import IDF_ABOUT, Idf, weigh
 from service.trainers.work import Crew, Progress, of_tree
@@ -156,6 +156,7 @@ def train_plt_stream(
     crew: Crew,
     progress: Progress,
     on_plan: OnPlan,
+    on_rows: OnRows | None = None,
 ) -> Trained:
     """Train by gradient descent on rows that are read for each epoch, and once more for k-means trees.
 
@@ -172,7 +173,7 @@ def train_plt_stream(
     shapes = list(_shapes(labels, census.label_rows[labels], parameters, vectors, seed, crew, progress))
     del vectors
     trees, report = train_trees(
-        source, shapes, parameters.descent(), parameters.memory_mib << 20, crew, progress, on_plan
+        source, shapes, parameters.descent(), parameters.memory_mib << 20, crew, progress, on_plan, on_rows
     )
     return _assemble(trees, len(census.label_rows), census.n_features, parameters, report)
 
@@ -284,4 +285,5 @@ PLT = TrainerSpec(
     estimate=estimate_plt,
     bound=bound_plt,
     train_stream=train_plt_stream,
+    train_shown=train_plt_stream,
 )

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.ensemble import TreeEnsemble
 from service.rows import LabelRows, SparseRows
 from service.trainers.spec import TrainingSet
 
@@ -64,6 +65,10 @@ OnPlan = Callable[[Plan], None]
 
 def no_plan(plan: Plan) -> None:
     """Say nothing."""
+
+
+OnRows = Callable[[TreeEnsemble, TrainingSet], None]
+"""Called with the model so far, and rows that it has not learnt from, in the order in which it will."""
 
 
 class RowSource(Protocol):
