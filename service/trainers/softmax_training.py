@@ -249,8 +249,9 @@ def _paths(tree: SoftmaxTree, depth: int) -> NDArray[np.int32]:
 
 
 def _settle(state: _State) -> None:
-    """Let the nodes begin anew, and with them the sums of squared gradients; embeddings stay."""
-    for part in (state.network.weights, state.network.bias, *state.squares):
+    """Let the nodes begin anew, with their sums of squared gradients; embeddings stay, with theirs."""
+    network, squares = state.network, state.squares
+    for part in (network.weights, network.bias, squares.weights, squares.bias):
         part[...] = 0.0
 
 
