@@ -138,14 +138,14 @@ def _many_labels(settings: Settings) -> tuple[str, ...]:
     ptr = np.array([0, ROW_FEATURES])
     rows = [SparseRows(ptr, row, values, FEATURES) for row in indices]
     labels = random.integers(0, MANY_LABELS, (CALLS, 1)).astype(np.int32)
-    one = np.array([0, 1])
+    one, limits = np.array([0, 1]), Limits()
     bodies = []
     for row, label in zip(indices, labels, strict=True):
         instance = {"indices": row.tolist(), "values": values.tolist(), "labels": [f"label {label[0]}"]}
         bodies.append(json.dumps({"instances": [instance]}))
     calls = _us(lambda i: served.predictor.score_labels(rows[i], one, labels[i]), settings.repeats)
     whole = _us(
-        lambda i: answer_scores(ScoreRequest.model_validate_json(bodies[i]), served, Limits()),
+        lambda i: answer_scores(ScoreRequest.model_validate_json(bodies[i]), served, limits),
         settings.repeats,
     )
     return _told(calls), _told(whole)

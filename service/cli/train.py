@@ -213,7 +213,7 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
     if errors := report.calibration_error:
         facts["expected calibration error"] = f"{errors['before']:.3f}, calibrated {errors['after']:.3f}"
     if found := report.thresholds:
-        facts["thresholds"] = f"of {found['rows']:,} rows, macro-F {found['progressive_macro_f']:.2f} there"
+        facts["thresholds"] = f"of {found['rows']:,} rows, macro-F {found['validation_macro_f']:.2f} there"
     if report.note:
         facts["F-measures"] = f"none: {report.note}"
     return facts

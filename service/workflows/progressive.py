@@ -20,24 +20,28 @@ from service.inference.parts import predict_parts
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.rows import LabelRows
-from service.thresholds.methods.estimates import Estimates, macro_f
+from service.thresholds.methods.estimates import EstimateKeeper, Estimates, count_at, macro_f
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.methods.starts import count_rows
 from service.thresholds.store.state import ThresholdDatabase
 from service.thresholds.store.tuned import Tuned
+from service.trainers.plt_shown import PARTS
 from service.trainers.source import RowSource
 from service.trainers.spec import TrainingSet
 
-STARTS = tuple(Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (4.0, 10.0, 20.0))
-"""Start values that are tried, each with counters and thresholds of its own: 36 bytes a label."""
+STARTS = tuple(Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0))
+"""Start values that are tried, each with counters and thresholds of its own: 20 bytes a label."""
+
+LATE_SHARE, LATE_ROWS_MIN, LATE_ROWS_MAX = 0.2, 100, 1 << 16
+"""Start values are chosen by what their thresholds, in the end, find on the last rows of the first pass: this
+share of all rows, within these bounds. The trees are then most like those that are published."""
 
 
 class _Learner(NamedTuple):
-    """OFO from some start values; `late` are the counters of the later half of the rows alone."""
+    """OFO from some start values."""
 
     start: Start
     counters: Counters
-    late: Counters
     thresholds: NDArray[np.float32]
 
 
@@ -46,7 +50,8 @@ class ProgressiveThresholds:
 
     n_rows  that have been counted
 
-    Memory: the model so far, predictions of 2^24 places at a time, and 460 bytes a label.
+    Memory: the model so far, predictions of 2^24 places at a time, the estimates and labels of LATE_ROWS_MAX
+    rows, and 340 bytes a label.
     """
 
     def __init__(self, source: RowSource, threads: int, database: ThresholdDatabase) -> None:
@@ -59,6 +64,8 @@ class ProgressiveThresholds:
         self._predictor: Searcher | None = None
         self._bounds = np.empty(0, np.float32)
         self._learners: list[_Learner] = []
+        self._late = EstimateKeeper(self._bounds)
+        self._truth: list[LabelRows] = []
 
     def __call__(self, ensemble: TreeEnsemble, data: TrainingSet) -> None:
         """Count rows: predicted by the trees so far, under the thresholds so far."""
@@ -72,9 +79,12 @@ class ProgressiveThresholds:
         for found in predict_parts(self._predictor, data.rows, lambda: floor, self._threads, lambda n: None):
             n = len(found.ptr) - 1
             estimates = Estimates(found.ptr, found.labels, found.scores, self._bounds)
-            self._count(estimates, _labels_of(data.labels, first, first + n))
+            truth = _labels_of(data.labels, first, first + n)
+            for start, counters, thresholds in self._learners:
+                count_rows(estimates, truth, self._bounds, start, counters, thresholds)
+            self._keep_late(estimates, truth)
             first += n
-        self.n_rows += data.rows.n_rows
+            self.n_rows += n
 
     def check(self) -> None:
         """Raise BadData where no row was counted."""
@@ -82,43 +92,52 @@ class ProgressiveThresholds:
             raise BadData("thresholds: expected two rows at least to find them on, found one")
 
     def tuned(self) -> Tuned:
-        """Return the thresholds of the start values with the best macro-F on the later half of the rows."""
-        best = self._best()
+        """Return the thresholds of the best start values."""
+        best = max(self._learners, key=self._macro_f)
         return Tuned("ofo", "one", best.start, best.thresholds, best.counters)
 
     def keep(self, model: str, version: int) -> dict[str, Any]:
         """Keep the thresholds with a version, and return what a report says of them.
 
-        `progressive_macro_f` is of the decisions on the later half of the rows, as they were made.
+        `validation_macro_f` is of the late rows.
         """
-        best = self._best()
+        best = max(self._learners, key=self._macro_f)
         return {
             "method": "ofo",
             "epoch": self._database.save(model, version, self.tuned()),
             "rows": self.n_rows,
             "start": [best.start.a, best.start.b],
-            "progressive_macro_f": macro_f(best.late, "one"),
+            "validation_macro_f": self._macro_f(best),
         }
 
     def _begin(self) -> None:
         census = self._source.census
         n_labels = len(census.label_rows)
         self._bounds = lower_bounds(census.label_rows, census.n_rows, n_labels)
+        self._late = EstimateKeeper(self._bounds)
         for start in STARTS:
             thresholds = thresholds_of(no_counts(n_labels), start, self._bounds)
-            self._learners.append(_Learner(start, no_counts(n_labels), no_counts(n_labels), thresholds))
+            self._learners.append(_Learner(start, no_counts(n_labels), thresholds))
 
-    def _count(self, estimates: Estimates, truth: LabelRows) -> None:
-        is_late = 2 * self.n_rows >= self._source.census.n_rows
-        for start, counters, late, thresholds in self._learners:
-            before = [part.copy() for part in counters]
-            count_rows(estimates, truth, self._bounds, start, counters, thresholds)
-            if is_late:
-                for part, now, then in zip(late, counters, before, strict=True):
-                    part += now - then
+    def _keep_late(self, estimates: Estimates, truth: LabelRows) -> None:
+        """Keep what the trees say of rows, if they are late."""
+        n_rows = self._source.census.n_rows
+        n_left = n_rows - n_rows // PARTS - self.n_rows
+        n_kept = sum(part.n_rows for part in self._truth)
+        if n_left <= max(LATE_SHARE * n_rows, LATE_ROWS_MIN) and n_kept < LATE_ROWS_MAX:
+            self._late.add(estimates.ptr, estimates.labels, estimates.scores)
+            self._truth.append(truth)
 
-    def _best(self) -> _Learner:
-        return max(self._learners, key=lambda learner: macro_f(learner.late, "one"))
+    def _macro_f(self, learner: _Learner) -> float:
+        """Return the macro-F of thresholds on the late rows, in percent."""
+        estimates = self._late.all()
+        truth = LabelRows(
+            np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.indptr) for part in self._truth]))]),
+            np.concatenate([part.indices for part in self._truth]),
+            self._truth[0].n_labels,
+        )
+        at = np.maximum(learner.thresholds, estimates.floor)
+        return macro_f(count_at(estimates, truth, at), "one")
 
 
 def _labels_of(labels: LabelRows, first: int, last: int) -> LabelRows:

@@ -90,7 +90,7 @@ class TrainReport(NamedTuple):
     warnings  what may be wrong with the data, if something is
     features  what `features.kind=auto` chose, and of what
     calibration_error  before and after it was calibrated, where it was: see `CalibrationFit`
-    thresholds  that were found beside the training: `ProgressiveThresholds.facts`, and their epoch
+    thresholds  that were found beside the training: `ProgressiveThresholds.keep`, and their epoch
     """
 
     model: str

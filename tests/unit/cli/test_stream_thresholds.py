@@ -16,7 +16,7 @@ def test_a_streamed_version_is_predicted_at_thresholds_of_its_training(run_here:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     found = report["thresholds"]
-    assert found.keys() == {"method", "epoch", "rows", "start", "progressive_macro_f"}
+    assert found.keys() == {"method", "epoch", "rows", "start", "validation_macro_f"}
     assert (found["method"], found["epoch"], found["rows"]) == ("ofo", 1, 180)
     (text, *_) = (json.loads(line)["text"] for line in data.read_text().splitlines())
     line = json.dumps({"text": text}) + "\n"

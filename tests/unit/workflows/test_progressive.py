@@ -129,7 +129,7 @@ def test_a_version_is_published_with_its_thresholds(tmp_path: Path, database: Th
         report = train_and_publish(store, "m", request, kept_in=database)
         assert report.thresholds is not None
         assert report.thresholds["rows"] == 135
-        assert 50 < report.thresholds["progressive_macro_f"] <= 100
+        assert 50 < report.thresholds["validation_macro_f"] <= 100
         loaded = database.load("m", report.version)
         assert loaded is not None
         kept.append(loaded)
