@@ -4,10 +4,13 @@ Jasinska et al. 2016 (section 4.3) let OFO run on a validation set or beside the
 is the first pass of `plt` with solver=sgd, in PARTS parts: the rows of a part are counted under a tree of
 one pass over the rows before them. All thresholds are measured with the tree of all passes. OFO on rows that
 this tree was trained on, which is what a last pass would count, stands beside them.
+
+A second table is of what is built: `xylem train plt --stream --thresholds ofo` beside `xylem thresholds`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,17 +20,23 @@ from numpy.typing import NDArray
 from benchmarks.data import Prepared
 from benchmarks.ours import labels_of, rows_of
 from benchmarks.runs import Settings, note, show
-from benchmarks.thresholds import CONVENTIONS, quiet, split
+from benchmarks.thresholds import CONVENTIONS, model_of, quiet, split
 from model_store.version import Model, manifest_of
 from service.datasets import Dataset
+from service.db.engine import Database, default_url
 from service.evaluation import f_measures
 from service.inference.parts import predict_all
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.thresholds.methods.ofo import Counters, Start, no_counts
+from service.thresholds.store.state import ThresholdDatabase
+from service.thresholds.store.tuned import Tuned
+from service.trainers import parse_parameters, train_stream
+from service.trainers.source import MemorySource
 from service.trainers.spec import TrainingSet
+from service.workflows.progressive import ProgressiveThresholds, predictor_so_far
 from service.workflows.train import TrainRequest, train_dataset
-from service.workflows.tune import learn
+from service.workflows.tune import TuneRequest, learn, tune
 
 PARTS = 10
 EPOCHS = 10
@@ -43,6 +52,42 @@ def run(settings: Settings) -> None:
         rows = [(f"{start.a:g}, {start.b:g}", *cells) for start, cells in _lines(data, settings.threads)]
         title = f"{data.name}: plt by sgd, OFO on which rows; macro-F on the test rows, percent"
         show(settings, title, columns, rows)
+        title = f"{data.name}: plt by sgd, OFO after and beside training; macro-F on the test rows, percent"
+        show(settings, title, ("OFO", "a, b", *CONVENTIONS), list(_built(data, settings)))
+
+
+def _built(data: Prepared, settings: Settings) -> Iterator[tuple[str, ...]]:
+    """Yield lines: thresholds of held-out rows, and those found beside the training."""
+    train, valid, test = (_read(data, part) for part in ("train", "valid", "test"))
+    model = model_of(data, "plt:solver=sgd", settings.threads)
+    file = split(data) / "valid.X.npz"
+    for empty in CONVENTIONS:
+        (outcome,) = tune(model, TuneRequest(("ofo",), file, None, empty, threads=settings.threads), quiet)
+        yield _line(f"after, held-out rows, {empty}", outcome.tuned, make_predictor(model), test, settings)
+    for name, rows in (("beside, the same tree", train), ("beside, all training rows", _both(train, valid))):
+        note(f"{data.name}: {name}")
+        source = MemorySource(rows)
+        found = ProgressiveThresholds(
+            source, settings.threads, ThresholdDatabase(Database(default_url(settings.out)))
+        )
+        parameters = parse_parameters("plt", ["solver=sgd"])
+        trained = train_stream("plt", parameters, source, 0, settings.threads, on_rows=found)
+        tree = predictor_so_far(trained.ensemble, train.rows.n_features)
+        yield _line(name, found.tuned(), tree, test, settings)
+
+
+def _line(name: str, tuned: Tuned, tree: Searcher, test: TrainingSet, settings: Settings) -> tuple[str, ...]:
+    nodes = tree.node_thresholds(tuned.thresholds)
+    under = predict_all(tree, test.rows, nodes, settings.threads, lambda n: None)
+    cells = (f"{f_measures(*under, test.labels, empty=empty).macro_f:.2f}" for empty in CONVENTIONS)
+    return name, f"{tuned.start.a:g}, {tuned.start.b:g}", *cells
+
+
+def _both(one: TrainingSet, other: TrainingSet) -> TrainingSet:
+    """Return the rows of both, shuffled."""
+    x, y = (sp.vstack([_matrices(one)[i], _matrices(other)[i]]).tocsr() for i in (0, 1))
+    order = np.random.default_rng(1).permutation(x.shape[0])
+    return TrainingSet(rows_of(x[order]), labels_of(y[order]))
 
 
 def _lines(data: Prepared, threads: int) -> list[tuple[Start, list[str]]]:
@@ -97,8 +142,12 @@ def _read(data: Prepared, part: str) -> TrainingSet:
 
 
 def _some(data: TrainingSet, chosen: NDArray[np.int64]) -> TrainingSet:
+    x, y = _matrices(data)
+    return TrainingSet(rows_of(x[chosen]), labels_of(y[chosen]))
+
+
+def _matrices(data: TrainingSet) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     rows, labels = data
     x = sp.csr_matrix((rows.values, rows.indices, rows.indptr), (rows.n_rows, rows.n_features))
     ones = np.ones(len(labels.indices), np.float32)
-    y = sp.csr_matrix((ones, labels.indices, labels.indptr), (rows.n_rows, labels.n_labels))
-    return TrainingSet(rows_of(x[chosen]), labels_of(y[chosen]))
+    return x, sp.csr_matrix((ones, labels.indices, labels.indptr), (rows.n_rows, labels.n_labels))

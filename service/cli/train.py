@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,8 +26,12 @@ from service.cli.options import (
     takes_columns,
 )
 from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
+from service.db.of_store import opened_database
+from service.errors import BadParameter
 
 if TYPE_CHECKING:
+    from model_store.store import Store
+    from service.thresholds.store.state import ThresholdDatabase
     from service.trainers.source import Plan
     from service.workflows.train import TrainReport
 
@@ -48,7 +54,15 @@ Stream = Annotated[
     bool,
     typer.Option(
         "--stream",
-        help="Read the data again for each pass; never hold it in memory. Trainer plt with -p solver=sgd.",
+        help="Read the data again for each pass; never hold it in memory. Trainers plt with -p solver=sgd, "
+        "huffman-tree and learned-tree.",
+    ),
+]
+Thresholds = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ofo",
+        help="With --stream and plt: find thresholds on the rows before they are learnt, and keep them.",
     ),
 ]
 WeightType = Annotated[
@@ -115,6 +129,7 @@ def train(
     label_names: LabelNames = None,
     label_info: LabelInfo = None,
     stream: Stream = False,
+    thresholds: Thresholds = None,
     weights: WeightType = "float32",
     threads: Threads = None,
     seed: Seed = 0,
@@ -149,9 +164,9 @@ def train(
         calibrate=calibrate,
     )
     opened, info = Store(store), None if label_info is None else read_label_info(label_info)
-    with progress(json) as show:
+    with _threshold_database(opened, thresholds) as kept_in, progress(json) as show:
         say = partial(print_plan, json=json)
-        report = train_and_publish(opened, model, request, show, say, print_start)
+        report = train_and_publish(opened, model, request, show, say, print_start, kept_in)
     if info is not None:
         report = with_label_info(opened, report, info)
     note_publication(store, model, report.version, f"xylem train {trainer}")
@@ -161,6 +176,24 @@ def train(
         print_json({name: value for name, value in report._asdict().items() if value is not None})
         return
     print_facts(f"Published {report.model}@{report.version} in {store}", _facts_of(report))
+
+
+@contextmanager
+def _threshold_database(store: Store, thresholds: str | None) -> Iterator[ThresholdDatabase | None]:
+    """Yield where thresholds are kept, which must be there before training; None without them."""
+    if thresholds is None:
+        yield None
+        return
+    if thresholds != "ofo":
+        raise BadParameter(f"thresholds: expected ofo, found {thresholds!r}")
+    from service.thresholds.store import state
+
+    store.prepare()  # the database may be beside it
+    with opened_database(store.root, create=True) as database:
+        assert database is not None
+        with database.read():
+            pass
+        yield state.ThresholdDatabase(database)
 
 
 def _facts_of(report: TrainReport) -> dict[str, object]:
@@ -179,6 +212,8 @@ def _facts_of(report: TrainReport) -> dict[str, object]:
         facts["metrics"] = "none: give --valid FILE, or use xylem evaluate"
     if errors := report.calibration_error:
         facts["expected calibration error"] = f"{errors['before']:.3f}, calibrated {errors['after']:.3f}"
+    if found := report.thresholds:
+        facts["thresholds"] = f"of {found['rows']:,} rows, macro-F {found['validation_macro_f']:.2f} there"
     if report.note:
         facts["F-measures"] = f"none: {report.note}"
     return facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,17 +27,25 @@ def read_texts(path: Path, on_progress: Progress | None = None) -> Texts:
 
     Other keys and empty lines are passed over. Raises BadData, naming the line.
     """
-    if suffix_of(path) not in (".jsonl", ".ndjson"):
-        raise BadData(f"{path}: expected a .jsonl file of texts, found {path.name!r}")
+    check_texts(path)
     file = DataFile(path, on_progress)
-    texts: list[str] = []
-    for block in file.lines():
-        for number, line in enumerate(block.split(b"\n"), file.line):
-            if line and line != b"\r":
-                texts.append(_text_of(file, number, line))
+    texts = [text for block in text_blocks(file) for text in block]
     if not 0 < len(texts) < N_ROWS_MAX:
         raise file.fault(1, f"expected from 1 to {N_ROWS_MAX} rows, found {len(texts)}")
     return Texts(texts, file.path.name, file.sha256)
+
+
+def check_texts(path: Path) -> None:
+    """Raise BadData unless a file is named as one of texts."""
+    if suffix_of(path) not in (".jsonl", ".ndjson"):
+        raise BadData(f"{path}: expected a .jsonl file of texts, found {path.name!r}")
+
+
+def text_blocks(file: DataFile) -> Iterator[list[str]]:
+    """Yield the texts of a file, those of a block of it at a time, as `read_texts` reads them."""
+    for block in file.lines():
+        lines = enumerate(block.split(b"\n"), file.line)
+        yield [_text_of(file, number, line) for number, line in lines if line and line != b"\r"]
 
 
 def _text_of(file: DataFile, number: int, line: bytes) -> str:

@@ -78,8 +78,12 @@ class ContextFeaturizer(Featurizer):
         indptr = np.arange(len(at) + 1, dtype=np.int64)
         return Windows(self._rows_of(before), LabelRows(indptr, padded[at], self.words.n_names))
 
+    def id_of(self, word: str) -> int:
+        """Return the id of a word; that of <unk> for one that the vocabulary lacks."""
+        return self._ids.get(word, self.unknown)
+
     def _encode(self, text: str) -> list[int]:
-        return [self._ids.get(token, self.unknown) for token in tokens_of(text)]
+        return [self.id_of(token) for token in tokens_of(text)]
 
     def _rows_of(self, before: NDArray[np.int32]) -> SparseRows:
         """Return rows of words before, int32[n, window], the last one first."""
@@ -104,6 +108,11 @@ def fit_context(texts: Sequence[str], parameters: ContextParameters) -> ContextF
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(tokens_of(text))
+    return context_of(counts, parameters)
+
+
+def context_of(counts: Mapping[str, int], parameters: ContextParameters) -> ContextFeaturizer:
+    """Return the featurizer of texts that have these words so often; see `fit_context`."""
     if not counts:
         raise BadData("expected texts with words, found none")
     frequent = [

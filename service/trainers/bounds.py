@@ -73,7 +73,11 @@ def plan_within(
     Memory is besides the rows themselves. Cost: a pass over the rows. Deterministic.
     """
     counts = counts_of(data)
-    bound = bound_of(parameters, counts)
+    return plan_of(bound_of(parameters, counts), counts, data.labels.n_labels, threads)
+
+
+def plan_of(bound: Bound, counts: Counts, n_labels: int, threads: int) -> Plan:
+    """Return the plan of a trainer's own bound; n_labels are all, also those without a row."""
     return Plan(
         rows=counts.rows,
         epochs=bound.passes,
@@ -83,7 +87,7 @@ def plan_within(
         model_bytes=STORED_BYTES * bound.weights
         + (STORED_NODE_BYTES + 8 * counts.groups) * bound.nodes
         + 8 * bound.leaves
-        + 4 * data.labels.n_labels * bound.trees,
+        + 4 * n_labels * bound.trees,
         capped=False,
     )
 

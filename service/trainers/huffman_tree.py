@@ -9,11 +9,12 @@ from pydantic import Field
 
 from service.trainers.clustering import derived_seed
 from service.trainers.shape import Shape
-from service.trainers.softmax_bounds import bound_softmax, estimate_softmax
+from service.trainers.softmax_bounds import bound_softmax, estimate_softmax, plan_softmax
 from service.trainers.softmax_clusters import clustered_shape, label_vectors
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.softmax_shapes import first_shape, topology_of
 from service.trainers.softmax_training import train_embeddings, train_softmax
+from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
 
@@ -33,35 +34,49 @@ class HuffmanTreeParameters(SoftmaxParameters):
 def train_huffman_tree(
     data: TrainingSet, parameters: HuffmanTreeParameters, seed: int, crew: Crew, progress: Progress
 ) -> Trained:
-    """Train embeddings and the nodes of a fixed tree.
+    """Train embeddings and the nodes of a fixed tree, on rows in memory."""
+    return train_huffman_tree_stream(MemorySource(data), parameters, seed, crew, progress, no_plan)
+
+
+def train_huffman_tree_stream(
+    source: RowSource,
+    parameters: HuffmanTreeParameters,
+    seed: int,
+    crew: Crew,
+    progress: Progress,
+    on_plan: OnPlan,
+) -> Trained:
+    """Train embeddings and the nodes of a fixed tree, on rows that are read for each pass.
 
     Source: Jernite, Choromanska and Sontag 2017, section 7 (the baselines); with arity 2 the hierarchical
-    softmax of fastText. Raises BadParameter for a flat tree of too many labels.
+    softmax of fastText. Raises BadParameter for a flat tree of too many labels, BadData where no row carries
+    a label.
     """
-    parameters.check_features(data.rows.n_features)
+    census = source.census
+    parameters.check_source(census)
+    on_plan(plan_softmax(parameters, census))
     if parameters.tree == "clustered":
-        shape = _clustered(data, parameters, seed, crew, progress)
+        shape = _clustered(source, parameters, seed, crew, progress)
     else:
-        shape = first_shape(parameters.tree, parameters.arity, data, seed, crew, progress)
+        shape = first_shape(parameters.tree, parameters.arity, source, seed, crew, progress)
     arity = max(parameters.arity, len(shape.labels)) if parameters.tree == "flat" else parameters.arity
-    topology = topology_of(shape, arity, data.labels.n_labels)
-    return train_softmax(data, parameters, topology, None, seed, crew, progress)
+    topology = topology_of(shape, arity, len(census.label_rows))
+    return train_softmax(source, parameters, topology, None, seed, crew, progress)
 
 
 def _clustered(
-    data: TrainingSet, parameters: HuffmanTreeParameters, seed: int, crew: Crew, progress: Progress
+    source: RowSource, parameters: HuffmanTreeParameters, seed: int, crew: Crew, progress: Progress
 ) -> Shape:
     """Return the clustering tree of the embeddings that a training on a Huffman tree gives."""
-    arity, n_labels = parameters.arity, data.labels.n_labels
+    arity, counts = parameters.arity, source.census.label_rows
 
     def first_progress(_: str, done: int, total: int) -> None:
         progress("first embeddings", done, total)
 
-    first = topology_of(first_shape("huffman", arity, data, seed, crew, progress), arity, n_labels)
-    embedding = train_embeddings(data, parameters, first, seed, crew, first_progress)
-    counts = np.bincount(data.labels.indices, minlength=n_labels)
+    first = topology_of(first_shape("huffman", arity, source, seed, crew, progress), arity, len(counts))
+    embedding = train_embeddings(source, parameters, first, seed, crew, first_progress)
     labels = np.flatnonzero(counts).astype(np.int32)
-    vectors = label_vectors(data, labels, embedding, parameters.task == "text")
+    vectors = label_vectors(source, labels, embedding, parameters.task == "text")
     return clustered_shape(vectors, labels, counts[labels], arity, derived_seed(seed, 0), crew, progress)
 
 
@@ -72,5 +87,6 @@ HUFFMAN_TREE = TrainerSpec(
     train=train_huffman_tree,
     estimate=estimate_softmax,
     bound=bound_softmax,
+    train_stream=train_huffman_tree_stream,
     is_exact=True,
 )

@@ -9,10 +9,12 @@ from pydantic import Field, model_validator
 from service.errors import BadParameter
 from service.faults import fault
 from service.kernels.training.softmax_dealing import Rule
-from service.trainers.softmax_bounds import bound_softmax, estimate_softmax
+from service.trainers.softmax_bounds import bound_softmax, estimate_softmax, plan_softmax
 from service.trainers.softmax_parameters import SoftmaxParameters
+from service.trainers.softmax_passes import TreeLearning
 from service.trainers.softmax_shapes import first_shape, topology_of
-from service.trainers.softmax_training import TreeLearning, train_softmax
+from service.trainers.softmax_training import train_softmax
+from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet
 from service.trainers.work import Crew, Progress
 
@@ -86,19 +88,34 @@ class LearnedTreeParameters(SoftmaxParameters):
 def train_learned_tree(
     data: TrainingSet, parameters: LearnedTreeParameters, seed: int, crew: Crew, progress: Progress
 ) -> Trained:
-    """Train embeddings, nodes and the tree.
+    """Train embeddings, nodes and the tree, on rows in memory."""
+    return train_learned_tree_stream(MemorySource(data), parameters, seed, crew, progress, no_plan)
+
+
+def train_learned_tree_stream(
+    source: RowSource,
+    parameters: LearnedTreeParameters,
+    seed: int,
+    crew: Crew,
+    progress: Progress,
+    on_plan: OnPlan,
+) -> Trained:
+    """Train embeddings, nodes and the tree, on rows that are read for each pass.
 
     Source: Jernite, Choromanska and Sontag 2017, algorithms 1 and 2; deviations stand in
-    docs/trainers/learned-tree.md. Raises BadParameter for a depth that has no room for all labels.
+    docs/trainers/learned-tree.md. Raises BadParameter for a depth that has no room for all labels, BadData
+    where no row carries a label.
     """
-    parameters.check_features(data.rows.n_features)
-    shape = first_shape(parameters.first_tree(), parameters.arity, data, seed, crew, progress)
+    census = source.census
+    parameters.check_source(census)
+    on_plan(plan_softmax(parameters, census))
+    shape = first_shape(parameters.first_tree(), parameters.arity, source, seed, crew, progress)
     n_labels, depth = len(shape.labels), parameters.depth
     if depth and parameters.arity**depth < n_labels:
         room = f"{parameters.arity}^{depth} = {parameters.arity**depth}"
         raise BadParameter(f"depth: expected room for {n_labels} labels, found {room}")
-    topology = topology_of(shape, parameters.arity, data.labels.n_labels)
-    return train_softmax(data, parameters, topology, parameters.learns(), seed, crew, progress)
+    topology = topology_of(shape, parameters.arity, len(census.label_rows))
+    return train_softmax(source, parameters, topology, parameters.learns(), seed, crew, progress)
 
 
 LEARNED_TREE = TrainerSpec(
@@ -108,5 +125,6 @@ LEARNED_TREE = TrainerSpec(
     train=train_learned_tree,
     estimate=estimate_softmax,
     bound=bound_softmax,
+    train_stream=train_learned_tree_stream,
     is_exact=True,
 )

@@ -9,13 +9,11 @@ from typing import Annotated, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from scipy import sparse
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Tree
 from service.errors import BadData, BadParameter
 from service.faults import fault
-from service.kernels.training.plt_projection import add_projected
 from service.parameters import Parameters
 from service.rows import LabelRows
 from service.trainers.bounds import Bound, Counts
@@ -25,16 +23,14 @@ from service.trainers.label_tree import grow
 from service.trainers.label_tree_bounds import balanced_levels, bound_label_trees
 from service.trainers.plt_sgd import Descent, train_trees
 from service.trainers.plt_trees import huffman_shape, random_shape
+from service.trainers.projected import projected_vectors
 from service.trainers.representations import Representations, label_representations
 from service.trainers.shape import Shape
 from service.trainers.size import WEIGHT_BYTES, SizeEstimate, estimate_size
-from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
+from service.trainers.source import MemorySource, OnPlan, OnRows, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
 from service.trainers.weighing import IDF_ABOUT, Idf, weigh
 from service.trainers.work import Crew, Progress, of_tree
-
-PROJECTED = 512
-"""Dimensions of the label vectors that k-means trees of the solver sgd are made of."""
 
 
 class PltParameters(Parameters):
@@ -160,11 +156,12 @@ def train_plt_stream(
     crew: Crew,
     progress: Progress,
     on_plan: OnPlan,
+    on_rows: OnRows | None = None,
 ) -> Trained:
     """Train by gradient descent on rows that are read for each epoch, and once more for k-means trees.
 
     Raises BadParameter for another solver than sgd, BadData when no row carries a label. Memory: `Plan`; the
-    label vectors of k-means trees take 4 * PROJECTED bytes a label and are given back before training.
+    label vectors of k-means trees take 2,048 bytes a label and are given back before training.
     """
     if parameters.solver != "sgd":
         raise BadParameter(f"solver: expected sgd to train on a stream, found {parameters.solver}")
@@ -172,11 +169,11 @@ def train_plt_stream(
     labels = np.flatnonzero(census.label_rows).astype(np.int32)
     if not len(labels):
         raise BadData(f"expected rows with labels, found none in {census.n_rows} rows")
-    vectors = _projected_vectors(source, progress) if parameters.tree == "kmeans" else None
+    vectors = projected_vectors(source, progress) if parameters.tree == "kmeans" else None
     shapes = list(_shapes(labels, census.label_rows[labels], parameters, vectors, seed, crew, progress))
     del vectors
     trees, report = train_trees(
-        source, shapes, parameters.descent(), parameters.memory_mib << 20, crew, progress, on_plan
+        source, shapes, parameters.descent(), parameters.memory_mib << 20, crew, progress, on_plan, on_rows
     )
     return _assemble(trees, len(census.label_rows), census.n_features, parameters, report)
 
@@ -191,7 +188,7 @@ def estimate_plt(
             weighed = weigh(data.rows, parameters.idf)
             vectors = _exact_vectors(data._replace(rows=weighed.rows), progress)
         else:
-            vectors = _projected_vectors(MemorySource(data), progress)
+            vectors = projected_vectors(MemorySource(data), progress)
     shapes = _shapes(*_carried(data.labels), parameters, vectors, seed, crew, progress)
     return estimate_size(
         data.rows, [(shape, _members(data.labels, shape)) for _, shape in shapes], crew, progress
@@ -242,23 +239,6 @@ def _exact_vectors(data: TrainingSet, progress: Progress) -> Representations:
     return vectors
 
 
-def _projected_vectors(source: RowSource, progress: Progress) -> Representations:
-    """Return the normalised sums of the x of each label's rows, projected to PROJECTED dimensions."""
-    census = source.census
-    sums = np.zeros((len(census.label_rows), PROJECTED), np.float32)
-    gone = 0
-    for part in source.parts():
-        add_projected(part.rows, part.labels, sums)
-        gone += part.rows.n_rows
-        progress("label representations", gone, census.n_rows)
-    lengths = np.sqrt((sums.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
-    np.divide(sums, lengths, out=sums, where=lengths > 0)
-    found = sparse.csr_array(sums)
-    return Representations(
-        found.indptr.astype(np.int64), found.indices.astype(np.int32), found.data, PROJECTED
-    )
-
-
 def _assemble(
     trees: list[Tree],
     n_labels: int,
@@ -305,4 +285,5 @@ PLT = TrainerSpec(
     estimate=estimate_plt,
     bound=bound_plt,
     train_stream=train_plt_stream,
+    train_shown=train_plt_stream,
 )

@@ -8,23 +8,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.ensemble import Chunk, Tree
+from model_store.build import build_ensemble
+from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from service.kernels.training.plt_fobos import Shard, Topology, train_shard, used_keys
 from service.trainers.clustering import derived_seed
+from service.trainers.plt_shown import Shown
 from service.trainers.plt_trees import parents_of
 from service.trainers.shape import Shape
-from service.trainers.source import Census, OnPlan, Plan, RowSource, windows
+from service.trainers.source import Census, OnPlan, OnRows, Plan, RowSource, window_bytes, windows
 from service.trainers.spec import TrainingSet
 from service.trainers.work import Crew, Progress
 
 SHARDS = 8
 """The nodes of a tree are dealt to so many shards, which are trained side by side."""
 
-WINDOW_ENTRIES_MAX = 1 << 23
-"""Rows are held, shuffled and trained on in windows of about so many non-zeros and labels at most."""
-
-_ENTRY_BYTES = 8
 _WORD_BYTES = 4
+_MODEL_BYTES = 12
 _SLOT_BYTES = 16
 _SLOTS_MIN = 8
 _SHUFFLE = 1
@@ -69,11 +68,15 @@ def train_trees(
     crew: Crew,
     progress: Progress,
     on_plan: OnPlan,
+    on_rows: OnRows | None = None,
 ) -> tuple[list[Tree], dict[str, int]]:
     """Train the classifiers of some trees in the same passes over the rows.
 
     shapes     (seed of the tree, its shape) each
     bytes_max  what weights may take, all trees together
+
+    on_rows    is shown the rows of the first pass, all parts but the first, each before it is learnt; in that
+               pass all trees then have the order of the first
 
     Returns the trees, and a report: weights trained, and how often a feature was passed over for want of
     room. Rows are shuffled within a window, anew for each epoch and tree. Memory: the plan's. The same bits
@@ -86,7 +89,6 @@ def train_trees(
     weights = sum(sum(room.words) for room in rooms)
     if needed > bytes_max:
         rooms = [_scaled(room, bytes_max / needed) for room in rooms]
-    held = min(WINDOW_ENTRIES_MAX, census.n_nonzeros + int(census.label_rows.sum()))
     kept = sum(sum(room.words) for room in rooms)
     on_plan(
         Plan(
@@ -94,8 +96,10 @@ def train_trees(
             epochs=descent.epochs,
             steps=descent.epochs * sum(_steps(shape, census) for _, shape in shapes),
             weights=min(weights, kept),
-            training_bytes=sum(room.n_bytes for room in rooms) + 2 * held * _ENTRY_BYTES,
-            model_bytes=12 * kept,
+            training_bytes=sum(room.n_bytes for room in rooms)
+            + (0 if on_rows is None else _MODEL_BYTES * kept)
+            + window_bytes(census, descent.window_rows),
+            model_bytes=_MODEL_BYTES * kept,
             capped=needed > bytes_max,
         )
     )
@@ -103,8 +107,17 @@ def train_trees(
         _Growing(seed, _topology(shape, shard, len(census.label_rows)), _shards(room, len(shape.first)))
         for (seed, shape), shard, room in zip(shapes, dealt, rooms, strict=True)
     ]
+
+    def so_far() -> TreeEnsemble:
+        trees = [
+            _harvest(tree, shape, descent, census.n_features)
+            for tree, (_, shape) in zip(growing, shapes, strict=True)
+        ]
+        return build_ensemble(trees, len(census.label_rows), census.n_features)
+
+    shown = None if on_rows is None else Shown(on_rows, census.n_rows, so_far)
     for epoch in range(descent.epochs):
-        _epoch(source, growing, descent, epoch, crew, progress)
+        _epoch(source, growing, descent, epoch, crew, progress, shown if epoch == 0 else None)
     passed_over = sum(int(shard.used[2]) for tree in growing for shard in tree.shards)
     trained = sum(int(shard.used[1]) for tree in growing for shard in tree.shards)
     trees = []
@@ -121,15 +134,20 @@ def _epoch(
     epoch: int,
     crew: Crew,
     progress: Progress,
+    shown: Shown | None,
 ) -> None:
     n_rows = source.census.n_rows
     gone = epoch * n_rows
-    for number, window in enumerate(windows(source, descent.window_rows, WINDOW_ENTRIES_MAX)):
+    for number, window in enumerate(windows(source, descent.window_rows)):
         orders = []
         for tree in growing:
             shuffled = np.random.Generator(np.random.PCG64(derived_seed(tree.seed, _SHUFFLE, epoch, number)))
             orders.append(shuffled.permutation(window.rows.n_rows).astype(np.int32))
-        _descend(window, orders, growing, descent, crew)
+        if shown is None:
+            _descend(window, orders, growing, descent, crew)
+        else:
+            for piece in shown.pieces(gone, window, orders[0]):
+                _descend(window, [piece] * len(growing), growing, descent, crew)
         gone += window.rows.n_rows
         progress("classifiers", gone, descent.epochs * n_rows)
 

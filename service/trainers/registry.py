@@ -22,7 +22,7 @@ from service.trainers.lomtree import LOMTREE
 from service.trainers.ovr import OVR
 from service.trainers.pfastrexml import PFASTREXML
 from service.trainers.plt import PLT
-from service.trainers.source import OnPlan, RowSource, no_plan
+from service.trainers.source import OnPlan, OnRows, RowSource, no_plan
 from service.trainers.spec import Trained, TrainerSpec, TrainingSet, check_training_set
 from service.trainers.work import Crew, Progress, no_progress
 
@@ -100,18 +100,26 @@ def train_stream(
     threads: int = 1,
     progress: Progress = no_progress,
     on_plan: OnPlan = no_plan,
+    on_rows: OnRows | None = None,
 ) -> Trained:
     """Train with trainer `name` on rows that need not fit in memory; see `train`.
 
     on_plan  called with what the training will take, before the first row is trained on
+    on_rows  shown rows of the first pass with the model so far, before it learns from them
 
     Raises BadParameter, before the source is read, for a trainer or parameters that cannot stream.
     """
-    stream = trainer(name).train_stream
+    spec, crew = trainer(name), _crew(name, parameters, seed, threads)
+    if on_rows is not None:
+        if spec.train_shown is None:
+            shows = [spec.name for spec in TRAINERS.values() if spec.train_shown]
+            raise BadParameter(f"thresholds: expected a trainer of {', '.join(shows)}, found {name}")
+        return spec.train_shown(source, parameters, seed, crew, progress, on_plan, on_rows)
+    stream = spec.train_stream
     if stream is None:
         able = [spec.name for spec in TRAINERS.values() if spec.train_stream]
         raise BadParameter(f"trainer: expected one that can stream, {', '.join(able)}; found {name}")
-    return stream(source, parameters, seed, _crew(name, parameters, seed, threads), progress, on_plan)
+    return stream(source, parameters, seed, crew, progress, on_plan)
 
 
 def estimate(

@@ -10,33 +10,33 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from service.kernels.training.cluster import kmeans
+from service.kernels.training.label_projection import add_embedded
 from service.trainers.clustering import ROUNDS_MAX, derived_seed
-from service.trainers.representations import label_representations
 from service.trainers.shape import Shape, join
-from service.trainers.spec import TrainingSet
+from service.trainers.source import RowSource
 from service.trainers.work import Crew, Progress
 
 STAGE = "clustering"
 
 
 def label_vectors(
-    data: TrainingSet, labels: NDArray[np.int32], embedding: NDArray[np.float32], are_words: bool
+    source: RowSource, labels: NDArray[np.int32], embedding: NDArray[np.float32], are_words: bool
 ) -> NDArray[np.float32]:
     """Return where labels lie among the embeddings, float32[len(labels), d]; each of length 1, or 0.
+
+    Reads the rows once, unless labels are words.
 
     embedding  float32[V, d]
     are_words  label i is word i of the embedding; else it is where the features of its rows are
     """
     if are_words:
-        found = embedding[labels].astype(np.float64)
-    else:
-        sums = label_representations(data.rows, data.labels)
-        shape = (data.labels.n_labels, sums.n_features)
-        found = sparse.csr_array((sums.values, sums.indices, sums.indptr), shape=shape)[labels] @ embedding
-    return _of_length_one(found)
+        return _of_length_one(embedding[labels].astype(np.float64))
+    sums = np.zeros((len(source.census.label_rows), embedding.shape[1]))
+    for part in source.parts():
+        add_embedded(part.rows, part.labels, embedding, sums)
+    return _of_length_one(sums[labels])
 
 
 def clustered_shape(

@@ -12,23 +12,23 @@ from service.errors import BadParameter
 from service.kernels.training.softmax_tree import Network, SoftmaxTree
 from service.trainers.clustering import balanced_shape, derived_seed
 from service.trainers.plt_trees import huffman_shape, parents_of, random_shape, shape_of
-from service.trainers.representations import label_representations
+from service.trainers.projected import projected_vectors
 from service.trainers.shape import Shape, join
-from service.trainers.spec import TrainingSet
+from service.trainers.source import RowSource
 from service.trainers.work import Crew, Progress
 
 FLAT_MAX = 65_536
 """Labels of a node of all labels, at most: each visit of a row moves the weights of all of them."""
 
 
-def first_shape(tree: str, arity: int, data: TrainingSet, seed: int, crew: Crew, progress: Progress) -> Shape:
+def first_shape(tree: str, arity: int, source: RowSource, seed: int, crew: Crew, progress: Progress) -> Shape:
     """Return the tree that training begins with, over the labels that rows carry.
 
     tree  huffman, random, kmeans or flat
 
     Raises BadParameter for a flat tree of more than FLAT_MAX labels.
     """
-    counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels).astype(np.int64)
+    counts = source.census.label_rows
     labels = np.flatnonzero(counts).astype(np.int32)
     if tree == "flat":
         if len(labels) > FLAT_MAX:
@@ -40,9 +40,7 @@ def first_shape(tree: str, arity: int, data: TrainingSet, seed: int, crew: Crew,
         return huffman_shape(labels, counts[labels], arity)
     if tree == "random":
         return random_shape(labels, arity, derived_seed(seed, 0))
-    progress("label representations", 0, 1)
-    vectors = label_representations(data.rows, data.labels)
-    progress("label representations", 1, 1)
+    vectors = projected_vectors(source, progress)
     # balanced 2-means down to single labels puts labels that are alike next to each other
     halved = balanced_shape(vectors, labels, 1, 2, derived_seed(seed, 0), crew, progress)
     return even_shape(halved.labels, arity)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,40 +17,13 @@ from service.kernels.training.softmax_tree import LabelStatistics, Network, Soft
 from service.settings import memory_bytes
 from service.trainers.clustering import derived_seed
 from service.trainers.softmax_parameters import SoftmaxParameters
+from service.trainers.softmax_passes import Piece, TreeLearning, marks_of, pieces
 from service.trainers.softmax_shapes import empty_topology, tree_of
-from service.trainers.spec import Trained, TrainingSet
+from service.trainers.source import Census, RowSource
+from service.trainers.spec import Trained
 from service.trainers.work import Crew, Progress
 
-PIECE_ROWS = 1 << 16
-"""Rows that are trained on between two reports of progress, at most."""
-
-_ORDER, _DRAW, _START = 1, 2, 3
-
-
-class TreeLearning(NamedTuple):
-    """How the tree is learnt.
-
-    updates    how often labels are dealt anew, evenly over the first `share` of all steps
-    rule       how labels are dealt
-    by_means   by the labels' mean representations; else by sums of probabilities along their paths
-    settles    whether nodes begin anew once the tree is settled
-    """
-
-    updates: int
-    share: float
-    rule: Rule
-    by_means: bool
-    settles: bool
-
-
-class _Piece(NamedTuple):
-    """Some rows of an epoch, and the learning rates at their begin and end; `n_before` steps went before."""
-
-    order: NDArray[np.int32]
-    first: float
-    last: float
-    n_before: int
-    is_last: bool
+_DRAW, _START = 2, 3
 
 
 class _State(NamedTuple):
@@ -64,7 +36,7 @@ class _State(NamedTuple):
 
 
 def train_softmax(
-    data: TrainingSet,
+    source: RowSource,
     parameters: SoftmaxParameters,
     topology: SoftmaxTree,
     learning: TreeLearning | None,
@@ -75,14 +47,15 @@ def train_softmax(
     """Train on a tree that is fixed, or with `learning` is learnt too.
 
     Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order shuffled
-    anew for each pass, one at a time; plain descent ends at rate 0. One thread: the same bits on any number.
+    anew for each pass, within windows, one at a time; plain descent ends at rate 0. One thread: the same bits
+    on any number, and however the source cuts its rows.
     """
-    state, report = _descend(data, parameters, topology, learning, seed, crew, progress)
-    return _trained(state, parameters, data, report)
+    state, report = _descend(source, parameters, topology, learning, seed, crew, progress)
+    return _trained(state, parameters, source.census, report)
 
 
 def train_embeddings(
-    data: TrainingSet,
+    source: RowSource,
     parameters: SoftmaxParameters,
     topology: SoftmaxTree,
     seed: int,
@@ -90,13 +63,13 @@ def train_embeddings(
     progress: Progress,
 ) -> NDArray[np.float32]:
     """Return the embeddings alone of a training on a fixed tree, float32[V, dim]. Raises BadParameter."""
-    state, _ = _descend(data, parameters, topology, None, seed, crew, progress)
+    state, _ = _descend(source, parameters, topology, None, seed, crew, progress)
     _check_finite(state.network, parameters.descent().rate)
     return np.ascontiguousarray(state.network.embedding[:, : parameters.dim])
 
 
 def _descend(
-    data: TrainingSet,
+    source: RowSource,
     parameters: SoftmaxParameters,
     topology: SoftmaxTree,
     learning: TreeLearning | None,
@@ -105,43 +78,39 @@ def _descend(
     progress: Progress,
 ) -> tuple[_State, dict[str, Any]]:
     """Take all steps; return the parameters, and what is reported."""
-    p = parameters.descent()
-    labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
-    total = p.epochs * len(labelled)
-    counts = np.bincount(data.labels.indices, minlength=data.labels.n_labels)
-    state = _start(data, parameters, topology, learning, seed)
+    p, census = parameters.descent(), source.census
+    total = p.epochs * census.n_labelled
+    state = _start(census, parameters, topology, learning, seed)
     random = np.array([derived_seed(seed, _DRAW)], np.uint64)
-    marks = _marks(learning, total)
+    marks = marks_of(learning, total)
     losses, moved = np.zeros(p.epochs), []
-    for piece in _pieces(labelled, parameters, learning, marks, seed):
+    for piece in pieces(source, parameters, learning, marks, seed):
         steps = Steps(piece.first, piece.last, p.is_mean, p.by_probability)
-        losses[piece.n_before // len(labelled)] += _run(data, state, piece, steps, random, crew)
+        losses[piece.n_before // census.n_labelled] += _run(piece, state, steps, random, crew)
         done = piece.n_before + len(piece.order)
         progress("tree and embeddings" if learning else "embeddings", done, total)
         if learning is not None and done in marks:
-            state, n_moved = _deal_anew(state, counts, learning.rule)
+            state, n_moved = _deal_anew(state, census.label_rows, learning.rule)
             moved.append(n_moved)
             if done == marks[-1] and learning.settles:
                 _settle(state)
     report: dict[str, Any] = {
-        "log_loss": (losses / len(labelled)).tolist(),
-        **_shape_report(state.tree, counts),
+        "log_loss": (losses / census.n_labelled).tolist(),
+        **_shape_report(state.tree, census.label_rows),
     }
     if learning is not None:
         report["labels_moved"] = moved
     return state, report
 
 
-def _run(
-    data: TrainingSet, state: _State, piece: _Piece, steps: Steps, random: NDArray[np.uint64], crew: Crew
-) -> float:
+def _run(piece: Piece, state: _State, steps: Steps, random: NDArray[np.uint64], crew: Crew) -> float:
     """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
     found: list[float] = []
 
     def work(_: int) -> float:
         return train_rows(
-            data.rows,
-            data.labels,
+            piece.data.rows,
+            piece.data.labels,
             piece.order,
             state.tree,
             state.network,
@@ -156,45 +125,8 @@ def _run(
     return found[0]
 
 
-def _marks(learning: TreeLearning | None, total: int) -> list[int]:
-    """Return after how many steps labels are dealt anew, ascending without repeats."""
-    if learning is None or learning.updates == 0:
-        return []
-    evenly = np.arange(1, learning.updates + 1) * learning.share * total / learning.updates
-    return sorted({max(1, int(mark)) for mark in evenly})
-
-
-def _pieces(
-    labelled: NDArray[np.int32],
-    parameters: SoftmaxParameters,
-    learning: TreeLearning | None,
-    marks: list[int],
-    seed: int,
-) -> Iterator[_Piece]:
-    """Yield the rows of all epochs in shuffled order, cut at the marks."""
-    p, n = parameters.descent(), len(labelled)
-    total = p.epochs * n
-    constant = 0.0 if learning is None else learning.share * total
-
-    def rate_at(step: int) -> float:
-        if p.is_adaptive:
-            return p.rate
-        return p.rate * min(1.0, (total - step) / (total - constant))
-
-    cuts = {*marks, int(constant), *range(0, total, PIECE_ROWS), *range(0, total + 1, n)}
-    ends = sorted(cut for cut in cuts if 0 < cut <= total)
-    done, order = 0, labelled
-    for end in ends:
-        if done % n == 0:
-            shuffled = np.random.Generator(np.random.PCG64(derived_seed(seed, _ORDER, done // n)))
-            order = shuffled.permutation(labelled)
-        low = done % n
-        yield _Piece(order[low : low + end - done], rate_at(done), rate_at(end), done, end == total)
-        done = end
-
-
 def _start(
-    data: TrainingSet,
+    census: Census,
     parameters: SoftmaxParameters,
     tree: SoftmaxTree,
     learning: TreeLearning | None,
@@ -204,7 +136,7 @@ def _start(
     dim = parameters.dim
     padded = -(-dim // LANES) * LANES
     n_places, n_turned = parameters.transitions()
-    n_words = data.rows.n_features // n_places
+    n_words = census.n_features // n_places
     _check_memory(parameters, padded, n_words, tree.child.size)
     random = np.random.Generator(np.random.PCG64(derived_seed(seed, _START)))
     embedding = np.zeros((n_words, padded), np.float32)
@@ -317,8 +249,9 @@ def _paths(tree: SoftmaxTree, depth: int) -> NDArray[np.int32]:
 
 
 def _settle(state: _State) -> None:
-    """Let the nodes begin anew, and with them the sums of squared gradients; embeddings stay."""
-    for part in (state.network.weights, state.network.bias, *state.squares):
+    """Let the nodes begin anew, with their sums of squared gradients; embeddings stay, with theirs."""
+    network, squares = state.network, state.squares
+    for part in (network.weights, network.bias, squares.weights, squares.bias):
         part[...] = 0.0
 
 
@@ -337,9 +270,7 @@ def _check_finite(network: Network, rate: float) -> None:
         raise BadParameter(f"rate: expected one under which parameters stay finite, found {rate:g}")
 
 
-def _trained(
-    state: _State, parameters: SoftmaxParameters, data: TrainingSet, report: dict[str, Any]
-) -> Trained:
+def _trained(state: _State, parameters: SoftmaxParameters, census: Census, report: dict[str, Any]) -> Trained:
     _check_finite(state.network, parameters.descent().rate)
     tree = tree_of(state.tree, state.network, parameters.dim)
     dim = parameters.dim
@@ -350,7 +281,7 @@ def _trained(
         np.array([int(parameters.descent().is_mean)], np.int32),
     )
     return Trained(
-        ensemble=build_ensemble([tree], data.labels.n_labels, dim),
+        ensemble=build_ensemble([tree], len(census.label_rows), dim),
         kind="label-tree",
         link="softmax",
         parameters=parameters.model_dump(),

@@ -9,14 +9,21 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.ensemble import TreeEnsemble
 from service.rows import LabelRows, SparseRows
 from service.trainers.spec import TrainingSet
+
+WINDOW_ENTRIES_MAX = 1 << 23
+"""Rows are held, shuffled and trained on in windows of about so many non-zeros and labels at most."""
+
+_ENTRY_BYTES, _ROW_BYTES = 8, 16
 
 
 class Census(NamedTuple):
     """What is counted before training.
 
     n_rows, n_features, n_nonzeros
+    n_labelled      rows that carry a label
     label_rows      int64[K]  rows that carry each label
     label_nonzeros  int64[K]  non-zeros of these rows
     """
@@ -24,6 +31,7 @@ class Census(NamedTuple):
     n_rows: int
     n_features: int
     n_nonzeros: int
+    n_labelled: int
     label_rows: NDArray[np.int64]
     label_nonzeros: NDArray[np.int64]
 
@@ -59,6 +67,10 @@ def no_plan(plan: Plan) -> None:
     """Say nothing."""
 
 
+OnRows = Callable[[TreeEnsemble, TrainingSet], None]
+"""Called with the model so far, and rows that it has not learnt from, in the order in which it will."""
+
+
 class RowSource(Protocol):
     """Rows with their labels, the same rows in the same order each time."""
 
@@ -90,12 +102,19 @@ def count(data: TrainingSet) -> Census:
         rows.n_rows,
         rows.n_features,
         len(rows.indices),
+        int(np.count_nonzero(np.diff(labels.indptr))),
         np.bincount(labels.indices, minlength=labels.n_labels).astype(np.int64),
         np.bincount(labels.indices, of_row, labels.n_labels).astype(np.int64),
     )
 
 
-def windows(source: RowSource, rows_max: int, entries_max: int) -> Iterator[TrainingSet]:
+def window_bytes(census: Census, rows_max: int) -> int:
+    """Return what two windows of rows take in memory at most."""
+    entries = min(WINDOW_ENTRIES_MAX, census.n_nonzeros + int(census.label_rows.sum()))
+    return 2 * (entries * _ENTRY_BYTES + min(rows_max, census.n_rows) * _ROW_BYTES)
+
+
+def windows(source: RowSource, rows_max: int, entries_max: int = WINDOW_ENTRIES_MAX) -> Iterator[TrainingSet]:
     """Yield the rows of a source in runs whose bounds do not depend on how the source cuts its parts.
 
     A window ends when it has rows_max rows, or entries_max non-zeros and labels together or more. Memory: two

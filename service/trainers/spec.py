@@ -18,7 +18,7 @@ from service.trainers.work import Crew, Progress
 
 if TYPE_CHECKING:
     from service.trainers.bounds import Bound, Counts
-    from service.trainers.source import OnPlan, RowSource
+    from service.trainers.source import OnPlan, OnRows, RowSource
 
 P = TypeVar("P", bound=Parameters)
 
@@ -73,6 +73,8 @@ class TrainerSpec(Generic[P]):
     bound     what a training takes at most, from counts of its rows; bounds.py makes a Plan of it
     train_stream  the same on rows that need not fit in memory, saying before what it will take; None for a
               trainer that cannot
+    train_shown   the same, which shows rows of its first pass before it learns from them; None for a trainer
+              that does not
     online    what learns from rows that are seen once, with a seed; None for a trainer that cannot
     is_exact  whether probabilities are exact, and sum to 1 over the labels: they are not to be calibrated
     """
@@ -84,6 +86,7 @@ class TrainerSpec(Generic[P]):
     estimate: Callable[[TrainingSet, P, int, Crew, Progress], SizeEstimate]
     bound: Callable[[P, Counts], Bound]
     train_stream: Callable[[RowSource, P, int, Crew, Progress, OnPlan], Trained] | None = None
+    train_shown: Callable[[RowSource, P, int, Crew, Progress, OnPlan, OnRows], Trained] | None = None
     online: Callable[[P, int], OnlineTrainer] | None = None
     is_exact: bool = False
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.manifest import DataInfo
+from model_store.names import NameTable, build_names
 from service.datasets.parts import DataStream
 from service.features import Featurizer, streaming_featurizer
 from service.trainers.source import Census
@@ -40,6 +42,21 @@ class FileSource:
         return self._featurizer
 
     @property
+    def names(self) -> NameTable:
+        """Return the names of the labels; numbers where they have none."""
+        return build_names(self.stream.label_names or [str(i) for i in range(len(self.census.label_rows))])
+
+    @property
+    def data_info(self) -> DataInfo:
+        """Return what a manifest says of the data."""
+        return DataInfo(self.stream.source, self.census.n_rows, self.stream.sha256)
+
+    @property
+    def warning(self) -> str | None:
+        """Return what the reader of the file says that may be wrong with it."""
+        return self.stream.warning
+
+    @property
     def census(self) -> Census:
         """Return the counts of all rows."""
         if self._census is None:
@@ -55,7 +72,7 @@ class FileSource:
 
     def _count(self) -> Census:
         """Read the file once: count, find the labels, choose the featurizer, and check every line."""
-        n_rows = n_nonzeros = 0
+        n_rows = n_nonzeros = n_labelled = 0
         label_rows = label_nonzeros = np.zeros(0, np.int64)
         featurizer = None
         for part in self.stream.parts(lambda done, total: self._on_progress("read", done, total)):
@@ -68,6 +85,7 @@ class FileSource:
             n_rows += part.n_rows
             self.n_empty += int((counts == 0).sum())
             n_nonzeros += int(counts.sum())
+            n_labelled += int(np.count_nonzero(np.diff(part.labels.indptr)))
         assert featurizer is not None  # a file has a row at least
         self._featurizer = featurizer
         final = self.stream.settle()
@@ -76,6 +94,7 @@ class FileSource:
             n_rows,
             featurizer.n_features,
             n_nonzeros,
+            n_labelled,
             _placed(label_rows, ids),
             _placed(label_nonzeros, ids),
         )

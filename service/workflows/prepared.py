@@ -9,6 +9,7 @@ import numpy as np
 
 from model_store.names import NameTable, build_names
 from service.datasets import Dataset, read_dataset
+from service.datasets.parts import DataStream
 from service.datasets.texts import read_texts
 from service.errors import BadParameter
 from service.features import Featurizer, default_kind, fit_featurizer, parameters_of
@@ -17,8 +18,10 @@ from service.features.parameters import AutoParameters, ContextParameters
 from service.rows import SparseRows
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.workflows.choose_features import FeatureChoice, choose_features
+from service.workflows.file_source import FileSource
 from service.workflows.labelled import OnProgress
 from service.workflows.parameters import Chosen
+from service.workflows.text_source import TextSource
 
 if TYPE_CHECKING:
     from service.workflows.train import TrainRequest
@@ -46,11 +49,9 @@ def warnings_of(n_empty: int, n_rows: int, kind: str) -> list[str]:
 
 def prepare(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> Prepared:
     """Read the training file and make rows of it. Raises BadInput."""
-    if isinstance(chosen.trainer, SoftmaxParameters) and chosen.trainer.task == "text":
-        if chosen.features:
-            name = f"features.{min(chosen.features)}"
-            raise BadParameter(f"{name}: expected no features with task=text, found some")
-        return _prepare_texts(request.data, chosen.trainer, on_progress)
+    context = _context_parameters(chosen)
+    if context is not None:
+        return _prepare_texts(request.data, context, on_progress)
     dataset = read_dataset(
         request.data,
         label_names_file=request.label_names,
@@ -75,13 +76,30 @@ def prepare_dataset(
     return Prepared(dataset, build_names(names), featurizer, rows, choice)
 
 
-def _prepare_texts(data: Path, parameters: SoftmaxParameters, on_progress: OnProgress) -> Prepared:
+def prepare_stream(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> FileSource | TextSource:
+    """Return the rows of a training file as they are read for each pass. Raises BadInput."""
+    context = _context_parameters(chosen)
+    if context is not None:
+        return TextSource(request.data, context, on_progress)
+    stream = DataStream(request.data, request.label_names, request.columns)
+    return FileSource(stream, chosen.features, on_progress)
+
+
+def _context_parameters(chosen: Chosen) -> ContextParameters | None:
+    """Return how windows are made, where texts alone are the data; else None. Raises BadParameter."""
+    if not isinstance(chosen.trainer, SoftmaxParameters) or chosen.trainer.task != "text":
+        return None
+    if chosen.features:
+        name = f"features.{min(chosen.features)}"
+        raise BadParameter(f"{name}: expected no features with task=text, found some")
+    return ContextParameters(window=chosen.trainer.window, min_count=chosen.trainer.min_count)
+
+
+def _prepare_texts(data: Path, parameters: ContextParameters, on_progress: OnProgress) -> Prepared:
     """Read the texts of a file; a row is a window of words, its label the next word."""
     texts, source, sha256 = read_texts(data, lambda done, total: on_progress("read", done, total))
     on_progress("features", 0, 1)
-    featurizer = fit_context(
-        texts, ContextParameters(window=parameters.window, min_count=parameters.min_count)
-    )
+    featurizer = fit_context(texts, parameters)
     rows, labels = featurizer.windows_of(texts)
     on_progress("features", 1, 1)
     unknown = np.zeros(rows.n_rows, np.int32)

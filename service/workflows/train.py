@@ -24,23 +24,23 @@ from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets import Dataset, check_readable
-from service.datasets.parts import DataStream
 from service.errors import BadParameter
 from service.features import Featurizer, featurizer_arrays, featurizer_config
 from service.features.languages import libraries_of
+from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import Trained, estimate, train, train_stream
-from service.trainers.registry import TRAINERS
 from service.trainers.source import OnPlan, no_plan
 from service.workflows.calibrate import calibrated_draft, fit_to_rows
 from service.workflows.choose_features import FeatureChoice
 from service.workflows.evaluate import note_on, valid_figures
-from service.workflows.file_source import FileSource
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled, read_labelled_with
 from service.workflows.parameters import Chosen, from_json, parse
-from service.workflows.prepared import Prepared, prepare, prepare_dataset, warnings_of
+from service.workflows.prepared import Prepared, prepare, prepare_dataset, prepare_stream, warnings_of
+from service.workflows.progressive import ProgressiveThresholds
 from service.workflows.report import Sample, version_report
 from service.workflows.rounding import round_weights
 from service.workflows.standard_input import OnStart, learn_standard_input, no_start
+from service.workflows.train_checks import check_together
 
 FITTED = "scores were fitted to the validation rows: xylem evaluate measures them on others"
 """Why a version that was calibrated has no F-measures after training."""
@@ -90,6 +90,7 @@ class TrainReport(NamedTuple):
     warnings  what may be wrong with the data, if something is
     features  what `features.kind=auto` chose, and of what
     calibration_error  before and after it was calibrated, where it was: see `CalibrationFit`
+    thresholds  that were found beside the training: `ProgressiveThresholds.keep`, and their epoch
     """
 
     model: str
@@ -103,6 +104,7 @@ class TrainReport(NamedTuple):
     warnings: list[str] | None = None
     features: dict[str, Any] | None = None
     calibration_error: dict[str, float] | None = None
+    thresholds: dict[str, Any] | None = None
 
 
 class _Outcome(NamedTuple):
@@ -113,6 +115,7 @@ class _Outcome(NamedTuple):
     n_empty  training rows without a feature, as far as they were counted
     choice  what features were tried, where they were to be chosen
     warning  what the reader of the data says that may be wrong with them
+    found   thresholds that were found beside the training
     """
 
     trained: Trained
@@ -126,6 +129,7 @@ class _Outcome(NamedTuple):
     n_empty: int = 0
     choice: FeatureChoice | None = None
     warning: str | None = None
+    found: ProgressiveThresholds | None = None
 
     def warnings(self) -> list[str]:
         """Return what may be wrong with the data."""
@@ -153,19 +157,21 @@ def train_and_publish(
     on_progress: OnProgress = no_progress,
     on_plan: OnPlan = no_plan,
     on_start: OnStart = no_start,
+    kept_in: ThresholdDatabase | None = None,
 ) -> TrainReport:
     """Train on a data file and publish the result as the model's next version.
 
     `train_seconds` are the trainer's alone, without reading the file and making features of it; on a stream
     they are all but publishing. `on_plan` is told before training begins what it takes at most,
-    `on_start` before standard input is read. Raises BadInput for what cannot be trained on, StoreError when
-    it cannot be published; then nothing is. A store that cannot be written to is refused before anything is
-    read, a validation file that cannot be used before the training (on a stream: one that cannot be read).
+    `on_start` before standard input is read. With `kept_in` thresholds are found beside the training, by OFO,
+    and kept there.
+    Raises BadInput for what cannot be trained on, StoreError when it cannot be published; then nothing is. A
+    store that cannot be written to is refused before anything is read, a validation file that cannot be used
+    before the training (on a stream: one that cannot be read).
     """
     check_model(model)
     chosen = chosen_of(request)
-    if request.calibrate:
-        _check_calibrated(request)
+    check_together(request, request.data == STDIN, kept_in is not None)
     store.prepare()
     origin = {"parent": _parent(store, model), **request.origin}
     if request.valid is not None:
@@ -173,7 +179,7 @@ def train_and_publish(
     if request.data == STDIN:
         outcome = _train_on_standard_input(request, chosen, on_progress, on_start)
     elif request.stream:
-        outcome = _train_on_stream(request, chosen, on_progress, on_plan)
+        outcome = _train_on_stream(request, chosen, on_progress, on_plan, kept_in)
     else:
         outcome = _train_on_all(request, chosen, on_progress, on_plan)
     finished = _finished(outcome, request, origin, on_progress)
@@ -192,6 +198,7 @@ def train_and_publish(
         warnings=outcome.warnings() or None,
         features=outcome.choice and outcome.choice.as_json(),
         calibration_error=finished.calibration_error,
+        thresholds=None if outcome.found is None else outcome.found.keep(model, manifest.version),
     )
 
 
@@ -210,15 +217,6 @@ def train_dataset(
     prepared = prepare_dataset(dataset, request.seed, request.threads, chosen, on_progress)
     outcome = _train_on_rows(prepared, request, chosen, on_progress, on_plan)
     return _finished(outcome, request, dict(request.origin), on_progress).draft
-
-
-def _check_calibrated(request: TrainRequest) -> None:
-    """Raise BadParameter where there is nothing to calibrate on, or nothing to calibrate."""
-    if request.valid is None:
-        raise BadParameter("calibrate: expected a validation file to fit to, found none")
-    if request.data == STDIN or (request.trainer in TRAINERS and TRAINERS[request.trainer].is_exact):
-        found = "standard input" if request.data == STDIN else f"{request.trainer}, whose sum to 1"
-        raise BadParameter(f"calibrate: expected a file, and a trainer of scores a label, found {found}")
 
 
 class _Finished(NamedTuple):
@@ -354,26 +352,31 @@ def _train_on_standard_input(
 
 
 def _train_on_stream(
-    request: TrainRequest, chosen: Chosen, on_progress: OnProgress, on_plan: OnPlan
+    request: TrainRequest,
+    chosen: Chosen,
+    on_progress: OnProgress,
+    on_plan: OnPlan,
+    kept_in: ThresholdDatabase | None,
 ) -> _Outcome:
     """Train on a data file that is read again for each pass."""
-    stream = DataStream(request.data, request.label_names, request.columns)
-    source = FileSource(stream, chosen.features, on_progress)
+    source = prepare_stream(request, chosen, on_progress)
     start = time.perf_counter()
+    found = None if kept_in is None else ProgressiveThresholds(source, request.threads, kept_in)
     trained = train_stream(
-        request.trainer, chosen.trainer, source, request.seed, request.threads, on_progress, on_plan
+        request.trainer, chosen.trainer, source, request.seed, request.threads, on_progress, on_plan, found
     )
-    census = source.census
-    names = stream.label_names or [str(label) for label in range(len(census.label_rows))]
+    if found is not None:
+        found.check()
     return _Outcome(
         trained,
-        DataInfo(stream.source, census.n_rows, stream.sha256),
-        build_names(names),
+        source.data_info,
+        source.names,
         source.featurizer,
-        census.label_rows,
+        source.census.label_rows,
         time.perf_counter() - start,
         n_empty=source.n_empty,
-        warning=stream.warning,
+        warning=source.warning,
+        found=found,
     )
 
 

@@ -10,6 +10,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import os
 import shutil
 import threading
 from pathlib import Path
@@ -19,6 +20,7 @@ import httpx
 import numpy as np
 import pytest
 
+from model_store.origin import ORIGIN
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.errors import BadInput
@@ -26,6 +28,7 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import Trained, estimate, parse_parameters, train
 from service.trainers.registry import TRAINERS
+from service.trainers.source import Plan
 from service.workflows.calibrate import calibrate_and_publish, draft_of
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
@@ -230,8 +233,47 @@ def test_a_stream_is_learnt_from_or_refused_with_those_that_can(name: str, tmp_p
         with pytest.raises(BadInput, match=rf"expected one that can stream, .*plt.*; found {name}"):
             train_and_publish(store, name, request)
         assert store.models() == []
-    else:
-        assert train_and_publish(store, name, request).version == 1
+        return
+    plans: list[Plan] = []
+    assert train_and_publish(store, name, request, on_plan=plans.append).version == 1
+    assert (len(plans), plans[0].rows) == (1, len(learnable()[0]))
+    in_memory = dataclasses.replace(request, stream=False, threads=2)
+    train_and_publish(store, name, in_memory)
+    streamed, whole = store.open(name, 1), store.open(name, 2)
+    for array in whole.arrays.keys() - {ORIGIN}:
+        assert streamed.arrays[array].tobytes() == whole.arrays[array].tobytes(), array
+
+
+STREAMING = [name for name, spec in TRAINERS.items() if spec.train_stream]
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_a_stream_that_cannot_be_learnt_from_is_refused(name: str, tmp_path: Path) -> None:
+    store, items = Store(tmp_path / "store"), [*items_of(name), *(["solver=sgd"] if name == "plt" else [])]
+    pipe, empty, unlabelled = tmp_path / "pipe.svm", tmp_path / "empty.svm", tmp_path / "none.svm"
+    os.mkfifo(pipe)
+    holder = os.open(pipe, os.O_RDWR)  # somebody writes: opening it does not wait
+    empty.write_text("")
+    unlabelled.write_text(" 0:1\n 1:1\n")
+    faults = {
+        pipe: "pipe.svm: expected a readable file, found: File or stream is not seekable",
+        empty: "expected at least one row, found none",
+        unlabelled: "expected rows with labels, found none in 2 rows",
+        Path("-"): "expected a file with --stream and --label-names, found standard input",
+    }
+    for path, message in faults.items():
+        with pytest.raises(BadInput, match=message):
+            train_and_publish(store, name, TrainRequest(name, path, None, items, stream=True))
+    os.close(holder)
+
+    changing = write_file(tmp_path / "train.txt", *learnable())
+
+    def change(_: Plan) -> None:
+        changing.write_text(changing.read_text().replace(":0.", ":1.", 1))
+
+    with pytest.raises(BadInput, match="it has changed"):
+        train_and_publish(store, name, TrainRequest(name, changing, None, items, stream=True), on_plan=change)
+    assert store.models() == []
 
 
 def bits_of(trained: Trained) -> dict[str, bytes]:

@@ -19,7 +19,7 @@ from model_store.compiled.decorators import kernel
 from service.evaluation.fmeasure import EmptyConvention
 from service.rows import LabelRows
 from service.thresholds.methods.estimates import Estimates, count_at, macro_f
-from service.thresholds.methods.ofo import Start, no_counts, threshold_at, thresholds_of
+from service.thresholds.methods.ofo import Counters, Start, no_counts, threshold_at, thresholds_of
 
 A_GRID = (1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 50.0, 100.0, 200.0, 1000.0, 10000.0)
 """The a of section 6.2, and the paper's list C. The larger a is, the less a row moves a threshold."""
@@ -60,6 +60,19 @@ def replay(
     """Return the thresholds that OFO leaves after the rows of the estimates, float32[K]."""
     counters = no_counts(truth.n_labels)
     thresholds = thresholds_of(counters, start, bounds)
+    count_rows(estimates, truth, bounds, start, counters, thresholds)
+    return thresholds
+
+
+def count_rows(
+    estimates: Estimates,
+    truth: LabelRows,
+    bounds: NDArray[np.float32],
+    start: Start,
+    counters: Counters,
+    thresholds: NDArray[np.float32],
+) -> None:
+    """Let OFO go on over further rows: counters and thresholds, those of the rows before, are changed."""
     _replay(
         (estimates.ptr, estimates.labels, estimates.scores),
         (truth.indptr, truth.indices),
@@ -69,7 +82,6 @@ def replay(
         counters[:],
         thresholds,
     )
-    return thresholds
 
 
 @kernel

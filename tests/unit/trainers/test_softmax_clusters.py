@@ -13,6 +13,7 @@ from service.trainers import parse_parameters, softmax_training, train
 from service.trainers.shape import Shape
 from service.trainers.softmax_clusters import _fill, clustered_shape, label_vectors
 from service.trainers.softmax_shapes import FLAT_MAX
+from service.trainers.source import MemorySource
 from service.trainers.spec import TrainingSet
 from service.trainers.work import Crew, no_progress
 from tests.contract.test_every_trainer import model_of
@@ -68,7 +69,7 @@ def test_a_label_lies_where_its_rows_are_and_a_word_at_its_own_embedding() -> No
     rows, labels = to_rows(np.array([[1, 0, 0], [0, 2, 0], [0, 0, 1]])), to_labels(np.eye(3) > 0)
     every = np.arange(3, dtype=np.int32)
     for are_words in (True, False):
-        found = label_vectors(TrainingSet(rows, labels), every, embedding, are_words)
+        found = label_vectors(MemorySource(TrainingSet(rows, labels)), every, embedding, are_words)
         np.testing.assert_allclose(found, [[0.6, 0.8], [0, 1], [0, 0]], atol=1e-6)
 
 

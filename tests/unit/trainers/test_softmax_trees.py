@@ -23,7 +23,8 @@ from service.settings import Limits
 from service.trainers import parse_parameters, train
 from service.trainers.plt_trees import huffman_shape
 from service.trainers.softmax_shapes import even_shape, topology_of, tree_of
-from service.trainers.softmax_training import _start
+from service.trainers.softmax_training import _settle, _start
+from service.trainers.source import count
 from service.trainers.spec import TrainingSet
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
@@ -56,7 +57,7 @@ def test_a_topology_becomes_the_tree_that_it_came_from() -> None:
     topology = topology_of(shape, 4, 22)
     data = TrainingSet(to_rows(np.eye(3)), to_labels(np.eye(3) > 0))
     parameters: Any = parse_parameters("huffman-tree", ["dim=2", "arity=4"])
-    state = _start(data, parameters, topology, None, 1)
+    state = _start(count(data), parameters, topology, None, 1)
     state.network.weights[...] = np.arange(state.network.weights.size).reshape(state.network.weights.shape)
     tree = tree_of(topology, state.network, 2)
     np.testing.assert_array_equal(tree.child_ptr, shape.child_ptr)
@@ -69,6 +70,21 @@ def test_a_topology_becomes_the_tree_that_it_came_from() -> None:
             number = int(np.flatnonzero(shape.inner == node)[0])
             expected = state.network.weights[number, :n_children, :2].T
             np.testing.assert_array_equal(chunk.weight.reshape(2, n_children), expected)
+
+
+def test_once_the_tree_is_learnt_nodes_begin_anew_and_embeddings_go_on() -> None:
+    data = TrainingSet(to_rows(np.eye(4)), to_labels(np.eye(4) > 0))
+    parameters: Any = parse_parameters("learned-tree", ["dim=3", "arity=2", "optimiser=adagrad"])
+    topology = topology_of(even_shape(np.arange(4, dtype=np.int32), 2), 2, 4)
+    state = _start(count(data), parameters, topology, None, 1)
+    for part in (*state.network, *state.squares):
+        part[...] = 2.0
+    _settle(state)
+    for numbers in (state.network, state.squares):
+        assert not numbers.weights.any()
+        assert not numbers.bias.any()
+        assert (numbers.embedding == 2).all()
+        assert (numbers.transition == 2).all()
 
 
 def planted(n_rows: int, seed: int, arity: int = 3) -> tuple[SparseRows, LabelRows]:
@@ -179,6 +195,7 @@ def test_what_does_not_fit_together_is_refused(texts: Path, tmp_path: Path) -> N
     for data, more in ((numeric, []), (texts, ["features.norm=l1"])):
         with pytest.raises(BadInput, match=r"expected.*found"):
             train_and_publish(store, "m", TrainRequest("huffman-tree", data, None, ["task=text", *more]))
-    with pytest.raises(BadInput, match=r"expected.*found"):
-        train_and_publish(store, "m", TrainRequest("huffman-tree", texts, None, ["task=text"], stream=True))
+        with pytest.raises(BadInput, match=r"expected.*found"):
+            request = TrainRequest("huffman-tree", data, None, ["task=text", *more], stream=True)
+            train_and_publish(store, "m", request)
     assert store.models() == []

@@ -15,7 +15,7 @@ from model_store.store import Store
 from service.datasets import read_dataset, stream
 from service.datasets.parts import DataStream
 from service.errors import BadData, BadParameter
-from service.trainers.source import count
+from service.trainers.source import Plan, count, windows
 from service.trainers.spec import TrainingSet
 from service.workflows.file_source import FileSource
 from service.workflows.train import TrainRequest, train_and_publish
@@ -110,6 +110,80 @@ def test_a_stream_trains_the_same_model_as_memory(suffix: str, tree: str, tmp_pa
         np.testing.assert_array_equal(array, streamed.arrays[name], err_msg=name)
     assert memory.manifest.data == streamed.manifest.data
     assert memory.manifest.features == streamed.manifest.features
+
+
+SOFTMAX = ("epochs=3", "dim=5", "arity=3", "window_rows=64")
+TREES = [
+    *(("huffman-tree", f"tree={tree}") for tree in ("huffman", "random", "kmeans", "clustered", "flat")),
+    *(("learned-tree", f"start={tree}") for tree in ("huffman", "kmeans", "random")),
+    ("learned-tree", "statistics=paths"),
+    ("learned-tree", "optimiser=adagrad"),
+]
+
+
+def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> list[Plan]:
+    """Train in memory and twice on the stream, check that all bits are the same, and return the plans."""
+    store, plans = Store(tmp_path / "store"), []
+    for is_stream, threads in ((False, 1), (True, 2), (True, 1)):
+        request = TrainRequest(name, path, parameters=parameters, seed=9, threads=threads, stream=is_stream)
+        train_and_publish(store, "m", request, on_plan=plans.append)
+    memory = store.open("m", 1)
+    for version in (2, 3):
+        streamed = store.open("m", version)
+        assert {*memory.arrays, ORIGIN} == streamed.arrays.keys()
+        for array in memory.arrays:
+            assert memory.arrays[array].tobytes() == streamed.arrays[array].tobytes(), array
+        assert memory.manifest.data == streamed.manifest.data
+        assert memory.manifest.features == streamed.manifest.features
+    return plans
+
+
+@pytest.mark.parametrize(("name", "tree"), TREES)
+def test_softmax_trees_of_a_stream_are_those_of_memory(name: str, tree: str, tmp_path: Path) -> None:
+    assert len(list(windows(_source(_write(tmp_path, ".svm")), 64))) == 3
+    plans = _same(tmp_path, name, _write(tmp_path, ".svm"), [*SOFTMAX, tree])
+    assert plans[1] == plans[2]
+    assert plans[1].training_bytes > plans[0].training_bytes  # the windows
+
+
+@pytest.mark.parametrize("name", ["huffman-tree", "learned-tree"])
+def test_softmax_trees_of_hashed_texts_are_those_of_memory(name: str, tmp_path: Path) -> None:
+    hashed = ["features.kind=hashing", "features.n_features=1024"]
+    _same(tmp_path, name, _write(tmp_path, ".jsonl.gz"), [*SOFTMAX, *hashed])
+
+
+@pytest.mark.parametrize(
+    ("name", "tree"), [*TREES[:4], ("learned-tree", "start=random"), ("learned-tree", "transition=full")]
+)
+def test_next_words_of_a_stream_are_those_of_memory(name: str, tree: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    path = tmp_path / "texts.jsonl"
+    texts = [" ".join(f"w{word}" for word in rng.geometric(0.1, rng.integers(0, 12))) for _ in range(60)]
+    late = [*texts, "only at the end", "only at the end"]
+    path.write_text("\n".join(json.dumps({"text": text}) for text in late) + "\n\n")
+    parameters = ["task=text", *SOFTMAX, tree]
+    plans = _same(tmp_path, name, path, parameters)
+    assert plans[0].rows == plans[1].rows
+
+
+def test_texts_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
+    path, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
+    path.write_text('{"text": "one two one two"}\n' * 50)
+
+    def append(plan: object) -> None:
+        with path.open("a") as file:
+            file.write('{"text": "three"}\n')
+
+    request = TrainRequest("huffman-tree", path, parameters=["task=text"], stream=True)
+    with pytest.raises(BadData, match="expected the bytes that were read at first, found others"):
+        train_and_publish(store, "m", request, on_plan=append)
+    path.write_text("\n")
+    with pytest.raises(BadData, match="expected at least one row, found none"):
+        train_and_publish(store, "m", request)
+    path.write_text('{"text": ""}\n')
+    with pytest.raises(BadData, match="expected texts with words, found none"):
+        train_and_publish(store, "m", request)
+    assert store.models() == []
 
 
 def test_named_features_stream_hashed(tmp_path: Path) -> None:

@@ -34,3 +34,22 @@ def add_projected(rows: SparseRows, labels: LabelRows, sums_out: NDArray[np.floa
                     value = -value
             for k in range(labels.indptr[row], labels.indptr[row + 1]):
                 sums_out[labels.indices[k], at] += value
+
+
+@kernel
+def add_embedded(
+    rows: SparseRows, labels: LabelRows, embedding: NDArray[np.float32], sums_out: NDArray[np.float64]
+) -> None:
+    """Add the sum of each row's embeddings, weighted by its values, to the sums of its labels.
+
+    Cost: d times the non-zeros of each row once for each of its labels.
+
+    embedding  float32[V, d], V the features of the rows
+    sums_out   float64[K, d]
+    """
+    for row in range(len(rows.indptr) - 1):
+        for e in range(rows.indptr[row], rows.indptr[row + 1]):
+            value, vector = rows.values[e], embedding[rows.indices[e]]
+            for k in range(labels.indptr[row], labels.indptr[row + 1]):
+                for f in range(len(vector)):
+                    sums_out[labels.indices[k], f] += value * vector[f]

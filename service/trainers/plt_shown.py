@@ -1,0 +1,59 @@
+"""The rows of a first pass, shown with the trees so far before these learn from them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.ensemble import TreeEnsemble
+from service.rows import LabelRows, SparseRows
+from service.trainers.source import OnRows
+from service.trainers.spec import TrainingSet
+
+PARTS = 10
+"""So many parts of the rows: one is shown with the trees that have learnt from those before it."""
+
+
+class Shown:
+    """Shows all rows but those of the first part; the trees are asked for once a part."""
+
+    def __init__(self, on_rows: OnRows, n_rows: int, trees: Callable[[], TreeEnsemble]) -> None:
+        self._on_rows = on_rows
+        self._begins = {part * n_rows // PARTS for part in range(1, PARTS)} - {0}
+        self._trees = trees
+        self._ensemble: TreeEnsemble | None = None
+
+    def pieces(self, gone: int, window: TrainingSet, order: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
+        """Yield the order of a window, after `gone` rows before it, in pieces, each after it was shown."""
+        end = gone + len(order)
+        cuts = sorted({gone, end, *(begin for begin in self._begins if gone < begin < end)})
+        for low, high in itertools.pairwise(cuts):
+            piece = order[low - gone : high - gone]
+            if low in self._begins:
+                self._ensemble = self._trees()
+            if self._ensemble is not None:
+                self._on_rows(self._ensemble, rows_at(window, piece))
+            yield piece
+
+
+def rows_at(data: TrainingSet, chosen: NDArray[np.int32]) -> TrainingSet:
+    """Return the rows at these positions, in their order."""
+    rows, labels = data
+    row_ptr, entries = _places(rows.indptr, chosen)
+    label_ptr, carried = _places(labels.indptr, chosen)
+    return TrainingSet(
+        SparseRows(row_ptr, rows.indices[entries], rows.values[entries], rows.n_features),
+        LabelRows(label_ptr, labels.indices[carried], labels.n_labels),
+    )
+
+
+def _places(
+    indptr: NDArray[np.int64], chosen: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the offsets of the chosen rows side by side, and where each of their entries is."""
+    sizes = indptr[chosen + 1] - indptr[chosen]
+    ptr = np.concatenate([[0], np.cumsum(sizes)])
+    return ptr, np.arange(ptr[-1]) + np.repeat(indptr[chosen] - ptr[:-1], sizes)
