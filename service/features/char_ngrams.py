@@ -206,7 +206,7 @@ def _look_up(
         if is_long(keys[k]):
             slot = long_slot(table, slot, offsets, names, padded, starts[k])
         ids_out[n_found] = np.int32(table[slot, 1])
-        n_found += np.int64(table[slot, 0] != np.uint64(0))
+        n_found += int(table[slot, 0] != np.uint64(0))
     return n_found
 
 

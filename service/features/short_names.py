@@ -48,7 +48,7 @@ def long_key(utf8: NDArray[np.uint8], start: int, end: int) -> np.uint64:
 @inlined
 def is_long(key: np.uint64) -> bool:
     """Return whether a key is one of `long_key`."""
-    return key >= _LONG
+    return bool(key >= _LONG)
 
 
 @inlined

@@ -7,6 +7,7 @@ import random
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
 from model_store.names import build_names
@@ -25,7 +26,14 @@ NAMES = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_
 
 
 @kernel
-def found_id(offsets, utf8, table, query, start, end):  # type: ignore[no-untyped-def]
+def found_id(
+    offsets: NDArray[np.int64],
+    utf8: NDArray[np.uint8],
+    table: NDArray[np.uint64],
+    query: NDArray[np.uint8],
+    start: int,
+    end: int,
+) -> int:
     """Return the id of the name query[start:end], or -1."""
     key = np.uint64(0)
     if end - start > SHORT_BYTES:
@@ -36,7 +44,7 @@ def found_id(offsets, utf8, table, query, start, end):  # type: ignore[no-untype
     slot = key_slot(table, first_slot(key, len(table)), key)
     if is_long(key):
         slot = long_slot(table, slot, offsets, utf8, query, start)
-    return np.int64(table[slot, 1]) if table[slot, 0] != np.uint64(0) else np.int64(-1)
+    return int(table[slot, 1]) if table[slot, 0] != np.uint64(0) else -1
 
 
 def found_in(names: list[str], wanted: list[str]) -> list[int]:
@@ -81,4 +89,4 @@ def test_long_names_of_one_key_are_told_apart_by_their_bytes() -> None:
     table[5], table[6], table[0] = (key, 0), (key, 1), (key, 2)
     for name, slot in (("abcdefghij", 5), ("abcdefghik", 6), ("abcdefghil", 0), ("abcdefghim", 1)):
         query = np.frombuffer(name.encode(), np.uint8)
-        assert long_slot(table, 5, names.offsets, names.utf8, query, 0) == slot
+        assert long_slot(table, np.int64(5), names.offsets, names.utf8, query, 0) == slot
