@@ -178,9 +178,8 @@ class _Skops:
     def _idf(self, fields: dict[str, Any]) -> list[float]:
         """Return the weights of the transformer in a TfidfVectorizer."""
         inner = self._fields(fields.get("_tfidf"), "_tfidf")
-        node = inner.get("idf_")
-        self._file.expect(node is not None, "idf_, as scikit-learn 1.5 and newer write it", "none")
-        array = self._array(node, "idf_")
+        self._file.expect("idf_" in inner, "idf_, as scikit-learn 1.5 and newer write it", "none")
+        array = self._array(inner["idf_"], "idf_")
         fits = array.ndim == 1 and array.dtype.kind == "f"
         self._file.expect(fits, "idf_ to be numbers in one dimension", f"{array.dtype}{list(array.shape)}")
         found: list[float] = array.tolist()
