@@ -10,8 +10,8 @@ import io
 import zipfile
 from typing import Any
 
-import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from service.importers.files import ModelFile
 from service.importers.npz import DAMAGE, read_npy
@@ -19,6 +19,9 @@ from service.what_is import what_is
 
 MEMBER_BYTES_MAX = 1 << 30
 """The largest file in an archive, unpacked."""
+
+SCALAR_BYTES_MAX = 1 << 11
+"""The largest file of one number, unpacked: a header and the number."""
 
 MEMBERS_MAX = 1 << 24
 """Files in an archive, at most: a vocabulary that was cut has one for each term."""
@@ -94,7 +97,7 @@ class _Skops:
     def _schema(self) -> dict[str, Any]:
         """Return the root of the tree."""
         try:
-            root = orjson.loads(self._member(_SCHEMA))
+            root = orjson.loads(self._member(_SCHEMA, MEMBER_BYTES_MAX))
         except orjson.JSONDecodeError as error:
             raise self._file.fault(f"JSON in {_SCHEMA}", f"other text: {error}") from error
         self._file.expect(type(root) is dict, f"an object in {_SCHEMA}", what_is(root))
@@ -107,14 +110,13 @@ class _Skops:
         assert isinstance(root, dict)
         return root
 
-    def _member(self, name: str) -> bytes:
+    def _member(self, name: str, bytes_max: int) -> bytes:
         """Return a file of the archive, its checksum checked."""
         try:
             info = self._archive.getinfo(name)
         except KeyError as error:
             raise self._file.fault(f"{name} in the archive", "none") from error
-        fits = info.file_size <= MEMBER_BYTES_MAX
-        self._file.expect(fits, f"at most {MEMBER_BYTES_MAX} bytes in {name}", info.file_size)
+        self._file.expect(info.file_size <= bytes_max, f"at most {bytes_max} bytes in {name}", info.file_size)
         packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         self._file.expect(packed, f"{name} to be stored or deflated", f"method {info.compress_type}")
         return self._archive.read(info)
@@ -158,7 +160,7 @@ class _Skops:
     def _scalar(self, node: object, place: str) -> Any:
         """Return a text, number, truth value or None; integers of numpy's have a file each."""
         if isinstance(node, dict) and node.get("__loader__") == "NdArrayNode":
-            array = self._array(node, place)
+            array = self._array(node, place, SCALAR_BYTES_MAX)
             fits = array.ndim == 0 and array.dtype.kind == "i"
             self._file.expect(fits, f"{place} to be an integer", f"{array.dtype}{list(array.shape)}")
             return int(array)
@@ -171,15 +173,15 @@ class _Skops:
         self._file.expect(plain, f"{place} to be a text, number, truth value or null", what_is(value))
         return value
 
-    def _array(self, node: dict[str, Any], place: str) -> np.ndarray[Any, Any]:
+    def _array(self, node: object, place: str, bytes_max: int) -> NDArray[Any]:
         name = self._content(node, place, "NdArrayNode")
-        return read_npy(self._file, name, self._member(name))
+        return read_npy(self._file, name, self._member(name, bytes_max))
 
     def _idf(self, fields: dict[str, Any]) -> list[float]:
         """Return the weights of the transformer in a TfidfVectorizer."""
         inner = self._fields(fields.get("_tfidf"), "_tfidf")
         self._file.expect("idf_" in inner, "idf_, as scikit-learn 1.5 and newer write it", "none")
-        array = self._array(inner["idf_"], "idf_")
+        array = self._array(inner["idf_"], "idf_", MEMBER_BYTES_MAX)
         fits = array.ndim == 1 and array.dtype.kind == "f"
         self._file.expect(fits, "idf_ to be numbers in one dimension", f"{array.dtype}{list(array.shape)}")
         found: list[float] = array.tolist()

@@ -170,6 +170,20 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             read_vectorizer(file)
 
 
+def test_a_column_is_one_number_in_a_small_file(tmp_path: Path) -> None:
+    members = members_of("cut")
+    column = json.loads(members["schema.json"])
+    node = next(iter(fields(column)["vocabulary_"]["content"].values()))
+    for array, words in (
+        (np.zeros(1_000, np.int64), f"at most {skops.SCALAR_BYTES_MAX} bytes in {node['file']}"),
+        (np.zeros(2, np.int64), "vocabulary_ to be an integer, found int64[2]"),
+        (np.float64(1), "vocabulary_ to be an integer, found float64[]"),
+    ):
+        file = packed(tmp_path / "column.skops", {**members, node["file"]: npy(array)})
+        with pytest.raises(BadModel, match=re.escape(words)):
+            read_vectorizer(file)
+
+
 def npy(array: Any) -> bytes:
     data = io.BytesIO()
     np.save(data, array, allow_pickle=True)
