@@ -12,7 +12,8 @@ from service.cli.console import print_result
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 
 File = Annotated[
-    Path, typer.Option("--file", metavar="FILE", help="A vectorizer as JSON: docs/importing.md says how.")
+    Path,
+    typer.Option("--file", metavar="FILE", help="A vectorizer as JSON or of skops: see docs/importing.md."),
 ]
 
 

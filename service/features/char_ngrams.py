@@ -11,12 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
-from model_store.hashing import slot_start
-from model_store.names import hash_byte, hash_end, hash_start, probe_hash
 from service.features.characters import SPACE, code_at, size_at
+from service.features.short_names import (
+    SHORT_BYTES,
+    first_slot,
+    is_long,
+    key_and_byte,
+    key_slot,
+    long_key,
+    long_slot,
+)
 
 _BLANK = 32
-_32 = np.uint64(32)
 _DIGIT_BITS = 9
 _DIGITS = 1 << _DIGIT_BITS
 
@@ -105,74 +111,67 @@ def char_spans(
 def char_counts(
     offsets: NDArray[np.int64],
     names: NDArray[np.uint8],
-    slots: NDArray[np.int32],
+    table: NDArray[np.uint64],
     padded: NDArray[np.uint8],
     ptr: NDArray[np.int64],
     lengths: tuple[int, int],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
     """Return rows of counts of the n-grams that are names: (indptr int64[n + 1], ids ascending, counts).
 
-    The n-grams are those of `char_spans`, of lengths[0] to lengths[1] characters; those that begin at the
-    same character share the work of hashing. Linear.
+    offsets, names  of the vocabulary (NameTable), of which `short_names` made the table
+
+    The n-grams are those of `char_spans`, of lengths[0] to lengths[1] characters. Linear.
     """
-    shortest, longest = lengths
     n_texts, most = len(ptr) - 1, 0
     for text in range(n_texts):
         most = max(most, ptr[text + 1] - ptr[text])
-    found = np.empty(_room(most, shortest, longest), np.int32)
-    spare, fetched = np.empty(len(found), np.int32), np.empty(len(found), np.int64)
-    hashes, spans = np.empty(len(found), np.uint64), np.empty((len(found), 2), np.int64)
+    room = _room(most, lengths[0], lengths[1])
+    keys, slots, starts = np.empty(room, np.uint64), np.empty(room, np.int64), np.empty(room, np.int64)
+    found, spare, held = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.uint64)
     indptr = np.zeros(n_texts + 1, np.int64)
-    ids = np.empty(_room(len(padded), shortest, longest), np.int32)
+    ids = np.empty(_room(len(padded), lengths[0], lengths[1]), np.int32)
     counts = np.empty(len(ids), np.float32)
     out = 0
     for text in range(n_texts):
-        n_hashes = 0
-        if len(names):
-            n_hashes = _hash_all(padded, ptr[text], ptr[text + 1], shortest, longest, hashes, spans)
-            _fetch(offsets, names, slots, hashes, n_hashes, fetched)
-        n = 0
-        for k in range(n_hashes):
-            name = slots[probe_hash(offsets, names, slots, padded, spans[k, 0], spans[k, 1], hashes[k])]
-            if name >= 0:
-                found[n] = name
-                n += 1
-        _sort(found, spare, n, len(offsets) - 1)
+        n = _write_keys(padded, ptr[text], ptr[text + 1], lengths, keys, starts)
+        n = _look_up(offsets, names, table, padded, keys, starts, n, (slots, held), found)
+        ordered = _sort(found, spare, n, len(offsets) - 1)
         for i in range(n):
-            if i and found[i] == found[i - 1]:
+            if i and ordered[i] == ordered[i - 1]:
                 counts[out - 1] += np.float32(1)
             else:
-                ids[out], counts[out] = found[i], np.float32(1)
+                ids[out], counts[out] = ordered[i], np.float32(1)
                 out += 1
         indptr[text + 1] = out
     return indptr, ids[:out], counts[:out]
 
 
 @inlined
-def _hash_all(
+def _write_keys(
     padded: NDArray[np.uint8],
     start: int,
     stop: int,
-    shortest: int,
-    longest: int,
-    hashes_out: NDArray[np.uint64],
-    spans_out: NDArray[np.int64],
+    lengths: tuple[int, int],
+    keys_out: NDArray[np.uint64],
+    starts_out: NDArray[np.int64],
 ) -> int:
-    """Write the hash, start and end of each n-gram of padded[start:stop]; return how many."""
+    """Write key and start of each n-gram of padded[start:stop]; return how many."""
+    shortest, longest = lengths
     n = 0
     while start + 1 < stop:
         end = _padded_end(padded, start)
         i = start
         while i < end:
-            j, length, h = i, 0, hash_start()
+            j, length, key = i, 0, np.uint64(0)
             while j < end and length < longest:
                 for _ in range(size_at(padded, j)):
-                    h = hash_byte(h, padded[j])
+                    if j - i < SHORT_BYTES:
+                        key = key_and_byte(key, j - i, padded[j])
                     j += 1
                 length += 1
                 if length >= shortest or (i == start and j == end):
-                    hashes_out[n] = hash_end(h)
-                    spans_out[n, 0], spans_out[n, 1] = i, j
+                    keys_out[n] = key if j - i <= SHORT_BYTES else long_key(padded, i, j)
+                    starts_out[n] = i
                     n += 1
             i += size_at(padded, i)
         start = end - 1
@@ -180,43 +179,53 @@ def _hash_all(
 
 
 @inlined
-def _fetch(
+def _look_up(
     offsets: NDArray[np.int64],
     names: NDArray[np.uint8],
-    slots: NDArray[np.int32],
-    hashes: NDArray[np.uint64],
+    table: NDArray[np.uint64],
+    padded: NDArray[np.uint8],
+    keys: NDArray[np.uint64],
+    starts: NDArray[np.int64],
     n: int,
-    spare: NDArray[np.int64],
-) -> None:
-    """Read what the look-ups of hashes[:n] will read, in loops whose reads do not wait for each other.
+    spare: tuple[NDArray[np.int64], NDArray[np.uint64]],
+    ids_out: NDArray[np.int32],
+) -> int:
+    """Write the ids of the first n n-grams that are names; return how many.
 
-    The table of a vocabulary is larger than a processor's near caches: look-ups one after the other wait for
-    memory each time.
+    First slots are read in a loop of its own, where no read waits for another or for a comparison.
     """
-    n_slots = len(slots)
+    slots, held = spare
     for k in range(n):
-        spare[k] = max(np.int64(slots[slot_start(hashes[k] >> _32, n_slots)]), np.int64(0))
+        slots[k] = first_slot(keys[k], len(table))
+        held[k] = table[slots[k], 0]
+    n_found = 0
     for k in range(n):
-        spare[k] = offsets[spare[k]]
-    for k in range(n):
-        spare[k] = names[spare[k]]
+        slot = slots[k]
+        if held[k] != keys[k]:
+            slot = key_slot(table, slot, keys[k])
+        if is_long(keys[k]):
+            slot = long_slot(table, slot, offsets, names, padded, starts[k])
+        ids_out[n_found] = np.int32(table[slot, 1])
+        n_found += int(table[slot, 0] != np.uint64(0))
+    return n_found
 
 
 @inlined
-def _sort(ids: NDArray[np.int32], spare: NDArray[np.int32], n: int, n_ids: int) -> None:
-    """Sort ids[:n], all below n_ids, in place, by counting digit after digit."""
-    places = np.empty(_DIGITS + 1, np.int64)
+def _sort(ids: NDArray[np.int32], spare: NDArray[np.int32], n: int, n_ids: int) -> NDArray[np.int32]:
+    """Return ids[:n], all below n_ids, sorted by counting digit after digit: in `ids` or in `spare`."""
+    places = np.empty(_DIGITS, np.int64)
     shift = 0
     while (n_ids - 1) >> shift > 0:
         places[:] = 0
         for i in range(n):
-            places[((ids[i] >> shift) & (_DIGITS - 1)) + 1] += 1
+            places[(ids[i] >> shift) & (_DIGITS - 1)] += 1
+        place = 0
         for digit in range(_DIGITS):
-            places[digit + 1] += places[digit]
+            place, places[digit] = place + places[digit], place
         for i in range(n):
             digit = (ids[i] >> shift) & (_DIGITS - 1)
             spare[places[digit]] = ids[i]
             places[digit] += 1
-        for i in range(n):
-            ids[i] = spare[i]
+        ids, spare = spare, ids
         shift += _DIGIT_BITS
+    return ids

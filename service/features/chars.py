@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,11 @@ from service.features.char_ngrams import char_counts, char_spans, pad_words
 from service.features.characters import classes, encoded
 from service.features.featurizer import Featurizer
 from service.features.parameters import CharsParameters, WordsCharsParameters
+from service.features.short_names import short_names
 from service.features.tables import CHARS, NAMES, table_arrays, take_idf, take_names
 from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows
 from service.features.vocabulary import Vocabulary, choose, rows_meant
-from service.features.weights import NORM_CODES, idf_of, normalise_rows, weigh_counts
+from service.features.weights import NORM_CODES, idf_of, normalise_rows, weighted_rows
 from service.features.word_forms import WordForms, load_forms
 from service.features.words import NgramSpans, split_words
 from service.rows import SparseRows
@@ -31,6 +32,10 @@ CHAR_IDF = "features/char_idf"
 
 FIT_CHARACTERS = 1 << 18
 """Characters whose n-grams are held at once while they are counted; one text may have more."""
+
+
+CharTable: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint64], NDArray[np.float32]]
+"""Offsets and utf8 of a vocabulary (NameTable), what `short_names` made of it, and its weights, or none."""
 
 
 class WeightedNames(NamedTuple):
@@ -73,6 +78,7 @@ class CharsFeaturizer(Featurizer):
         self.forms = forms
         self._classes = classes(parameters.unicode)
         self._scales = _scales_of(parameters)
+        self._char_names = (chars.names.offsets, chars.names.utf8, short_names(chars.names))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
@@ -92,7 +98,8 @@ class CharsFeaturizer(Featurizer):
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         chosen = self.parameters
         utf8, text_ptr = encoded(texts, chosen.lowercase, chosen.unicode)
-        of_chars = (self.chars.table, utf8, text_ptr, self._classes, (chosen.char_min, chosen.char_max))
+        chars = (*self._char_names, self.chars.idf)
+        of_chars = (chars, utf8, text_ptr, self._classes, (chosen.char_min, chosen.char_max))
         weighing = (chosen.sublinear_tf, NORM_CODES[chosen.norm])
         if not isinstance(chosen, WordsCharsParameters):
             return SparseRows(*char_rows(*of_chars, *weighing), self.n_features)
@@ -120,7 +127,7 @@ def _scales_of(parameters: CharsParameters | WordsCharsParameters) -> tuple[floa
 @kernel
 def text_rows(
     words: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]],
-    chars: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]],
+    chars: CharTable,
     utf8: NDArray[np.uint8],
     text_ptr: NDArray[np.int64],
     of_classes: NDArray[np.uint8],
@@ -146,7 +153,7 @@ def text_rows(
 
 @kernel
 def char_rows(
-    chars: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]],
+    chars: CharTable,
     utf8: NDArray[np.uint8],
     text_ptr: NDArray[np.int64],
     of_classes: NDArray[np.uint8],
@@ -156,16 +163,14 @@ def char_rows(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
     """Return the n-grams of characters of texts as weighted rows: (indptr, indices, values).
 
-    chars    offsets, utf8 and slots of the vocabulary (NameTable), and its weights, or none
     utf8, text_ptr, of_classes  what `encoded` returned, and the classes of characters
     lengths  the least and the most characters of a feature
     norm     one of NORM_CODES
     """
+    offsets, names, table, idf = chars
     padded, ptr = pad_words(utf8, text_ptr, of_classes)
-    indptr, indices, values = char_counts(chars[0], chars[1], chars[2], padded, ptr, lengths)
-    weigh_counts(indices, values, chars[3], sublinear_tf)
-    normalise_rows(indptr, values, norm)
-    return indptr, indices, values
+    counts = char_counts(offsets, names, table, padded, ptr, lengths)
+    return weighted_rows(counts, idf, sublinear_tf, norm)
 
 
 @kernel

@@ -13,6 +13,7 @@ from service.errors import BadInstance
 from service.features.parameters import FeatureParameters, RawParameters
 from service.features.raw import rows_of_csr
 from service.features.weights import normalise
+from service.features.word_forms import WordForms
 from service.rows import SparseRows
 
 
@@ -25,6 +26,12 @@ class Featurizer(ABC):
     """
 
     takes: str
+    forms: WordForms | None = None
+
+    @property
+    def items_a_character(self) -> int:
+        """Return how often a character of a text counts where work is bounded by items, as `SHORT_ITEMS`."""
+        return 1 if self.forms is None else self.forms.items_a_character
 
     def __init__(self, parameters: FeatureParameters, n_features: int) -> None:
         self.parameters = parameters

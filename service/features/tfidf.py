@@ -19,7 +19,7 @@ from service.features.parameters import TfidfParameters
 from service.features.raw import tidied
 from service.features.tables import table_arrays, take_feature_names, take_idf
 from service.features.vocabulary import Vocabulary, choose, rows_meant
-from service.features.weights import NORM_CODES, idf_of, normalise_rows, weigh_counts
+from service.features.weights import NORM_CODES, idf_of, weigh_counts, weighted_rows
 from service.features.word_forms import WordForms, fit_forms, load_forms
 from service.features.words import find_ngrams, ngram_spans, split, split_words
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
@@ -114,9 +114,7 @@ def rows_of_words(
     indptr, indices = _look_up(offsets, names, slots, words, spans[0], spans[1], spans[2])
     values = np.ones(len(indices), np.float32)
     n, _ = sort_and_sum_rows(indptr, indices, values)
-    weigh_counts(indices[:n], values[:n], idf, sublinear_tf)
-    normalise_rows(indptr, values, norm)
-    return indptr, indices[:n], values[:n]
+    return weighted_rows((indptr, indices[:n], values[:n]), idf, sublinear_tf, norm)
 
 
 @kernel

@@ -61,3 +61,21 @@ def normalise_rows(indptr: NDArray[np.int64], values: NDArray[np.float32], code:
             scale = np.sqrt(total) if code == _L2 else total
             for i in range(indptr[row], indptr[row + 1]):
                 values[i] = np.float32(np.float64(values[i]) / scale)
+
+
+@kernel
+def weighted_rows(
+    counts: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
+    idf: NDArray[np.float32],
+    sublinear_tf: bool,
+    norm: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    """Return rows of counts (indptr, indices, values) as rows of weights, scaled; the arrays are used up.
+
+    idf, sublinear_tf  as `weigh_counts` takes them
+    norm               one of NORM_CODES
+    """
+    indptr, indices, values = counts
+    weigh_counts(indices, values, idf, sublinear_tf)
+    normalise_rows(indptr, values, norm)
+    return indptr, indices, values

@@ -30,16 +30,27 @@ FORMS_MAX = 1 << 16
 WORD_BYTES_MAX = 100
 """A longer word is its own form: stemmers take time that grows with its square."""
 
+STEM_ITEMS, LEMMA_ITEMS = 16, 64
+"""How often a character counts whose word may have to be stemmed, or its lemma found, against a feature id.
+
+A word that nobody has met takes up to 15 us a character (Arabic, of two letters), its lemma up to 40 (Finnish
+and Russian, of twenty letters); in most languages 2 to 8.
+"""
+
 
 class WordForms:
     """What becomes of words; any number of threads may share it. Nothing becomes of stop words.
 
     stops    the stop words, as texts have them after `encoded`
     reform   returns the stem or lemma of a word; None: words stay as they are
+    items_a_character  how often a character of a text counts where work is bounded by items
     """
 
-    def __init__(self, stops: NameTable, reform: Callable[[str], str] | None) -> None:
+    def __init__(
+        self, stops: NameTable, reform: Callable[[str], str] | None, items_a_character: int = 1
+    ) -> None:
         self.stops = stops
+        self.items_a_character = items_a_character
         data, offsets = stops.utf8.tobytes(), stops.offsets.tolist()
         self._stops = frozenset(data[a:b] for a, b in pairwise(offsets))
         self._reform = reform
@@ -119,12 +130,12 @@ def fit_forms(parameters: WordParameters) -> WordForms | None:
         words = sorted({data[start:end].decode() for start, end in spans if end - start <= WORD_BYTES_MAX})
         if not words:
             raise BadData(f"{parameters.stop_words}: expected stop words, one a line, found none")
-    return WordForms(build_names(words), _reform_of(parameters))
+    return WordForms(build_names(words), _reform_of(parameters), _items_of(parameters))
 
 
 def forms_of_list(parameters: WordParameters, words: Sequence[str]) -> WordForms:
     """Return the forms of words without just these, as they are."""
-    return WordForms(build_names(words), _reform_of(parameters))
+    return WordForms(build_names(words), _reform_of(parameters), _items_of(parameters))
 
 
 def load_forms(parameters: WordParameters, arrays: Mapping[str, NDArray[Any]]) -> WordForms | None:
@@ -135,7 +146,7 @@ def load_forms(parameters: WordParameters, arrays: Mapping[str, NDArray[Any]]) -
     if not _are_asked(parameters):
         return None
     stops = build_names([]) if parameters.stop_words is None else take_names(arrays, STOPS)
-    return WordForms(stops, _reform_of(parameters))
+    return WordForms(stops, _reform_of(parameters), _items_of(parameters))
 
 
 def _are_asked(parameters: WordParameters) -> bool:
@@ -150,3 +161,10 @@ def _reform_of(parameters: WordParameters) -> Callable[[str], str] | None:
         return None
     lemma = lemmas_of(parameters.lemmas)
     return (lambda word: lemma(word).lower()) if parameters.lowercase else lemma
+
+
+def _items_of(parameters: WordParameters) -> int:
+    """Return how often a character counts: once where Python only looks words up among stop words."""
+    if parameters.stem is not None:
+        return STEM_ITEMS
+    return 1 if parameters.lemmas is None else LEMMA_ITEMS

@@ -11,6 +11,7 @@ import io
 import math
 import struct
 import zipfile
+import zlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,16 @@ DTYPES = ("<i4", "<i8", "<f4", "<f8", "|S3")
 """The types of the arrays of a sparse matrix, the last one of its format's name."""
 
 
-_DAMAGE = (zipfile.BadZipFile, ValueError, EOFError, RuntimeError, OSError, OverflowError, struct.error)
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    EOFError,
+    RuntimeError,
+    OSError,
+    OverflowError,
+    struct.error,
+)
 """What zipfile raises for an archive that is none."""
 
 
@@ -45,7 +55,7 @@ class SparseMatrix(NamedTuple):
 def read_npz(file: ModelFile, layout: str) -> SparseMatrix:
     """Return the matrix in an .npz file; `layout` is csc or csr. Raises BadModel. Copies nothing."""
     members = _members(file, ("format", "shape", "indptr", "indices", "data"))
-    arrays = {name: _read_npy(file, name, data) for name, data in members.items()}
+    arrays = {name: read_npy(file, name, data) for name, data in members.items()}
     found = arrays.pop("format").tobytes()
     file.expect(found == layout.encode(), f"a matrix of format {layout}", found)
     for name, kind in (("shape", "i"), ("indptr", "i"), ("indices", "i"), ("data", "f")):
@@ -67,11 +77,11 @@ def _members(file: ModelFile, names: tuple[str, ...]) -> dict[str, bytes]:
             return {name: archive.read(info) for name, info in infos.items()}
     except KeyError as error:
         raise file.fault(f"the arrays {', '.join(names)} in it", f"no {error.args[0]}") from error
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise file.fault("a whole .npz file", f"damage: {error}") from error
 
 
-def _read_npy(file: ModelFile, name: str, data: bytes) -> NDArray[Any]:
+def read_npy(file: ModelFile, name: str, data: bytes) -> NDArray[Any]:
     """Return the array in the bytes of a .npy file of format 1.0 (numpy's NEP 1), without a copy."""
     file.expect(data[:8] == b"\x93NUMPY\x01\x00", f"{name} to be a .npy file of format 1.0", data[:8])
     end = 10 + int.from_bytes(data[8:10], "little")

@@ -1,6 +1,6 @@
-"""A vectorizer of scikit-learn, written down as JSON: its options, its terms by column, its weights.
+"""A vectorizer of scikit-learn, as JSON or written by skops: its options, its terms by column, its weights.
 
-docs/importing.md has the statement that writes the file. Options that we do not have are refused by name.
+docs/importing.md has the statements that write the file. Options that we do not have are refused by name.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from model_store.names import NameTable, build_names
 from service.errors import BadModel, BadParameter
 from service.features.parameters import CharsParameters, FeatureParameters, TfidfParameters, parameters_of
 from service.importers.files import ModelFile, ModelFiles
+from service.importers.skops import is_skops, read_skops
 from service.what_is import what_is
 
 FILE_BYTES_MAX = 1 << 30
@@ -73,13 +74,7 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
     """Return the vectorizer in a file. Raises BadModel, which says what was expected and found."""
     files = ModelFiles(path)
     file = files.read("", FILE_BYTES_MAX)
-    try:
-        found = orjson.loads(file.data)
-    except orjson.JSONDecodeError as error:
-        raise file.fault("JSON", f"other text: {error}") from error
-    file.expect(type(found) is dict, "a JSON object", what_is(found))
-    missing = [name for name in _FIELDS if name not in found]
-    file.expect(not missing, f"the fields {', '.join(_FIELDS)}", f"no {', '.join(missing)}")
+    found = read_skops(file) if is_skops(file) else _read_json(file)
     file.expect(
         found["class"] in CLASSES, f"class to be one of {', '.join(CLASSES)}", what_is(found["class"])
     )
@@ -93,6 +88,19 @@ def read_vectorizer(path: Path) -> SavedVectorizer:
         raise file.fault("terms of 1 to 4096 bytes without control characters", error) from error
     idf = _idf(file, found["idf"], names.n_names if parameters.use_idf else 0)
     return SavedVectorizer(parameters, names, idf, stop_words, (path.resolve().name, files.sha256))
+
+
+def _read_json(file: ModelFile) -> dict[str, Any]:
+    """Return the JSON object in a file, which has all _FIELDS. Raises BadModel."""
+    try:
+        found = orjson.loads(file.data)
+    except orjson.JSONDecodeError as error:
+        raise file.fault("JSON, or a file of skops", f"other text: {error}") from error
+    file.expect(type(found) is dict, "a JSON object", what_is(found))
+    assert isinstance(found, dict)
+    missing = [name for name in _FIELDS if name not in found]
+    file.expect(not missing, f"the fields {', '.join(_FIELDS)}", f"no {', '.join(missing)}")
+    return found
 
 
 def _parameters(file: ModelFile, name: str, given: Mapping[str, Any]) -> TfidfParameters | CharsParameters:

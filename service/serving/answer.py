@@ -31,7 +31,10 @@ SHORT_CHILDREN = 8192
 """Children of nodes, scored on a level of all trees, up to which it does: a flat model has many at once."""
 
 SHORT_ITEMS = 8192
-"""Characters, features and names of labels up to which it does; explained, each counts once a node told."""
+"""Characters, features and names of labels up to which it does; explained, each counts once a node told.
+
+Where Python looks for the stems or lemmas of words, a character counts as often as the featurizer says.
+"""
 
 SHORT_NODES = 64
 """Nodes told of all labels, of the rows together, up to which an explanation does."""
@@ -201,11 +204,14 @@ def _write(predictions: Sequence[bytes], epoch: int, served: ServedVersion) -> b
 
 def is_short(query: PredictRequest, served: ServedVersion) -> bool:
     """Return whether a request is read fast, and searched fast by a beam."""
-    return is_short_of(query, len(query.instances), map(_size, query.instances), served)
+    items_a_character = served.featurizer.items_a_character
+    sizes = (_size(instance, items_a_character) for instance in query.instances)
+    return is_short_of(query, len(query.instances), sizes, served)
 
 
 def is_short_of(query: Options, n_rows: int, sizes: Iterable[int], served: ServedVersion) -> bool:
-    """Return whether so many instances are; `sizes` has the characters, features or names of each."""
+    """Return whether so many instances are; `sizes` has the items of each: its characters, as often
+    as its featurizer counts them, its features or names."""
     if query.deadline_ms is not None or query.label_weights is not None:
         return False
     if not is_small(n_rows, query.beam_width, served):
@@ -229,9 +235,9 @@ def is_small(n_rows: int, beam_width: int, served: ServedVersion) -> bool:
     return n_rows * served.predictor.children_scored(beam_width) <= SHORT_CHILDREN
 
 
-def _size(instance: AnyInstance) -> int:
+def _size(instance: AnyInstance, items_a_character: int) -> int:
     if isinstance(instance, TextInstance):
-        return len(instance.text)
+        return len(instance.text) * items_a_character
     return len(instance.indices) if isinstance(instance, SparseInstance) else len(instance.features)
 
 

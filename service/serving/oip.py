@@ -134,7 +134,8 @@ def infer_now(
 
 def _answer_shortly(query: InferQuery, served: ServedVersion, notes: StageNotes) -> Answer | None:
     """Return the answer if a thread would only delay it, else None. Event loop only."""
-    if not is_short_of(query.options, query.n_rows, (query.n_items,), served):
+    items_each = 1 if query.texts is None else served.featurizer.items_a_character
+    if not is_short_of(query.options, query.n_rows, (query.n_items * items_each,), served):
         return None
     rows = _rows_of(query, served.featurizer)
     notes.end(FEATURES)

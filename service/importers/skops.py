@@ -1,0 +1,206 @@
+"""A vectorizer in a file of skops: a zip archive of schema.json, a tree of typed nodes, and .npy files.
+
+skops itself imports the classes that a file names. Here nodes are read as data: those of the kinds and types
+in _TYPES, and no other; no name is imported, nothing is called.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from typing import Any
+
+import orjson
+from numpy.typing import NDArray
+
+from service.importers.files import ModelFile
+from service.importers.npz import DAMAGE, read_npy
+from service.what_is import what_is
+
+MEMBER_BYTES_MAX = 1 << 30
+"""The largest file in an archive, unpacked."""
+
+SCALAR_BYTES_MAX = 1 << 11
+"""The largest file of one number, unpacked: a header and the number."""
+
+MEMBERS_MAX = 1 << 24
+"""Files in an archive, at most: a vocabulary that was cut has one for each term."""
+
+PROTOCOLS = range(3)
+"""The versions of the format that are known: of skops 0.2 to 0.16."""
+
+_MAGIC = b"PK\x03\x04"
+_SCHEMA = "schema.json"
+_SKLEARN = "sklearn.feature_extraction.text"
+
+_TYPES = {
+    "JsonNode": ("builtins.str",),
+    "ListNode": ("builtins.list",),
+    "TupleNode": ("builtins.tuple",),
+    "DictNode": ("builtins.dict",),
+    "NdArrayNode": ("numpy.ndarray", "numpy.int32", "numpy.int64"),
+    "ObjectNode": tuple(
+        f"{_SKLEARN}.{name}" for name in ("TfidfVectorizer", "CountVectorizer", "TfidfTransformer")
+    ),
+}
+"""The kinds of nodes that are read, and the types that each may name."""
+
+_OPTIONS = (
+    *("analyzer", "binary", "lowercase", "ngram_range", "preprocessor", "strip_accents", "token_pattern"),
+    *("tokenizer", "norm", "use_idf", "smooth_idf", "sublinear_tf"),
+)
+"""Options that decide what texts become; others say how files were read, or what the vocabulary says."""
+
+
+def is_skops(file: ModelFile) -> bool:
+    """Return whether a file is a zip archive, as those of skops are."""
+    return file.data.startswith(_MAGIC)
+
+
+def read_skops(file: ModelFile) -> dict[str, Any]:
+    """Return the vectorizer in a file of skops, as the fields of the JSON of docs/importing.md.
+
+    Raises BadModel for an archive or node that is not as skops writes it, a type that is not in _TYPES, and
+    stop words of scikit-learn's own list where the vocabulary does not say what they leave out.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(file.data)) as archive:
+            return _Skops(file, archive).vectorizer()
+    except DAMAGE as error:
+        raise file.fault("a whole file of skops", f"damage: {error}") from error
+
+
+class _Skops:
+    """An open archive, and how its nodes are read."""
+
+    def __init__(self, file: ModelFile, archive: zipfile.ZipFile) -> None:
+        self._file = file
+        self._archive = archive
+
+    def vectorizer(self) -> dict[str, Any]:
+        """Return the fields of the vectorizer that is the archive's root."""
+        n_members = len(self._archive.infolist())
+        self._file.expect(n_members <= MEMBERS_MAX, f"at most {MEMBERS_MAX} files in it", n_members)
+        root = self._schema()
+        fields = self._fields(root, "the root")
+        params = {name: self._value(fields[name], name) for name in _OPTIONS if name in fields}
+        self._file.expect("vocabulary_" in fields, "a vectorizer that was fitted", "no vocabulary_")
+        vocabulary = self._value(fields["vocabulary_"], "vocabulary_")
+        return {
+            "class": root["__class__"],
+            "params": params,
+            "stop_words": self._stop_words(fields, params),
+            "vocabulary": vocabulary,
+            "idf": self._idf(fields) if params.get("use_idf") is True else [],
+        }
+
+    def _schema(self) -> dict[str, Any]:
+        """Return the root of the tree."""
+        try:
+            root = orjson.loads(self._member(_SCHEMA, MEMBER_BYTES_MAX))
+        except orjson.JSONDecodeError as error:
+            raise self._file.fault(f"JSON in {_SCHEMA}", f"other text: {error}") from error
+        self._file.expect(type(root) is dict, f"an object in {_SCHEMA}", what_is(root))
+        protocol = root.get("protocol")
+        known = type(protocol) is int and protocol in PROTOCOLS
+        newest = PROTOCOLS[-1]
+        self._file.expect(
+            known, f"a protocol from 0 to {newest}, which this release knows", what_is(protocol)
+        )
+        assert isinstance(root, dict)
+        return root
+
+    def _member(self, name: str, bytes_max: int) -> bytes:
+        """Return a file of the archive, its checksum checked."""
+        try:
+            info = self._archive.getinfo(name)
+        except KeyError as error:
+            raise self._file.fault(f"{name} in the archive", "none") from error
+        self._file.expect(info.file_size <= bytes_max, f"at most {bytes_max} bytes in {name}", info.file_size)
+        packed = info.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+        self._file.expect(packed, f"{name} to be stored or deflated", f"method {info.compress_type}")
+        return self._archive.read(info)
+
+    def _content(self, node: object, place: str, *loaders: str) -> Any:
+        """Return what a node holds; raise BadModel unless it is of one of these kinds, and its type is known.
+
+        Of an array it is the name of its file.
+        """
+        self._file.expect(type(node) is dict, f"{place} to be a node", what_is(node))
+        assert isinstance(node, dict)
+        loader, named = node.get("__loader__"), f"{node.get('__module__')}.{node.get('__class__')}"
+        fits = loader in loaders and named in _TYPES[loader]
+        self._file.expect(
+            fits, f"{place} to be {' or '.join(loaders)} of a type that is read", f"{loader} of {named}"
+        )
+        key, kind = {"JsonNode": ("content", str), "NdArrayNode": ("file", str)}.get(
+            str(loader), ("content", dict if loader in ("DictNode", "ObjectNode") else list)
+        )
+        found = node.get(key)
+        self._file.expect(type(found) is kind, f"{key} of {place} to be a {kind.__name__}", what_is(found))
+        return found
+
+    def _fields(self, node: object, place: str) -> dict[str, Any]:
+        """Return the nodes of an object's fields."""
+        held = self._content(node, place, "ObjectNode")
+        fields: dict[str, Any] = self._content(held, f"the fields of {place}", "DictNode")
+        return fields
+
+    def _value(self, node: object, place: str) -> Any:
+        """Return a scalar, a list of scalars, or a dict of scalars by text."""
+        loader = node.get("__loader__") if isinstance(node, dict) else None
+        if loader in ("ListNode", "TupleNode"):
+            return [self._scalar(each, place) for each in self._content(node, place, "ListNode", "TupleNode")]
+        if loader == "DictNode":
+            return {
+                key: self._scalar(each, place) for key, each in self._content(node, place, "DictNode").items()
+            }
+        return self._scalar(node, place)
+
+    def _scalar(self, node: object, place: str) -> Any:
+        """Return a text, number, truth value or None; integers of numpy's have a file each."""
+        if isinstance(node, dict) and node.get("__loader__") == "NdArrayNode":
+            array = self._array(node, place, SCALAR_BYTES_MAX)
+            fits = array.ndim == 0 and array.dtype.kind == "i"
+            self._file.expect(fits, f"{place} to be an integer", f"{array.dtype}{list(array.shape)}")
+            return int(array)
+        found = self._content(node, place, "JsonNode")
+        try:
+            value = orjson.loads(found)
+        except orjson.JSONDecodeError as error:
+            raise self._file.fault(f"{place} to be JSON", what_is(found)) from error
+        plain = value is None or type(value) in (bool, int, float, str)
+        self._file.expect(plain, f"{place} to be a text, number, truth value or null", what_is(value))
+        return value
+
+    def _array(self, node: object, place: str, bytes_max: int) -> NDArray[Any]:
+        name = self._content(node, place, "NdArrayNode")
+        return read_npy(self._file, name, self._member(name, bytes_max))
+
+    def _idf(self, fields: dict[str, Any]) -> list[float]:
+        """Return the weights of the transformer in a TfidfVectorizer."""
+        inner = self._fields(fields.get("_tfidf"), "_tfidf")
+        self._file.expect("idf_" in inner, "idf_, as scikit-learn 1.5 and newer write it", "none")
+        array = self._array(inner["idf_"], "idf_", MEMBER_BYTES_MAX)
+        fits = array.ndim == 1 and array.dtype.kind == "f"
+        self._file.expect(fits, "idf_ to be numbers in one dimension", f"{array.dtype}{list(array.shape)}")
+        found: list[float] = array.tolist()
+        return found
+
+    def _stop_words(self, fields: dict[str, Any], params: dict[str, Any]) -> list[Any]:
+        """Return the list of stop words; scikit-learn's own list is not in the file, only its name."""
+        found = self._value(fields.get("stop_words"), "stop_words")
+        if found is None:
+            return []
+        if isinstance(found, list):
+            return found
+        is_word = params.get("analyzer") == "word"
+        is_fixed = self._value(fields.get("fixed_vocabulary_"), "fixed_vocabulary_")
+        said = not is_word or (params.get("ngram_range") == [1, 1] and is_fixed is False)
+        self._file.expect(
+            said,
+            "stop_words to be a list where they part n-grams or a vocabulary was given (docs/importing.md: "
+            "JSON has them)",
+            what_is(found),
+        )
+        return []

@@ -1,0 +1,226 @@
+"""Vectorizers in files that skops wrote: read as data, and what is no vectorizer is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from service.errors import BadModel
+from service.importers import read_vectorizer, skops
+from service.importers.text_rows import featurizer_of
+from tests.datasets_helpers import check_sparse
+from tests.skops_files import FOLDER, REFUSED, TAKEN, TEXTS
+
+UNSEEN = ["", "the coins and the ships of the league", "Stamps! a port, STAMPS naïve", "nothing known"]
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_the_same_texts_make_the_same_rows(name: str) -> None:
+    vectorizer = TAKEN[name]().fit(TEXTS)
+    featurizer = featurizer_of(read_vectorizer(FOLDER / f"{name}.skops"), "none")
+    rows = featurizer.transform_texts([*TEXTS, *UNSEEN])
+    expected = sp.csr_matrix(vectorizer.transform([*TEXTS, *UNSEEN]))
+    expected.sort_indices()
+    check_sparse(rows)
+    assert rows.n_features == expected.shape[1]
+    assert np.array_equal(rows.indptr, expected.indptr) and np.array_equal(rows.indices, expected.indices)
+    np.testing.assert_allclose(rows.values, expected.data, rtol=2e-6)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_vectorizers_that_we_do_not_have_are_refused(name: str) -> None:
+    file = FOLDER / f"{name}.skops"
+    with pytest.raises(BadModel, match=re.escape(REFUSED[name][1])) as told:
+        read_vectorizer(file)
+    assert str(told.value).startswith(str(file))
+
+
+def members_of(name: str) -> dict[str, bytes]:
+    with zipfile.ZipFile(FOLDER / f"{name}.skops") as archive:
+        return {member: archive.read(member) for member in archive.namelist()}
+
+
+def packed(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def changed(path: Path, change: Callable[[dict[str, Any]], None], name: str = "plain") -> Path:
+    """Write a file of skops whose schema was changed."""
+    members = members_of(name)
+    schema = json.loads(members["schema.json"])
+    change(schema)
+    return packed(path, {**members, "schema.json": json.dumps(schema).encode()})
+
+
+def fields(schema: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = schema["content"]["content"]
+    return found
+
+
+def called(module: str, name: str) -> dict[str, Any]:
+    """A node of which skops calls what it names."""
+    return {"__class__": name, "__module__": module, "__loader__": "ConstructorFromReduceNode", "content": []}
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "another class": (
+        lambda schema: schema.update({"__class__": "HashingVectorizer"}),
+        "the root to be ObjectNode of a type that is read, found ObjectNode of "
+        "sklearn.feature_extraction.text.HashingVectorizer",
+    ),
+    "a transformer": (
+        lambda schema: schema.update(
+            {"__class__": "TfidfTransformer", "content": fields(schema)["_tfidf"]["content"]}
+        ),
+        "a vectorizer that was fitted, found no vocabulary_",
+    ),
+    "a module of another": (
+        lambda schema: schema.update({"__module__": "antigravity"}),
+        "found ObjectNode of antigravity.TfidfVectorizer",
+    ),
+    "a call": (
+        lambda schema: fields(schema).update({"analyzer": called("antigravity", "fly")}),
+        "analyzer to be JsonNode of a type that is read, found ConstructorFromReduceNode of antigravity.fly",
+    ),
+    "a call in the vocabulary": (
+        lambda schema: fields(schema)["vocabulary_"]["content"].update(
+            {"coins": called("antigravity", "fly")}
+        ),
+        "vocabulary_ to be JsonNode",
+    ),
+    "a later protocol": (lambda schema: schema.update({"protocol": 3}), "a protocol from 0 to 2"),
+    "no protocol": (lambda schema: schema.pop("protocol"), "a protocol from 0 to 2"),
+    "no vocabulary": (lambda schema: fields(schema).pop("vocabulary_"), "no vocabulary_"),
+    "no fields": (
+        lambda schema: schema.update({"content": []}),
+        "content of the root to be a dict, found an array of 0",
+    ),
+    "a file elsewhere": (
+        lambda schema: fields(schema)["_tfidf"]["content"]["content"]["idf_"].update(
+            {"file": "../../etc/passwd"}
+        ),
+        "../../etc/passwd in the archive, found none",
+    ),
+    "no file": (
+        lambda schema: fields(schema)["_tfidf"]["content"]["content"]["idf_"].pop("file"),
+        "file of idf_ to be a str",
+    ),
+    "weights of another release": (
+        lambda schema: fields(schema)["_tfidf"]["content"]["content"].pop("idf_"),
+        "idf_, as scikit-learn 1.5 and newer write it",
+    ),
+    "no transformer": (lambda schema: fields(schema).pop("_tfidf"), "_tfidf to be a node, found null"),
+    "a list of lists": (
+        lambda schema: fields(schema).update(
+            {"stop_words": {**fields(schema)["ngram_range"], "content": [fields(schema)["ngram_range"]]}}
+        ),
+        "stop_words to be JsonNode",
+    ),
+    "text that is no JSON": (
+        lambda schema: fields(schema)["norm"].update({"content": "l2"}),
+        "norm to be JSON",
+    ),
+    "JSON within JSON": (
+        lambda schema: fields(schema)["norm"].update({"content": '["l2"]'}),
+        "norm to be a text, number, truth value or null",
+    ),
+    "an option of another value": (
+        lambda schema: fields(schema)["binary"].update({"content": "true"}),
+        "params.binary to be false, found true",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_nodes_that_are_not_known_are_refused_and_nothing_is_imported(tmp_path: Path, name: str) -> None:
+    change, words = CHANGES[name]
+    file = changed(tmp_path / "changed.skops", change)
+    sys.modules.pop("antigravity", None)
+    with pytest.raises(BadModel, match=re.escape(words)) as told:
+        read_vectorizer(file)
+    assert str(told.value).startswith(str(file)) and "antigravity" not in sys.modules
+
+
+def test_arrays_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    members = members_of("plain")
+    array = next(name for name in members if name.endswith(".npy"))
+    for data, words in (
+        (b"", "to be a .npy file of format 1.0"),
+        (npy(np.ones((2, 2))), "in at most one dimension"),
+        (npy(np.ones(3, np.int64)), "idf_ to be numbers in one dimension, found int64[3]"),
+        (npy(np.ones(3)), "numbers, one for each term"),
+        (npy(np.array([None])), "to be numbers"),
+    ):
+        file = packed(tmp_path / "array.skops", {**members, array: data})
+        with pytest.raises(BadModel, match=re.escape(words)):
+            read_vectorizer(file)
+
+
+def test_a_column_is_one_number_in_a_small_file(tmp_path: Path) -> None:
+    members = members_of("cut")
+    column = json.loads(members["schema.json"])
+    node = next(iter(fields(column)["vocabulary_"]["content"].values()))
+    for array, words in (
+        (np.zeros(1_000, np.int64), f"at most {skops.SCALAR_BYTES_MAX} bytes in {node['file']}"),
+        (np.zeros(2, np.int64), "vocabulary_ to be an integer, found int64[2]"),
+        (np.float64(1), "vocabulary_ to be an integer, found float64[]"),
+    ):
+        file = packed(tmp_path / "column.skops", {**members, node["file"]: npy(array)})
+        with pytest.raises(BadModel, match=re.escape(words)):
+            read_vectorizer(file)
+
+
+def npy(array: Any) -> bytes:
+    data = io.BytesIO()
+    np.save(data, array, allow_pickle=True)
+    return data.getvalue()
+
+
+def test_what_is_too_large_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = FOLDER / "plain.skops"
+    size = len(members_of("plain")["schema.json"])
+    monkeypatch.setattr(skops, "MEMBER_BYTES_MAX", size)
+    read_vectorizer(file)
+    monkeypatch.setattr(skops, "MEMBER_BYTES_MAX", size - 1)
+    with pytest.raises(BadModel, match=f"at most {size - 1} bytes in schema.json, found {size}"):
+        read_vectorizer(file)
+    monkeypatch.setattr(skops, "MEMBERS_MAX", 1)
+    with pytest.raises(BadModel, match="at most 1 files in it, found 2"):
+        read_vectorizer(file)
+
+
+def test_a_schema_that_is_deep_or_no_object_is_refused(tmp_path: Path) -> None:
+    for data in (b"[" * 100_000, b'{"content":' * 50_000, b"[]", b"null", b""):
+        file = packed(tmp_path / "deep.skops", {"schema.json": data})
+        with pytest.raises(BadModel, match=r"deep\.skops: expected"):
+            read_vectorizer(file)
+    with pytest.raises(BadModel, match=re.escape("schema.json in the archive, found none")):
+        read_vectorizer(packed(tmp_path / "none.skops", {"other": b""}))
+
+
+def test_every_cut_and_some_damage_is_refused_or_harmless(tmp_path: Path) -> None:
+    whole, file = (FOLDER / "cut.skops").read_bytes(), tmp_path / "damaged.skops"
+    for end in range(4, len(whole), 97):
+        file.write_bytes(whole[:end])
+        with pytest.raises(BadModel):
+            read_vectorizer(file)
+    for place in range(4, len(whole), 53):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
+        with contextlib.suppress(BadModel):
+            read_vectorizer(file)
