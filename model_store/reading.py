@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 from model_store.aliases import ALIAS_BYTES_MAX, Alias, parse_alias
 from model_store.archive import Writable, archive_pieces
+from model_store.denied import DENIED_BYTES_MAX, parse_denied
 from model_store.errors import (
     AliasNotFound,
     Corrupt,
@@ -45,7 +46,11 @@ from model_store.version import (
 LATEST = "latest"
 """The alias that every publication moves."""
 
-MODELS, VERSIONS, ALIASES, SPLITS, LAST = "models", "versions", "aliases", "splits", "last_version"
+MODELS, VERSIONS, ALIASES, SPLITS, DENIED = "models", "versions", "aliases", "splits", "denied"
+LAST = "last_version"
+
+_OF_ALIASES = ((ALIASES, ALIAS_BYTES_MAX), (SPLITS, SPLIT_BYTES_MAX), (DENIED, DENIED_BYTES_MAX))
+"""The directories that have a file an alias, and the most bytes of one."""
 
 _OPEN_ATTEMPTS = 3
 _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
@@ -57,6 +62,8 @@ class ModelInfo(NamedTuple):
 
     splits         of the aliases that have one
     broken_splits  the aliases whose split cannot be read: they name what they name
+    denied         the labels that answers of an alias never have; of the aliases that deny any
+    broken_denied  the aliases of which these cannot be read
     """
 
     name: str
@@ -65,6 +72,8 @@ class ModelInfo(NamedTuple):
     broken_aliases: tuple[str, ...] = ()
     splits: Mapping[str, Split] = MappingProxyType({})
     broken_splits: tuple[str, ...] = ()
+    denied: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    broken_denied: tuple[str, ...] = ()
 
 
 class StoreReader:
@@ -100,7 +109,10 @@ class StoreReader:
                 continue
             if split is not None and split.stable == aliases[entry.name]:
                 splits[entry.name] = split
-        return ModelInfo(name, versions, aliases, tuple(broken), splits, tuple(broken_splits))
+        denied, broken_denied = self._denied_of(name, {*aliases, *broken})
+        return ModelInfo(
+            name, versions, aliases, tuple(broken), splits, tuple(broken_splits), denied, broken_denied
+        )
 
     def last_version(self, name: str) -> int:
         """Return the highest number that a version of a model has or had, 0 if none; raise Corrupt."""
@@ -139,6 +151,16 @@ class StoreReader:
         version = self.alias(name, alias).version
         split = self._read_split(name, alias)
         return split if split is not None and split.stable == version else None
+
+    def denied(self, name: str, alias: str = LATEST) -> tuple[str, ...]:
+        """Return the labels that answers of an alias never have, ascending; () where it denies none.
+
+        They stay with the alias when it is moved, and may be others than its version has. Raises NotFound,
+        Corrupt or StoreUnreadable.
+        """
+        if check_alias(alias) not in self._alias_names(name) or not self.versions(name):
+            raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
+        return self._read_denied(name, alias)
 
     def users_of(self, name: str, version: int) -> list[str]:
         """Return what names a version: aliases, `canary of ALIAS`, `shadow of ALIAS`. Raises Corrupt."""
@@ -223,17 +245,17 @@ class StoreReader:
             raise StoreUnreadable.of(self.root, "to read the directory of the models", found) from error
 
     def generation(self) -> tuple[object, ...]:
-        """Return a value that differs when a version was published or deleted, an alias moved or was split,
-        or label info was replaced.
+        """Return a value that differs when a version was published or deleted, an alias moved, was split or
+        denies other labels, or label info was replaced.
 
-        Compare for equality only. Cost: three directories a model, a file of 200 bytes an alias and a split,
-        and of 8 kB where there is label info.
+        Compare for equality only. Cost: four directories a model, a file of 200 bytes an alias and a split,
+        the file of its denied labels, and 8 kB where there is label info.
         """
         found: list[object] = []
         for model in self._entries(self.root / MODELS):
             home = self.root / MODELS / model.name
             found.append((model.name, self._entries(home / VERSIONS)))
-            for part, bytes_max in ((ALIASES, ALIAS_BYTES_MAX), (SPLITS, SPLIT_BYTES_MAX)):
+            for part, bytes_max in _OF_ALIASES:
                 for entry in self._entries(home / part):
                     path = home / part / entry.name
                     with contextlib.suppress(FileNotFoundError, Corrupt), self._reading(path):
@@ -290,6 +312,26 @@ class StoreReader:
                 return parse_split(self._fs.read(path, SPLIT_BYTES_MAX), f"{name}: split of {alias}")
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def _read_denied(self, name: str, alias: str) -> tuple[str, ...]:
+        """Return the denied labels in an alias's file, () without one. Raises Corrupt."""
+        path = self._home(name) / DENIED / check_alias(alias)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
+            return parse_denied(self._fs.read(path, DENIED_BYTES_MAX), f"{name}: labels denied by {alias}")
+        return ()
+
+    def _denied_of(
+        self, name: str, aliases: Container[str]
+    ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+        """Return the denied labels of the aliases of a model that deny any, and of which they are damaged."""
+        denied, broken = {}, []
+        for entry in self._entries(self._home(name) / DENIED):
+            if entry.name in aliases:
+                try:
+                    denied[entry.name] = self._read_denied(name, entry.name)
+                except (Corrupt, StoreUnreadable):
+                    broken.append(entry.name)
+        return {alias: labels for alias, labels in denied.items() if labels}, tuple(broken)
 
     def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
         manifest = self.manifest(name, version)

@@ -32,6 +32,7 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
     with live.lock:
         epoch, tuned = (None, None) if live.prepared is None else (live.epoch, live.snapshot())
     counts = served.opened.arrays.get("labels/counts")
+    allowed = None if served.denied is None else served.denied.allowed
     ids = _found(served.labels, query.search)
     if query.marks_below and tuned is not None:
         ids = ids[tuned.counters.marks[ids] < query.marks_below]
@@ -44,7 +45,11 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
         "threshold_epoch": epoch,
         "n_labels": served.labels.n_names,
         "n_found": len(ids),
-        "labels": [_summary(served.labels, i, counts, tuned) for i in shown],
+        "n_denied": 0 if allowed is None else int(len(allowed) - np.count_nonzero(allowed)),
+        "labels": [
+            _summary(served.labels, i, counts, tuned, is_denied=allowed is not None and not allowed[i])
+            for i in shown
+        ],
         "next_offset": end if shown and end < len(ids) else None,
     }
 
@@ -130,7 +135,9 @@ def _ordered(
     return ids[np.argsort(-values[ids] if query.descending else values[ids], kind="stable")]
 
 
-def _summary(names: NameTable, label: int, counts: NDArray[Any] | None, tuned: Tuned | None) -> LabelSummary:
+def _summary(
+    names: NameTable, label: int, counts: NDArray[Any] | None, tuned: Tuned | None, *, is_denied: bool
+) -> LabelSummary:
     return {
         "label": name_of(names, label),
         "id": label,
@@ -138,4 +145,5 @@ def _summary(names: NameTable, label: int, counts: NDArray[Any] | None, tuned: T
         "threshold": None if tuned is None else tuned.thresholds[label],
         "hits": None if tuned is None else int(tuned.counters.hits[label]),
         "marks": None if tuned is None else int(tuned.counters.marks[label]),
+        "denied": is_denied,
     }

@@ -73,6 +73,7 @@ class LabelSummary(TypedDict):
     marks: Annotated[
         int | None, Field(description="rows in which it was true, plus those it was predicted in")
     ]
+    denied: Annotated[bool, Field(description="whether the alias denies it: never answered")]
 
 
 class LabelPage(TypedDict):
@@ -83,6 +84,7 @@ class LabelPage(TypedDict):
     threshold_epoch: int | None
     n_labels: Annotated[int, Field(description="labels of the version")]
     n_found: Annotated[int, Field(description="labels that the query selects")]
+    n_denied: Annotated[int, Field(description="labels that the alias denies; none of a version's number")]
     labels: list[LabelSummary]
     next_offset: int | None
 
