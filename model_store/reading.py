@@ -60,10 +60,8 @@ _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
 class ModelInfo(NamedTuple):
     """A model of the store: its versions, ascending, what its aliases name, and aliases it cannot read.
 
-    splits         of the aliases that have one
-    broken_splits  the aliases whose split cannot be read: they name what they name
-    denied         the labels that answers of an alias never have; of the aliases that deny any
-    broken_denied  the aliases of which these cannot be read
+    splits, denied                of the aliases that have a split, and of those that deny labels
+    broken_splits, broken_denied  the aliases of which it cannot be read; they name what they name
     """
 
     name: str
@@ -277,13 +275,15 @@ class StoreReader:
                     return manifest
         return None
 
-    def export(self, name: str, version: int, file: Writable) -> None:
+    def export(self, name: str, version: int, file: Writable, *, label_info: bool = False) -> None:
         """Write a version, verified first, to `file` as a tar, which is only written to.
+
+        label_info  whether that of the model goes with it, where there is any
 
         Raises NotFound, Corrupt and StoreUnreadable, and what `file` raises.
         """
         self.verify(name, version)
-        for piece in self._archive(name, version):
+        for piece in self._archive(name, version, self.label_info(name) if label_info else None):
             file.write(piece)
 
     # --- parts
@@ -326,12 +326,12 @@ class StoreReader:
         """Return the denied labels of the aliases of a model that deny any, and of which they are damaged."""
         denied, broken = {}, []
         for entry in self._entries(self._home(name) / DENIED):
-            if entry.name in aliases:
-                try:
-                    denied[entry.name] = self._read_denied(name, entry.name)
-                except (Corrupt, StoreUnreadable):
-                    broken.append(entry.name)
-        return {alias: labels for alias, labels in denied.items() if labels}, tuple(broken)
+            try:
+                if entry.name in aliases and (labels := self._read_denied(name, entry.name)):
+                    denied[entry.name] = labels
+            except (Corrupt, StoreUnreadable):
+                broken.append(entry.name)
+        return denied, tuple(broken)
 
     def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
         manifest = self.manifest(name, version)
@@ -344,10 +344,10 @@ class StoreReader:
                 self._verified.add(key)
         return model
 
-    def _archive(self, name: str, version: int) -> Iterator[Buffer]:
-        manifest = self.manifest(name, version)
+    def _archive(self, name: str, version: int, info: LabelInfo | None) -> Iterator[Buffer]:
+        manifest, directory = self.manifest(name, version), self._version_path(name, version)
         with self._reading_version(name, version):
-            yield from archive_pieces(self._fs, self._version_path(name, version), manifest)
+            yield from archive_pieces(self._fs, directory, manifest, info)
 
     def _missing(self, name: str, error: NotFound) -> NotFound:
         """Return ModelNotFound when the whole model is missing, else `error`."""

@@ -30,6 +30,7 @@ from model_store.identifiers import (
     check_model,
     check_version,
 )
+from model_store.label_info import LABEL_INFO, map_label_info
 from model_store.label_writing import LabelWriter
 from model_store.made_for import made_for_of
 from model_store.manifest import Manifest, manifest_digest
@@ -86,14 +87,23 @@ class Store(LabelWriter):
         """Publish a version that `export` wrote, as the next version of model `name`; see `publish`.
 
         `file` is read once from its present place on, and need not be able to seek. The version is verified
-        wholly before it is published. Raises Corrupt for an archive that is not a version.
+        wholly before it is published. Label info that came with it becomes the model's unless that has some.
+        Raises Corrupt for an archive that is not a version.
         """
         check_model(name)
         with self._writing(0), self._stage() as stage:
             self._fs.mkdir(stage / "version")
-            manifest = read_archive(self._fs, file, stage / "version", self._require_space)
+            info = stage / LABEL_INFO
+            manifest = read_archive(self._fs, file, stage / "version", self._require_space, info)
             verify_version(*map_version(self._fs, stage / "version", manifest))
-            return self._commit(name, stage, manifest, latest=latest)
+            has_info = LABEL_INFO in [entry.name for entry in self._entries(stage)]
+            if has_info:
+                map_label_info(self._fs, info, f"archive: {LABEL_INFO}")
+            manifest = self._commit(name, stage, manifest, latest=latest)
+            if has_info:
+                with self._locked(name):
+                    self._adopt_label_info(name, info)
+            return manifest
 
     def mirror(self, file: Readable, name: str, version: int, digest: str) -> Manifest:
         """Publish a version that `export` wrote under the number that it had in another store.

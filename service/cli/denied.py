@@ -11,7 +11,7 @@ import typer
 from service.cli.aliases import NoHistory, Reason, cause_of, opened_registry
 from service.cli.console import print_json, print_line
 from service.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
-from service.errors import BadParameter
+from service.errors import BadInput, BadParameter
 
 if TYPE_CHECKING:
     from service.registry.denials import Change, Denial
@@ -31,6 +31,9 @@ Labels = Annotated[
     Path | None, typer.Option("--labels", metavar="FILE", help="A file with a label on each line.")
 ]
 Again = Annotated[bool, typer.Option("--allow-again", help="Take these labels off instead.")]
+Url = Annotated[
+    str | None, typer.Option(metavar="URL", help="An alias of this object store instead: s3://BUCKET/PREFIX.")
+]
 Clear = Annotated[bool, typer.Option("--clear", help="Deny none any more.")]
 
 
@@ -43,13 +46,15 @@ def deny(
     clear: Clear = False,
     reason: Reason = "",
     no_history: NoHistory = False,
+    url: Url = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Have answers of an alias never have labels, whatever version it names, until they are taken off.
 
     They are added to those that it denies. Without any it tells which these are. Running servers keep to it
-    without a restart. Requests that name a version by its number are not touched.
+    without a restart. Requests that name a version by its number are not touched. --url is for servers that
+    follow an object store, which is asked instead.
     """
     name, alias = parse_alias(model)
     names = names_of(label, labels)
@@ -57,6 +62,9 @@ def deny(
         raise BadParameter("--clear: expected no label beside it, found some")
     if allow_again and not names:
         raise BadParameter("--allow-again: expected --label or --labels, found neither")
+    if url is not None:
+        print_denial(deny_there(url, store, (name, alias), names, clear=clear, allow_again=allow_again), json)
+        return
     with opened_registry(store, create=bool(names or clear), asks_none=no_history) as registry:
         if names or clear:
             change = change_of(names, allow_again=allow_again)
@@ -69,6 +77,36 @@ def deny(
 def denying(labels: Collection[str]) -> str:
     """Return what a line says of the labels that an alias denies, behind the version that it names."""
     return f", {len(labels):,} labels denied" if labels else ""
+
+
+def deny_there(
+    url: str, store: Path, of: tuple[str, str], names: Collection[str], *, clear: bool, allow_again: bool
+) -> Denial:
+    """Change or tell what an alias denies in an object store; names must be of the version it names there.
+
+    That is looked up in the store, which has it where it was pushed from. Raises BadInput for an alias that
+    is not there, and what the store raises.
+    """
+    from model_store.names import find_name
+    from model_store.store import Store
+    from service.registry.denials import Denial, check_known
+    from service.remote.objects import RemoteStore
+
+    (name, alias), remote = of, RemoteStore(url)
+    aliases = remote.aliases(name).aliases
+    if alias not in aliases:
+        there = ", ".join(sorted(aliases)) or "none"
+        raise BadInput(f"{remote.url}: expected an alias of {name}, one of {there}, found {alias!r}")
+    version = aliases[alias].version
+    table = Store(store).open(name, version).labels
+    denied = tuple(remote.denied(name)[1].get(alias, ()))
+    if names or clear:
+        change = change_of(names, allow_again=allow_again)
+        if not allow_again:
+            check_known([table], set(names).difference(denied), f"{name}@{version}")
+        denied = remote.change_denied(name, alias, change)
+    unknown = tuple(label for label in denied if find_name(table, label) < 0)
+    return Denial(name, alias, version, denied, unknown)
 
 
 def parse_alias(text: str) -> tuple[str, str]:

@@ -180,8 +180,16 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 
 
 @app.command("export")
-def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Write a version as one tar file."""
+def export_model(
+    model: Model,
+    file: File,
+    no_label_info: Annotated[
+        bool, typer.Option("--no-label-info", help="Leave it out: for releases that know of none.")
+    ] = False,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Write a version as one tar file, and the model's label info with it."""
     opened = _store(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
@@ -189,7 +197,7 @@ def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json
     unfinished = file.with_name(f"{file.name}.unfinished")
     try:
         with unfinished.open("wb") as out:
-            opened.export(name, version, out)
+            opened.export(name, version, out, label_info=not no_label_info)
         unfinished.replace(file)
     except OSError as error:  # a write that fails does not know the name
         raise OSError(error.errno, error.strerror, str(file)) from error

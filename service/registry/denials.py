@@ -90,13 +90,8 @@ class AliasDenials:
 
     def _check_known(self, model: str, alias: str, names: Collection[str]) -> None:
         """Raise UnknownLabel for a name that no version has which answers for the alias."""
-        tables = self._tables(model, alias) if names else []
-        for name in sorted(names):
-            if all(find_name(table, name) < 0 for table in tables):
-                near = nearest_name(tables[0], name)
-                hint = "" if near is None else f"; did you mean {near!r:.80}?"
-                fault = UnknownLabel(f"expected labels of {model}@{alias}, found {name!r:.80}{hint}")
-                raise fault.at("labels")
+        if names:
+            check_known(self._tables(model, alias), names, f"{model}@{alias}")
 
     def _denial(self, model: str, alias: str, labels: tuple[str, ...]) -> Denial:
         version = self._store.alias(model, alias).version
@@ -123,6 +118,15 @@ class AliasDenials:
             log(logging.WARNING, "alias_history_behind", alias=place, detail=str(error))
             return False
         return True
+
+
+def check_known(tables: Sequence[NameTable], names: Collection[str], what: str) -> None:
+    """Raise UnknownLabel for a name that none of some versions has, of which `what` tells."""
+    for name in sorted(names):
+        if all(find_name(table, name) < 0 for table in tables):
+            near = nearest_name(tables[0], name)
+            hint = "" if near is None else f"; did you mean {near!r:.80}?"
+            raise UnknownLabel(f"expected labels of {what}, found {name!r:.80}{hint}").at("labels")
 
 
 def deny_also(names: Collection[str]) -> Change:

@@ -188,10 +188,10 @@ class LiveModels(Generic[T]):
         if state is None or is_version(ref):
             return found
         view: T | None = state.views.known(model, ref, found)
-        if view is None:  # of a version that no alias keeps open
-            opener = asyncio.get_running_loop().run_in_executor
-            view = await opener(self._opener, state.views.of, model, ref, found)
-        return view
+        if view is not None:
+            return view
+        making = asyncio.get_running_loop().run_in_executor(self._opener, state.views.of, model, ref, found)
+        return await making  # type: ignore[no-any-return]
 
     async def _find(self, key: Key) -> T:
         assert self._state is not None
@@ -281,7 +281,7 @@ class LiveModels(Generic[T]):
         pointers: dict[tuple[str, str], int] = {}
         resident: dict[Key, object] = {}
         self._drop_old_failures(infos)
-        views = AliasViews[Any](self._deny, None if before is None else before.views)
+        views = AliasViews[Any](self._deny, before and before.views)
         unserved = views.read(infos, self.pointers, self._fail)
         for info in infos:
             for alias, wanted in sorted(info.aliases.items()):
