@@ -108,6 +108,11 @@ class LabelInfo(NamedTuple):
         columns = self.head.columns
         return self._text(columns.index(column), subject) if column in columns else None
 
+    def texts(self, column: str) -> NDArray[np.int64]:
+        """Return int64[n + 1]: where the texts of a column, one of the head's, begin in `utf8`, and end."""
+        first = self.head.columns.index(column) * self.head.n_subjects
+        return self.offsets[first : first + self.head.n_subjects + 1]
+
     def names(self, subject: int) -> dict[str, str]:
         """Return the names of subject i, 0 <= i < n, by language, in the order of the columns."""
         texts = ((column, self._text(at, subject)) for at, column in enumerate(self.head.columns))

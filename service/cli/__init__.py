@@ -34,7 +34,7 @@ Version = Annotated[
 
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
-    from service.cli import aliases, denied, explain, jobs, keys, label_info, models, remote, splits
+    from service.cli import aliases, denied, explain, jobs, keys, label_info, labels, models, remote, splits
     from service.cli.calibrate import calibrate
     from service.cli.compare import compare
     from service.cli.estimate import estimate
@@ -72,7 +72,7 @@ def application() -> typer.Typer:
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
     of_aliases = (aliases.app, splits.app, denied.app)
-    for part in (models.app, *of_aliases, remote.app, explain.app, label_info.app):
+    for part in (models.app, *of_aliases, remote.app, explain.app, label_info.app, labels.app):
         store.add_typer(part)
     app.add_typer(store, name="models")
     app.add_typer(keys.app, name="keys")
