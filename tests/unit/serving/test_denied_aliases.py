@@ -24,7 +24,7 @@ from service.stages import StageNotes
 from tests.feedback_requests import RAW, event, send, with_client
 from tests.oip_requests import csr
 from tests.served_models import publish_model
-from tests.small_models import small_draft
+from tests.small_models import small_draft, softmax_draft
 
 DENIED = [f"label::{i}" for i in (0, 3, 4, 7, 8)]
 ROWS = [RAW, {"indices": [2], "values": [1.0]}]
@@ -62,7 +62,7 @@ def answered(served: ServedVersion, body: bytes) -> list[Any]:
     return [*at_once, without_ids(answer_query(parse_predict(body, Limits()), served))]
 
 
-@pytest.fixture(scope="module", params=["label-tree", "one-tree", "forest", "text", "named"])
+@pytest.fixture(scope="module", params=["label-tree", "one-tree", "embedded", "forest", "text", "named"])
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ServedVersion:
     store = Store(tmp_path_factory.mktemp("denied") / "store")
     kind = request.param
@@ -70,6 +70,8 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         store.publish(
             "m", small_draft(kind="decision-tree", n_trees=3, features={"kind": "raw", "norm": "l2"})
         )
+    elif kind == "embedded":
+        store.publish("m", softmax_draft(n_words=70))
     elif kind in ("text", "named"):
         publish_model(store, "m", "tfidf" if kind == "text" else "named")
     else:
