@@ -62,6 +62,8 @@ def deny(
         raise BadParameter("--clear: expected no label beside it, found some")
     if allow_again and not names:
         raise BadParameter("--allow-again: expected --label or --labels, found neither")
+    if url is not None and (reason or no_history):
+        raise BadParameter("--url: expected no --reason and no --no-history beside it: it keeps no history")
     if url is not None:
         print_denial(deny_there(url, store, (name, alias), names, clear=clear, allow_again=allow_again), json)
         return

@@ -228,7 +228,9 @@ class RemoteStore:
             if not self._fs.exists(path):
                 self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
                 with self._fs.open(path, "wb", block_size=_BLOCK_BYTES) as file:
-                    store.export_label_info(model, file)
+                    written = store.export_label_info(model, file)
+                if written != head:  # what was begun is not kept
+                    raise Conflict(f"{model}: expected its label info as it was, found it replaced")
         self._change(model, _INFO, _INFO, INFO, lambda _: info)
         return info
 
