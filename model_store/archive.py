@@ -1,5 +1,7 @@
 """A version as a tar: the two files of its manifest first, then its arrays in the order of their names.
 
+Behind them may stand the label info of the model.
+
 Reading is not extraction: the manifest says which members follow and how long they are, and anything else
 is refused before it is written. No name of the archive ever becomes a path.
 """
@@ -14,6 +16,7 @@ from typing import Protocol
 from model_store.arrays import file_name
 from model_store.errors import Corrupt, StoreUnreadable
 from model_store.fs import Buffer, FileSystem, write_file
+from model_store.label_info import LABEL_INFO, LabelInfo, label_info_pieces
 from model_store.manifest import (
     ARRAYS,
     MANIFEST,
@@ -42,20 +45,35 @@ class Writable(Protocol):
         """Take bytes."""
 
 
-def archive_pieces(fs: FileSystem, directory: Path, manifest: Manifest) -> Iterator[Buffer]:
-    """Yield the bytes of the tar of a version; the same for the same version. Raises OSError."""
+def archive_pieces(
+    fs: FileSystem, directory: Path, manifest: Manifest, info: LabelInfo | None = None
+) -> Iterator[Buffer]:
+    """Yield the bytes of the tar of a version; the same for the same version. Raises OSError.
+
+    info  the label info that goes with it; None: none does
+    """
     for name, bytes_max in ((MANIFEST, MANIFEST_BYTES_MAX), (SEAL, SEAL_BYTES_MAX)):
         yield from _member(name, fs.read(directory / name, bytes_max))
     for name in sorted(manifest.arrays):
         file = f"{ARRAYS}/{file_name(name)}"
         yield from _member(file, fs.map(directory / file).data)
+    if info is not None:
+        yield _header(LABEL_INFO, info.head.file_bytes)
+        yield from label_info_pieces(info)
+        yield bytes(-info.head.file_bytes % _BLOCK)
     yield bytes(2 * _BLOCK)
 
 
 def read_archive(
-    fs: FileSystem, file: Readable, directory: Path, require_space: Callable[[int], None]
+    fs: FileSystem,
+    file: Readable,
+    directory: Path,
+    require_space: Callable[[int], None],
+    info_path: Path | None = None,
 ) -> Manifest:
     """Write the arrays of the version in the tar `file` into `directory` and return its manifest.
+
+    info_path  where label info behind them is written, its contents not looked at; None: it is refused
 
     `require_space` is told the bytes to be written before any is. Raises Corrupt for a tar that
     `archive_pieces` would not have made, StoreUnreadable when `file` cannot be read, and OSError when
@@ -66,7 +84,7 @@ def read_archive(
         size = _read_header(file, name)
         if size > bytes_max:
             raise Corrupt(f"archive: {name}", f"at most {bytes_max} bytes", size)
-        sealed.append(b"".join(_read_content(file, name, size)))
+        sealed.append(b"".join(_read_member(file, name, size)))
     manifest = parse_manifest(*sealed)
     require_space(manifest.model_bytes)
     fs.mkdir(directory / ARRAYS)
@@ -75,17 +93,27 @@ def read_archive(
         size = _read_header(file, member)
         if size != info.bytes:
             raise Corrupt(f"archive: {member}", f"{info.bytes} bytes", size)
-        write_file(fs, directory / member, _read_content(file, member, size))
+        write_file(fs, directory / member, _read_member(file, member, size))
     fs.fsync_dir(directory / ARRAYS)
-    if _read(file, 2 * _BLOCK) != bytes(2 * _BLOCK):
+    end = _read(file, _BLOCK)
+    if info_path is not None and end != bytes(_BLOCK):
+        size = _size_of(end, LABEL_INFO)
+        require_space(size)
+        write_file(fs, info_path, _read_member(file, LABEL_INFO, size))
+        end = _read(file, _BLOCK)
+    if end + _read(file, _BLOCK) != bytes(2 * _BLOCK):
         raise Corrupt("archive", "an end after the last array", "more or nothing")
     return manifest
 
 
-def _member(name: str, data: bytes | memoryview) -> Iterator[Buffer]:
+def _header(name: str, size: int) -> bytes:
     info = tarfile.TarInfo(name)
-    info.size, info.mode = len(data), 0o444
-    yield info.tobuf(tarfile.GNU_FORMAT)
+    info.size, info.mode = size, 0o444
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def _member(name: str, data: bytes | memoryview) -> Iterator[Buffer]:
+    yield _header(name, len(data))
     for start in range(0, len(data), _PIECE_BYTES):
         yield data[start : start + _PIECE_BYTES]
     yield bytes(-len(data) % _BLOCK)
@@ -93,7 +121,11 @@ def _member(name: str, data: bytes | memoryview) -> Iterator[Buffer]:
 
 def _read_header(file: Readable, expected: str) -> int:
     """Return the size of the next member, which must be the regular file `expected`."""
-    block = _read(file, _BLOCK)
+    return _size_of(_read(file, _BLOCK), expected)
+
+
+def _size_of(block: bytes, expected: str) -> int:
+    """Return what a header says of the size of the regular file `expected`."""
     try:
         info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
     except (tarfile.HeaderError, ValueError) as error:
@@ -103,13 +135,19 @@ def _read_header(file: Readable, expected: str) -> int:
     return info.size
 
 
-def _read_content(file: Readable, name: str, size: int) -> Iterator[bytes]:
+def content_of(file: Readable, name: str, size: int) -> Iterator[bytes]:
+    """Yield the next `size` bytes of a file. Raises Corrupt where it has fewer, StoreUnreadable."""
     for start in range(0, size, _PIECE_BYTES):
         length = min(_PIECE_BYTES, size - start)
         piece = _read(file, length)
         if len(piece) < length:
             raise Corrupt(f"archive: {name}", f"{size} bytes", start + len(piece))
         yield piece
+
+
+def _read_member(file: Readable, name: str, size: int) -> Iterator[bytes]:
+    """Yield the content of a member, and pass over what fills it up to a block."""
+    yield from content_of(file, name, size)
     _read(file, -size % _BLOCK)
 
 

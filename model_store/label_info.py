@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -107,6 +107,11 @@ class LabelInfo(NamedTuple):
         """Return what subject i, 0 <= i < n, has in a column; None: nothing, also for an unknown column."""
         columns = self.head.columns
         return self._text(columns.index(column), subject) if column in columns else None
+
+    def texts(self, column: str) -> NDArray[np.int64]:
+        """Return int64[n + 1]: where the texts of a column, one of the head's, begin in `utf8`, and end."""
+        first = self.head.columns.index(column) * self.head.n_subjects
+        return self.offsets[first : first + self.head.n_subjects + 1]
 
     def names(self, subject: int) -> dict[str, str]:
         """Return the names of subject i, 0 <= i < n, by language, in the order of the columns."""
@@ -214,15 +219,29 @@ def _broader(
     return np.frombuffer(ptr, np.int64).copy(), np.frombuffer(broader, np.int32).copy()
 
 
+def head_digest(head: Head) -> str:
+    """Return the SHA-256 of a head, which has that of all behind it: two files of one digest are the same."""
+    return hashlib.sha256(_sealed(head)).hexdigest()
+
+
+def _sealed(head: Head) -> bytes:
+    body = render({**head._asdict(), "schema_version": _SCHEMA})
+    return body + seal(body, "-")
+
+
 def write_label_info(fs: FileSystem, path: Path, info: LabelInfo) -> None:
     """Write a new file, synced."""
-    body = render({**info.head._asdict(), "schema_version": _SCHEMA})
-    sealed = body + seal(body, "-")
+    write_file(fs, path, label_info_pieces(info))
+
+
+def label_info_pieces(info: LabelInfo) -> Iterator[memoryview | bytes]:
+    """Yield the bytes of a table's file, in pieces of up to 4 MiB. Raises ValueError for too long a head."""
+    sealed = _sealed(info.head)
     if len(sealed) > HEAD_BYTES:
         raise ValueError(f"expected a head of at most {HEAD_BYTES} bytes, found {len(sealed)}")
-    pieces = _pieces(info.offsets, info.broader_ptr, info.keys.slots, info.broader, info.utf8)
-    cut = (piece[at : at + _PIECE_BYTES] for piece in pieces for at in range(0, len(piece), _PIECE_BYTES))
-    write_file(fs, path, [sealed.ljust(HEAD_BYTES, b"\n"), *cut])
+    yield sealed.ljust(HEAD_BYTES, b"\n")
+    for piece in _pieces(info.offsets, info.broader_ptr, info.keys.slots, info.broader, info.utf8):
+        yield from (piece[at : at + _PIECE_BYTES] for at in range(0, len(piece), _PIECE_BYTES))
 
 
 def parse_head(data: bytes, where: str) -> Head:

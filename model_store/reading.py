@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 from model_store.aliases import ALIAS_BYTES_MAX, Alias, parse_alias
 from model_store.archive import Writable, archive_pieces
+from model_store.denied import DENIED_BYTES_MAX, parse_denied
 from model_store.errors import (
     AliasNotFound,
     Corrupt,
@@ -45,7 +46,11 @@ from model_store.version import (
 LATEST = "latest"
 """The alias that every publication moves."""
 
-MODELS, VERSIONS, ALIASES, SPLITS, LAST = "models", "versions", "aliases", "splits", "last_version"
+MODELS, VERSIONS, ALIASES, SPLITS, DENIED = "models", "versions", "aliases", "splits", "denied"
+LAST = "last_version"
+
+_OF_ALIASES = ((ALIASES, ALIAS_BYTES_MAX), (SPLITS, SPLIT_BYTES_MAX), (DENIED, DENIED_BYTES_MAX))
+"""The directories that have a file an alias, and the most bytes of one."""
 
 _OPEN_ATTEMPTS = 3
 _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
@@ -55,8 +60,8 @@ _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
 class ModelInfo(NamedTuple):
     """A model of the store: its versions, ascending, what its aliases name, and aliases it cannot read.
 
-    splits         of the aliases that have one
-    broken_splits  the aliases whose split cannot be read: they name what they name
+    splits, denied                of the aliases that have a split, and of those that deny labels
+    broken_splits, broken_denied  the aliases of which it cannot be read; they name what they name
     """
 
     name: str
@@ -65,6 +70,8 @@ class ModelInfo(NamedTuple):
     broken_aliases: tuple[str, ...] = ()
     splits: Mapping[str, Split] = MappingProxyType({})
     broken_splits: tuple[str, ...] = ()
+    denied: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    broken_denied: tuple[str, ...] = ()
 
 
 class StoreReader:
@@ -100,7 +107,10 @@ class StoreReader:
                 continue
             if split is not None and split.stable == aliases[entry.name]:
                 splits[entry.name] = split
-        return ModelInfo(name, versions, aliases, tuple(broken), splits, tuple(broken_splits))
+        denied, broken_denied = self._denied_of(name, {*aliases, *broken})
+        return ModelInfo(
+            name, versions, aliases, tuple(broken), splits, tuple(broken_splits), denied, broken_denied
+        )
 
     def last_version(self, name: str) -> int:
         """Return the highest number that a version of a model has or had, 0 if none; raise Corrupt."""
@@ -139,6 +149,16 @@ class StoreReader:
         version = self.alias(name, alias).version
         split = self._read_split(name, alias)
         return split if split is not None and split.stable == version else None
+
+    def denied(self, name: str, alias: str = LATEST) -> tuple[str, ...]:
+        """Return the labels that answers of an alias never have, ascending; () where it denies none.
+
+        They stay with the alias when it is moved, and may be others than its version has. Raises NotFound,
+        Corrupt or StoreUnreadable.
+        """
+        if check_alias(alias) not in self._alias_names(name) or not self.versions(name):
+            raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
+        return self._read_denied(name, alias)
 
     def users_of(self, name: str, version: int) -> list[str]:
         """Return what names a version: aliases, `canary of ALIAS`, `shadow of ALIAS`. Raises Corrupt."""
@@ -223,17 +243,17 @@ class StoreReader:
             raise StoreUnreadable.of(self.root, "to read the directory of the models", found) from error
 
     def generation(self) -> tuple[object, ...]:
-        """Return a value that differs when a version was published or deleted, an alias moved or was split,
-        or label info was replaced.
+        """Return a value that differs when a version was published or deleted, an alias moved, was split or
+        denies other labels, or label info was replaced.
 
-        Compare for equality only. Cost: three directories a model, a file of 200 bytes an alias and a split,
-        and of 8 kB where there is label info.
+        Compare for equality only. Cost: four directories a model, a file of 200 bytes an alias and a split,
+        the file of its denied labels, and 8 kB where there is label info.
         """
         found: list[object] = []
         for model in self._entries(self.root / MODELS):
             home = self.root / MODELS / model.name
             found.append((model.name, self._entries(home / VERSIONS)))
-            for part, bytes_max in ((ALIASES, ALIAS_BYTES_MAX), (SPLITS, SPLIT_BYTES_MAX)):
+            for part, bytes_max in _OF_ALIASES:
                 for entry in self._entries(home / part):
                     path = home / part / entry.name
                     with contextlib.suppress(FileNotFoundError, Corrupt), self._reading(path):
@@ -255,13 +275,15 @@ class StoreReader:
                     return manifest
         return None
 
-    def export(self, name: str, version: int, file: Writable) -> None:
+    def export(self, name: str, version: int, file: Writable, *, label_info: bool = False) -> None:
         """Write a version, verified first, to `file` as a tar, which is only written to.
+
+        label_info  whether that of the model goes with it, where there is any
 
         Raises NotFound, Corrupt and StoreUnreadable, and what `file` raises.
         """
         self.verify(name, version)
-        for piece in self._archive(name, version):
+        for piece in self._archive(name, version, self.label_info(name) if label_info else None):
             file.write(piece)
 
     # --- parts
@@ -291,6 +313,26 @@ class StoreReader:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def _read_denied(self, name: str, alias: str) -> tuple[str, ...]:
+        """Return the denied labels in an alias's file, () without one. Raises Corrupt."""
+        path = self._home(name) / DENIED / check_alias(alias)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), self._reading(path):
+            return parse_denied(self._fs.read(path, DENIED_BYTES_MAX), f"{name}: labels denied by {alias}")
+        return ()
+
+    def _denied_of(
+        self, name: str, aliases: Container[str]
+    ) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+        """Return the denied labels of the aliases of a model that deny any, and of which they are damaged."""
+        denied, broken = {}, []
+        for entry in self._entries(self._home(name) / DENIED):
+            try:
+                if entry.name in aliases and (labels := self._read_denied(name, entry.name)):
+                    denied[entry.name] = labels
+            except (Corrupt, StoreUnreadable):
+                broken.append(entry.name)
+        return denied, tuple(broken)
+
     def _open(self, name: str, version: int, *, verify: bool, again: bool = False) -> Model:
         manifest = self.manifest(name, version)
         with self._reading_version(name, version):
@@ -302,10 +344,10 @@ class StoreReader:
                 self._verified.add(key)
         return model
 
-    def _archive(self, name: str, version: int) -> Iterator[Buffer]:
-        manifest = self.manifest(name, version)
+    def _archive(self, name: str, version: int, info: LabelInfo | None) -> Iterator[Buffer]:
+        manifest, directory = self.manifest(name, version), self._version_path(name, version)
         with self._reading_version(name, version):
-            yield from archive_pieces(self._fs, self._version_path(name, version), manifest)
+            yield from archive_pieces(self._fs, directory, manifest, info)
 
     def _missing(self, name: str, error: NotFound) -> NotFound:
         """Return ModelNotFound when the whole model is missing, else `error`."""

@@ -30,16 +30,16 @@ from model_store.identifiers import (
     check_model,
     check_version,
 )
-from model_store.label_info import LABEL_INFO, LabelInfo, write_label_info
+from model_store.label_info import LABEL_INFO, map_label_info
+from model_store.label_writing import LabelWriter
 from model_store.made_for import made_for_of
 from model_store.manifest import Manifest, manifest_digest
-from model_store.reading import ALIASES, LAST, SPLITS, VERSIONS, no_version
+from model_store.reading import ALIASES, DENIED, LAST, SPLITS, VERSIONS, no_version
 from model_store.reading import LATEST as LATEST
 from model_store.reading import MODELS as MODELS
 from model_store.reading import ModelInfo as ModelInfo
 from model_store.splits import Split, render_split
 from model_store.version import (
-    HEADROOM_BYTES,
     Draft,
     manifest_of,
     map_version,
@@ -47,10 +47,9 @@ from model_store.version import (
     write_arrays,
     write_manifest,
 )
-from model_store.writing import StoreWriter
 
 
-class Store(StoreWriter):
+class Store(LabelWriter):
     """A directory of models; any number of processes may read and write it at once."""
 
     def prepare(self) -> None:
@@ -88,14 +87,23 @@ class Store(StoreWriter):
         """Publish a version that `export` wrote, as the next version of model `name`; see `publish`.
 
         `file` is read once from its present place on, and need not be able to seek. The version is verified
-        wholly before it is published. Raises Corrupt for an archive that is not a version.
+        wholly before it is published. Label info that came with it becomes the model's unless that has some.
+        Raises Corrupt for an archive that is not a version.
         """
         check_model(name)
         with self._writing(0), self._stage() as stage:
             self._fs.mkdir(stage / "version")
-            manifest = read_archive(self._fs, file, stage / "version", self._require_space)
+            info = stage / LABEL_INFO
+            manifest = read_archive(self._fs, file, stage / "version", self._require_space, info)
             verify_version(*map_version(self._fs, stage / "version", manifest))
-            return self._commit(name, stage, manifest, latest=latest)
+            has_info = LABEL_INFO in [entry.name for entry in self._entries(stage)]
+            if has_info:
+                map_label_info(self._fs, info, f"archive: {LABEL_INFO}")
+            manifest = self._commit(name, stage, manifest, latest=latest)
+            if has_info:
+                with self._locked(name):
+                    self._adopt_label_info(name, info)
+            return manifest
 
     def mirror(self, file: Readable, name: str, version: int, digest: str) -> Manifest:
         """Publish a version that `export` wrote under the number that it had in another store.
@@ -157,32 +165,14 @@ class Store(StoreWriter):
             self._put_alias(name, stage, alias)
         return back.version
 
-    def put_label_info(self, name: str, info: LabelInfo) -> None:
-        """Make this the label info of a model, instead of what it had; who has that open keeps it.
-
-        In one step, which survives a loss of power. Raises ModelNotFound or StoreUnwritable.
-        """
-        needed = info.head.file_bytes + HEADROOM_BYTES
-        self._require_model(name)
-        with self._writing(needed), self._stage() as stage:
-            self._require_space(needed)
-            write_label_info(self._fs, stage / LABEL_INFO, info)
-            with self._locked(name):
-                self._require_model(name)
-                self._fs.rename(stage / LABEL_INFO, self._home(name) / LABEL_INFO)
-                self._fs.fsync_dir(self._home(name))
-
-    def delete_label_info(self, name: str) -> bool:
-        """Remove the label info of a model; return whether there was any. Raises as `put_label_info`."""
-        self._require_model(name)
-        with self._writing(0), self._stage() as stage, self._locked(name):
-            return self._remove_label_info(name, stage)
-
-    def put_split(self, name: str, alias: str, split: Split) -> None:
+    def put_split(self, name: str, alias: str, split: Split, *, expected: Split | None = None) -> None:
         """Have other versions stand beside the one that an alias names, verified first.
 
+        expected  the split that was read before, without canary and shadow where there was none; None: any
+
         Raises BadSplit, NotFound, Corrupt, StoreUnwritable, and Conflict when the alias does not name
-        `split.stable`. The split ends when the alias is moved, whoever moves it.
+        `split.stable`, or has another split than expected. The split ends when the alias is moved, whoever
+        moves it.
         """
         split.check()
         for version in split.others:
@@ -191,6 +181,7 @@ class Store(StoreWriter):
             now = self.alias(name, alias)
             if now.version != split.stable:
                 raise Conflict(f"{name}: expected {alias} to name {split.stable}, found {now.version}")
+            self._require_split(name, alias, expected)
             for version in split.others:
                 if version not in self.versions(name):
                     raise no_version(name, version)
@@ -202,16 +193,17 @@ class Store(StoreWriter):
             self._fs.rename(stage / "split", home / SPLITS / alias)
             self._fs.fsync_dir(home / SPLITS)
 
-    def end_split(self, name: str, alias: str) -> None:
+    def end_split(self, name: str, alias: str, *, expected: Split | None = None) -> None:
         """Remove what stands beside the version that an alias names, damaged or not, if there is anything.
 
-        Raises NotFound or StoreUnwritable.
+        Raises NotFound, StoreUnwritable, and Conflict as `put_split` does.
         """
         if not self.versions(name):
             raise self._missing(name, ModelNotFound(name))
         with self._writing(0), self._stage() as stage, self._locked(name):
             if check_alias(alias) not in self._alias_names(name):
                 raise self._missing(name, AliasNotFound(f"{name}: expected an alias, found {alias!r}"))
+            self._require_split(name, alias, expected)
             self._drop_split(name, stage, alias)
 
     def delete(self, name: str, version: int) -> None:
@@ -246,6 +238,7 @@ class Store(StoreWriter):
             self._fs.rename(self._home(name) / ALIASES / alias, stage / "deleted")
             self._fs.fsync_dir(self._home(name) / ALIASES)
             self._drop_split(name, stage, alias)
+            self._drop_denied(name, stage, alias)
 
     def delete_model(self, name: str) -> tuple[int, ...]:
         """Remove a model, its aliases, its label info and all its versions, and return their numbers.
@@ -260,7 +253,7 @@ class Store(StoreWriter):
             self._keep_last(name, stage)
             self._remove_label_info(name, stage)
             there = [entry.name for entry in self._entries(self._home(name))]
-            for part in (SPLITS, ALIASES, VERSIONS):
+            for part in (SPLITS, ALIASES, VERSIONS, DENIED):
                 if part in there:
                     self._fs.rename(self._home(name) / part, stage / part)
                     self._fs.fsync_dir(self._home(name))
@@ -303,19 +296,6 @@ class Store(StoreWriter):
         if moves_latest:
             self._put_alias(name, stage, LATEST)
 
-    def _require_model(self, name: str) -> None:
-        """Raise ModelNotFound for a model without a version."""
-        if not self.versions(name):
-            raise self._missing(name, ModelNotFound(name))
-
-    def _remove_label_info(self, name: str, stage: Path) -> bool:
-        """Move label info away, if there is any, and sync; under the lock."""
-        if LABEL_INFO not in [entry.name for entry in self._entries(self._home(name))]:
-            return False
-        self._fs.rename(self._home(name) / LABEL_INFO, stage / LABEL_INFO)
-        self._fs.fsync_dir(self._home(name))
-        return True
-
     def _keep_last(self, name: str, stage: Path) -> None:
         """Keep the highest number that a version has or had; under the lock."""
         write_file(self._fs, stage / LAST, [render_alias(Alias(self.last_version(name), ()))])
@@ -350,6 +330,15 @@ class Store(StoreWriter):
         self._fs.rename(stage / "alias", self._home(name) / ALIASES / alias)
         self._fs.fsync_dir(self._home(name) / ALIASES)
         self._drop_split(name, stage, alias)
+
+    def _require_split(self, name: str, alias: str, expected: Split | None) -> None:
+        """Raise Conflict where an alias has another split than was read before; under the lock."""
+        if expected is None:
+            return
+        now = self.split(name, alias) or Split(self.alias(name, alias).version)
+        if now != expected:
+            found = "that somebody has changed it"
+            raise Conflict(f"{name}: expected the split of {alias} as it was read, found {found}")
 
     def _has_split(self, name: str, alias: str) -> bool:
         with contextlib.suppress(NotFound, Corrupt):

@@ -39,6 +39,7 @@ from service.api.routes import (
     batch,
     console,
     data,
+    denied,
     docs,
     feedback,
     health,
@@ -60,6 +61,7 @@ from service.jobs.jobs import Jobs
 from service.logs import log
 from service.registry.registry import Registry
 from service.remote.objects import shown_url
+from service.serving.denied import with_denied
 from service.serving.feedback import FeedbackDesk
 from service.serving.label_info import LabelInfos
 from service.serving.learning import OnlineLearning
@@ -91,7 +93,7 @@ ROUTERS = (
         for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health, docs)
     ),
     console.router,
-    *(part.router for part in (jobs, data, registry, splits, archives, keys)),
+    *(part.router for part in (jobs, data, registry, splits, denied, archives, keys)),
     oip.about_router,
     oip.health_router,
     thresholds.admin_router,
@@ -202,6 +204,7 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
         versions_max=limits.versions_max,
         seconds_max=limits.request_seconds_max,
         refresh=infos.refresh,
+        deny=functools.partial(with_denied, limits=limits, stages=metrics.stages),
     )
     pool = functools.partial(WorkPool, queue_max=limits.queue_max, seconds_max=limits.request_seconds_max)
     services = Services(

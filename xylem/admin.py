@@ -148,6 +148,20 @@ class Admin(Caller):
         """End the shadow of an alias; its canary stays."""
         return self._call(registry_calls.end_beside(model, alias, "shadow"))
 
+    def denied(self, model: str, alias: str = "latest") -> JsonObject:
+        """Return the `labels` that answers of an alias never have, and which are `unknown` to its version."""
+        return self._call(registry_calls.denied(model, alias))
+
+    def put_denied(
+        self, model: str, labels: Sequence[str], alias: str = "latest", reason: str | None = None
+    ) -> JsonObject:
+        """Have answers of an alias never have these labels, in place of those before."""
+        return self._call(registry_calls.put_denied(model, labels, alias, reason))
+
+    def end_denied(self, model: str, alias: str = "latest") -> JsonObject:
+        """Have an alias deny no labels any more."""
+        return self._call(registry_calls.end_beside(model, alias, "denied"))
+
     def history(
         self, model: str, alias: str | None = None, before: int | None = None, limit: int | None = None
     ) -> JsonObject:

@@ -150,6 +150,20 @@ class AsyncAdmin(AsyncCaller):
         """End the shadow of an alias; its canary stays."""
         return await self._call(registry_calls.end_beside(model, alias, "shadow"))
 
+    async def denied(self, model: str, alias: str = "latest") -> JsonObject:
+        """Return the `labels` that answers of an alias never have, and which are `unknown` to its version."""
+        return await self._call(registry_calls.denied(model, alias))
+
+    async def put_denied(
+        self, model: str, labels: Sequence[str], alias: str = "latest", reason: str | None = None
+    ) -> JsonObject:
+        """Have answers of an alias never have these labels, in place of those before."""
+        return await self._call(registry_calls.put_denied(model, labels, alias, reason))
+
+    async def end_denied(self, model: str, alias: str = "latest") -> JsonObject:
+        """Have an alias deny no labels any more."""
+        return await self._call(registry_calls.end_beside(model, alias, "denied"))
+
     async def history(
         self, model: str, alias: str | None = None, before: int | None = None, limit: int | None = None
     ) -> JsonObject:

@@ -5,7 +5,7 @@ Their answers are objects as the server gives them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -64,8 +64,18 @@ def put_shadow(model: str, version: int, share: float, alias: str, reason: str |
 
 
 def end_beside(model: str, alias: str, role: str) -> Call[JsonObject]:
-    """End the canary or the shadow of an alias."""
+    """End the canary or the shadow of an alias, or deny no labels of it any more."""
     return Call(Request("DELETE", _beside(model, alias, role)), _object)
+
+
+def denied(model: str, alias: str) -> Call[JsonObject]:
+    """Return the labels that answers of an alias never have."""
+    return _get(_beside(model, alias, "denied"))
+
+
+def put_denied(model: str, labels: Sequence[str], alias: str, reason: str | None) -> Call[JsonObject]:
+    """Have answers of an alias never have these labels."""
+    return _put_beside(model, alias, "denied", {"labels": list(labels), "reason": reason})
 
 
 def _put_beside(model: str, alias: str, role: str, fields: Mapping[str, Any]) -> Call[JsonObject]:

@@ -17,6 +17,7 @@ from service.cli.console import (
     print_result,
     print_table,
 )
+from service.cli.denied import denying
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from service.cli.splits import beside
 from service.errors import BadInput, BadParameter
@@ -55,13 +56,14 @@ def _listed(info: ModelInfo) -> dict[str, object]:
         "aliases": dict(info.aliases),
         "broken_aliases": list(info.broken_aliases),
         "splits": {alias: split.facts() for alias, split in sorted(info.splits.items())},
+        "denied": {alias: len(labels) for alias, labels in sorted(info.denied.items())},
     }
 
 
 def _row(info: ModelInfo) -> tuple[str, str, str]:
     """Return a model's cells in the table for people, with the aliases that cannot be read."""
     aliases = [
-        f"{alias} -> {version}{beside(info.splits.get(alias))}"
+        f"{alias} -> {version}{beside(info.splits.get(alias))}{denying(info.denied.get(alias, ()))}"
         for alias, version in sorted(info.aliases.items())
     ]
     aliases += [f"{alias} (unreadable)" for alias in info.broken_aliases]
@@ -81,6 +83,7 @@ def manifest_facts(manifest: Manifest) -> dict[str, Any]:
 @app.command()
 def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
     """Show what a version is and where it came from."""
+    from model_store.identifiers import is_version
     from model_store.origin import read_origin
     from model_store.report import read_report
 
@@ -90,8 +93,9 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
     facts = manifest_facts(manifest)
     arrays = opened.open(name, manifest.version, verify=False).arrays
     report, origin = read_report(arrays), read_origin(arrays)
+    denied = {} if is_version(reference) else {"denied": list(opened.denied(name, reference))}
     if json:
-        print_json({**facts, "origin": origin, "report": report})
+        print_json({**facts, **denied, "origin": origin, "report": report})
         return
     facts["origin"] = origin
     flat: dict[str, object] = {}
@@ -103,6 +107,8 @@ def show(model: Model, store: StoreDir = DEFAULT_STORE, json: Json = False) -> N
         else:
             flat[key] = mebibytes(value) if key == "model_bytes" else value
     shown = {key: f"{value:g}" if type(value) is float else str(value) for key, value in flat.items()}
+    if denied.get("denied"):
+        shown[f"labels that {reference} denies"] = ", ".join(denied["denied"])
     print_facts(f"{manifest.model}@{manifest.version}", shown)
     _print_report(report)
 
@@ -174,8 +180,16 @@ def collect(store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
 
 
 @app.command("export")
-def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json: Json = False) -> None:
-    """Write a version as one tar file."""
+def export_model(
+    model: Model,
+    file: File,
+    no_label_info: Annotated[
+        bool, typer.Option("--no-label-info", help="Leave it out: for releases that know of none.")
+    ] = False,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Write a version as one tar file, and the model's label info with it."""
     opened = _store(store)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
@@ -183,7 +197,7 @@ def export_model(model: Model, file: File, store: StoreDir = DEFAULT_STORE, json
     unfinished = file.with_name(f"{file.name}.unfinished")
     try:
         with unfinished.open("wb") as out:
-            opened.export(name, version, out)
+            opened.export(name, version, out, label_info=not no_label_info)
         unfinished.replace(file)
     except OSError as error:  # a write that fails does not know the name
         raise OSError(error.errno, error.strerror, str(file)) from error

@@ -134,6 +134,7 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
     """Return what answers by a version of the store."""
     from model_store.store import Store
     from service.serving.blocks import answer_block
+    from service.serving.denied import denied_by, with_denied
     from service.serving.label_info import LabelInfos, info_asked
     from service.serving.opening import serve_model
     from service.serving.parse import parse_options
@@ -147,10 +148,13 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
     name, reference = parse_reference(model)
     opened_store = Store(store)
     opened_model = opened_store.open(name, reference)
+    denied = denied_by(opened_store, name, reference)
 
     def answers(source: Source) -> Iterator[Answered]:
         with opened_learning(store, create=False) as learning:
             served = serve_model(opened_model, learning, infos=LabelInfos(opened_store))
+            if denied:
+                served = with_denied(served, denied)
             if options.threshold == TUNED:
                 if learning is not None:
                     learning.catch_up(served.thresholds)

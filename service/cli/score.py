@@ -29,12 +29,16 @@ def score(
     used has an error in its place, and the exit status is 2 at the end.
     """
     from model_store.store import Store
+    from service.serving.denied import denied_by, with_denied
     from service.serving.opening import serve_model
     from service.serving.scores import score_block
     from service.settings import read_settings
 
     limits = read_settings().limits
-    served = serve_model(Store(store).open(*parse_reference(model)))
+    opened_store, (name, reference) = Store(store), parse_reference(model)
+    served = serve_model(opened_store.open(name, reference))
+    if denied := denied_by(opened_store, name, reference):
+        served = with_denied(served, denied)
 
     def answer(block: LineBlock) -> Answered:
         return score_block(block, served, limits)

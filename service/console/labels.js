@@ -73,6 +73,8 @@ async function show(title, state, path) {
   const rows = el("div", {});
   const told = el("p", { class: "dim", role: "status" });
   const more = el("button", { type: "button", hidden: true }, "Show more");
+  const language = el("select", {});
+  const names = el("span", { class: "row", hidden: true }, field("Names in", language));
   let labels = [];
   let next = 0;
 
@@ -81,10 +83,17 @@ async function show(title, state, path) {
     const query = [ORDERS[order.value], `limit=${ROWS}`, `offset=${offset}`];
     const wanted = search.value.trim().toWellFormed();
     if (wanted) query.push(`search=${encodeURIComponent(JSON.stringify(wanted))}`);
+    if (language.value) query.push(`language=${encodeURIComponent(language.value)}`);
     if (onlyFew.checked) query.push(`marks_below=${FEW_MARKS}`);
     try {
       const found = await getJson(`${path}/labels?${query.join("&")}`);
       if (mine !== asked) return;
+      if (names.hidden && found.languages.length) {
+        language.replaceChildren(...found.languages.map((one) => el("option", {}, one)));
+        names.hidden = false;
+        await read(0);
+        return;
+      }
       labels = offset ? [...labels, ...found.labels] : found.labels;
       next = found.next_offset;
       more.hidden = next === null;
@@ -99,10 +108,10 @@ async function show(title, state, path) {
     clearTimeout(timer);
     timer = setTimeout(readFirst, DEBOUNCE_MS);
   };
-  for (const input of [search, order, onlyFew]) input.addEventListener("input", soon);
+  for (const input of [search, order, language, onlyFew]) input.addEventListener("input", soon);
   more.addEventListener("click", () => read(next));
   place.replaceChildren(title, state ? tiles(state) : notTuned(),
-    el("div", { class: "row" }, field("Search", search), field("Order", order), el("span", { class: "row" }, field("Only what rests on too little feedback", onlyFew).toReversed())),
+    el("div", { class: "row" }, field("Search", search), field("Order", order), names, el("span", { class: "row" }, field("Only what rests on too little feedback", onlyFew).toReversed())),
     told, rows, more,
     el("p", { class: "dim" }, "Training rows: how often the training data has it. Hits: rows in which it was true and predicted. Marks: rows in which it was true, ",
       `plus those in which it was predicted: its threshold rests on these, and on too little below ${FEW_MARKS}.`));
@@ -117,7 +126,9 @@ const tiles = (found) => el("div", { class: "tiles" }, [
 
 function labelTable(labels, path) {
   const rows = labels.map((label) => [
-    el("button", { type: "button", class: "label-name", title: "More of this label", "aria-haspopup": "dialog", onclick: () => openLabel(path, label) }, name(label.label)),
+    [el("button", { type: "button", class: "label-name", title: "More of this label", "aria-haspopup": "dialog", onclick: () => openLabel(path, label) }, name(label.name ?? label.label)),
+      label.name ? el("div", { class: "dim" }, label.label) : "",
+      label.denied ? el("span", { class: "badge", title: "The alias never answers it" }, "denied") : ""],
     label.training_rows === null ? "" : count(label.training_rows), decimal(label.threshold, 3),
     label.hits === null ? "" : count(label.hits),
     label.marks === null ? "" : few(label) ? el("span", { class: "badge running", title: "It rests on too little feedback" }, `${count(label.marks)}: too few`) : count(label.marks),

@@ -19,6 +19,7 @@ _BASE = "http://relative.invalid/"
 """What URIs get in front that are not absolute: a path of this machine otherwise."""
 
 _SKOS = "http://www.w3.org/2004/02/skos/core#"
+_SKOSXL = "http://www.w3.org/2008/05/skos-xl#"
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 
@@ -26,7 +27,8 @@ _LABEL = "http://www.w3.org/2000/01/rdf-schema#label"
 def read_skos(file: DataFile, kind: str) -> SubjectList:
     """Return the resources of type skos:Concept, in the order in which the file says so.
 
-    Names are skos:prefLabel, and rdfs:label in languages without; the first skos:notation counts;
+    Names are skos:prefLabel, or the skosxl:literalForm of skosxl:prefLabel, and rdfs:label in languages
+    without; the first skos:notation counts;
     skos:broader, or skos:narrower the other way round, are the subjects above. Raises BadData for a file that
     does not parse, has no concept, or two different prefLabels of a concept in a language, and BadParameter
     where rdflib is not installed. Memory: the file's bytes, and what is kept of each concept.
@@ -80,6 +82,8 @@ class _Concepts:
         self._file = file
         self._concepts: dict[str, None] = {}
         self._names: dict[str, dict[str, str]] = {}
+        self._label_resources: dict[str, list[str]] = {}
+        self._forms: dict[str, list[Any]] = {}
         self._labels: dict[str, dict[str, str]] = {}
         self._notations: dict[str, str] = {}
         self._broader: dict[str, list[str]] = {}
@@ -87,6 +91,8 @@ class _Concepts:
             _TYPE: self._add_type,
             f"{_SKOS}prefLabel": self._add_name,
             _LABEL: self._add_label,
+            f"{_SKOSXL}prefLabel": self._add_label_resource,
+            f"{_SKOSXL}literalForm": self._add_form,
             f"{_SKOS}notation": self._add_notation,
             f"{_SKOS}broader": lambda one, other: self._add_broader(one, str(other)),
             f"{_SKOS}narrower": lambda one, other: self._add_broader(str(other), one),
@@ -101,6 +107,9 @@ class _Concepts:
     def subjects(self) -> Iterator[Subject]:
         """Yield what was said of each concept."""
         for uri in self._concepts:
+            for resource in self._label_resources.get(uri, ()):
+                for form in self._forms.get(resource, ()):
+                    self._add_name(uri, form)
             names = {**self._labels.get(uri, {}), **self._names.get(uri, {})}
             yield Subject(uri, self._notations.get(uri), names, self._broader.get(uri, ()))
 
@@ -116,6 +125,12 @@ class _Concepts:
         if before != name:
             expected = f"<{subject[:120]}>: expected one skos:prefLabel in {language!r}"
             raise self._file.fault(None, f"{expected}, found {before[:60]!r} and {name[:60]!r}")
+
+    def _add_label_resource(self, subject: str, value: Any) -> None:
+        self._label_resources.setdefault(subject, []).append(str(value))
+
+    def _add_form(self, subject: str, value: Any) -> None:
+        self._forms.setdefault(subject, []).append(value)
 
     def _add_label(self, subject: str, value: Any) -> None:
         language, name = self._text(subject, value)

@@ -121,15 +121,20 @@ class ForestPredictor(BaseSearcher):
         return int(child_ptr[0]) * self._n_levels * int(np.diff(child_ptr).max())
 
     def label_mask(
-        self, allow: Iterable[str] | None = None, deny: Iterable[str] | None = None
+        self,
+        allow: Iterable[str] | None = None,
+        deny: Iterable[str] | None = None,
+        among: NDArray[np.uint8] | None = None,
     ) -> NDArray[np.uint8] | None:
         """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.
 
+        among  uint8[K], 0 for labels that are denied in any case; None: there are none
+
         Raises UnknownLabel. Cost: O(labels).
         """
-        if allow is None and deny is None:
+        if allow is None and deny is None and among is None:
             return None
-        return allowed_labels(self._labels, self.n_labels, allow, deny)
+        return allowed_labels(self._labels, self.n_labels, allow, deny, among)
 
     def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(labels).

@@ -111,15 +111,20 @@ class Predictor(BaseSearcher):
         return self.shape.n_trees * min(beam_width, self._n_chunks) * self._widest
 
     def label_mask(
-        self, allow: Iterable[str] | None = None, deny: Iterable[str] | None = None
+        self,
+        allow: Iterable[str] | None = None,
+        deny: Iterable[str] | None = None,
+        among: NDArray[np.uint8] | None = None,
     ) -> NDArray[np.uint8] | None:
         """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.
 
+        among  uint8[K], 0 for labels that are denied in any case; None: there are none
+
         Raises UnknownLabel. Cost: O(nodes).
         """
-        if allow is None and deny is None:
+        if allow is None and deny is None and among is None:
             return None
-        allowed = allowed_labels(self._labels, self.n_labels, allow, deny)
+        allowed = allowed_labels(self._labels, self.n_labels, allow, deny, among)
         mask = np.empty(len(self._ensemble.parent), np.uint8)
         mark_allowed(self._ensemble, allowed, mask)
         return mask

@@ -59,9 +59,14 @@ class Searcher(Protocol):
         """Return a bound on the children that a search of this width scores for a row at once."""
 
     def label_mask(
-        self, allow: Iterable[str] | None = None, deny: Iterable[str] | None = None
+        self,
+        allow: Iterable[str] | None = None,
+        deny: Iterable[str] | None = None,
+        among: NDArray[np.uint8] | None = None,
     ) -> NDArray[np.uint8] | None:
         """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.
+
+        among  uint8[K], 0 for labels that are denied in any case; None: there are none
 
         Raises UnknownLabel.
         """

@@ -34,6 +34,7 @@ class SparseForest(ReadsFirst):
         featurizer: Featurizer,
         forms: SparseForms,
         stages: StageTimes,
+        mask: NDArray[np.uint8] | None = None,
     ) -> None:
         """Take what `SparseBeam` takes, and the model's predictor."""
         self.times = np.zeros(4, np.int64)
@@ -43,6 +44,7 @@ class SparseForest(ReadsFirst):
         self._featurizer = featurizer
         self._names = model.labels
         self._limits = forms.limits
+        self._mask = mask
         self._n_children = predictor.children_scored(1)
 
     def answer_rows(
@@ -99,4 +101,5 @@ class SparseForest(ReadsFirst):
         if kind == TUNED and tuned is None:
             return None
         threshold = tuned if kind == TUNED else number if kind == NUMBER else None
-        return self._predictor.predict(rows, PredictOptions(top_r, beam_width, bool(is_exact), threshold))
+        options = PredictOptions(top_r, beam_width, bool(is_exact), threshold, self._mask)
+        return self._predictor.predict(rows, options)

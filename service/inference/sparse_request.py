@@ -75,10 +75,12 @@ class SparseBeam:
         featurizer: Featurizer,
         forms: SparseForms,
         stages: StageTimes,
+        mask: NDArray[np.uint8] | None = None,
     ) -> None:
         """Take a predictor, its model, and what makes its rows; `forms` says what is answered.
 
         stages   where the kernel counts how long it reads, searches and writes
+        mask     what Predictor.label_mask prepared, for all answers; None: all labels are allowed
         """
         ensemble, shape = model.ensemble, predictor.shape
         self.times = np.zeros(4, np.int64)
@@ -88,6 +90,7 @@ class SparseBeam:
         self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
         self._limits = handle_of(forms.limits)
         self._names = model.labels
+        self._allowed = ALL_ALLOWED if mask is None else mask
         self._given = np.zeros(len(SparseQuery._fields), np.int64)
         self._asked = np.zeros(5, np.int64)
         self._constants = SparseModel(
@@ -265,7 +268,7 @@ class SparseBeam:
             np.array(buffers.room[1:], np.int64),
             *self._bodies.arrays,
             form=form,
-            all_allowed=ALL_ALLOWED,
+            allowed=self._allowed,
             none=ALL_EQUAL,
             no_costs=NOT_WANTED,
             starts=spans[0],
@@ -298,9 +301,10 @@ class EmbeddedBeam(ReadsFirst):
         featurizer: Featurizer,
         forms: SparseForms,
         stages: StageTimes,
+        mask: NDArray[np.uint8] | None = None,
     ) -> None:
         """Take what `SparseBeam` takes."""
-        self._beam = SparseBeam(model, predictor, featurizer, forms, stages)
+        self._beam = SparseBeam(model, predictor, featurizer, forms, stages, mask)
         self.times = self._beam.times
         self._stages = stages
         self._reader = TensorBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
@@ -345,16 +349,18 @@ def sparse_answers(
     featurizer: Featurizer,
     forms: SparseForms,
     stages: StageTimes | None = None,
+    mask: NDArray[np.uint8] | None = None,
 ) -> SparseAnswers:
     """Return what answers sparse requests from an opened version that `predictor` serves.
 
     stages   where it is counted how long reading, searching and writing take; None: nobody asks
+    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None: all
     """
     stages = stages or StageTimes()
     if isinstance(predictor, ForestPredictor):
-        return SparseForest(model, predictor, featurizer, forms, stages)
+        return SparseForest(model, predictor, featurizer, forms, stages, mask)
     if isinstance(predictor, EmbeddedPredictor):
-        return EmbeddedBeam(model, predictor, featurizer, forms, stages)
+        return EmbeddedBeam(model, predictor, featurizer, forms, stages, mask)
     if isinstance(predictor, Predictor):
-        return SparseBeam(model, predictor, featurizer, forms, stages)
+        return SparseBeam(model, predictor, featurizer, forms, stages, mask)
     raise TypeError(f"expected a predictor of trees, found {type(predictor).__name__}")

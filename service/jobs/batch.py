@@ -22,6 +22,7 @@ from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.files import OFFSET, PART, RESULT
 from service.jobs.requests import BatchJob
 from service.serving.blocks import answer_block
+from service.serving.denied import denied_by, with_denied
 from service.serving.label_info import InfoAsked, LabelInfos, info_asked
 from service.serving.learning import OnlineLearning
 from service.serving.line_files import Source, blocks, in_order, opened
@@ -29,7 +30,7 @@ from service.serving.lines import Answered, LineBlock
 from service.serving.opening import serve_model
 from service.serving.rows import to_options
 from service.serving.schemas.predict import TUNED
-from service.serving.served import ServedVersion
+from service.serving.served import DEFAULT_ALIAS, ServedVersion
 
 SYNC_SECONDS = 2.0
 """The pause between two moments that a later run can go on from."""
@@ -55,7 +56,7 @@ def run_batch(context: JobContext, request: BatchJob) -> dict[str, int]:
     job = context.job
     version = job.version
     if version is None:
-        version = context.store.resolve(job.model, "latest" if request.version is None else request.version)
+        version = context.store.resolve(job.model, request.version or DEFAULT_ALIAS)
         patiently(lambda: context.leases.record_version(context.claim, version))
     if (context.directory / RESULT).exists():  # a run before this one was done, and could not say so
         return _counts(_offset_of(context.directory))
@@ -68,6 +69,8 @@ def run_batch(context: JobContext, request: BatchJob) -> dict[str, int]:
         context.on_progress("open", 0, 1)
         opened_model, infos = context.store.open(job.model, version), LabelInfos(context.store)
         served = serve_model(opened_model, learning, context.settings.limits, infos)
+        if denied := denied_by(context.store, job.model, str(request.version or DEFAULT_ALIAS)):
+            served = with_denied(served, denied)
         asked = _options(request, served, learning), info_asked(request, served.info)
         offset = _answer(context, data, served, asked, offset._replace(prints=prints), request.columns())
     finally:

@@ -44,10 +44,11 @@ def export_to(store: Store, model: str, ref: str | int, write: Callable[[Buffer]
 
     It is verified wholly before the first piece, so what is damaged is refused, and not cut off. `write` is
     called from this thread, and may block; what it raises ends the export. The same version gives the same
-    bytes. Raises NotFound, Corrupt and StoreUnreadable.
+    bytes while the model's label info, which goes with it, is the same. Raises NotFound, Corrupt and
+    StoreUnreadable.
     """
     number = store.resolve(model, ref)
-    store.export(model, number, _Writer(write))
+    store.export(model, number, _Writer(write), label_info=True)
     return store.manifest(model, number)
 
 

@@ -6,6 +6,7 @@ import datetime
 from typing import Any
 
 from model_store.splits import Split
+from service.registry.denials import Denial
 from service.registry.history import AliasChange
 from service.registry.registry import AliasMove, SplitMove
 
@@ -31,6 +32,11 @@ def split_facts(move: SplitMove) -> dict[str, Any]:
         **split.facts(),
         "recorded": move.recorded,
     }
+
+
+def denial_facts(denial: Denial) -> dict[str, Any]:
+    """Return what JSON says of what an alias denies."""
+    return {**denial._asdict(), "labels": list(denial.labels), "unknown": list(denial.unknown)}
 
 
 def change_facts(change: AliasChange) -> dict[str, Any]:

@@ -31,17 +31,22 @@ from service.db.tables import ALIAS_HISTORY
 from service.errors import BadParameter
 from service.registry.causes import Cause
 
-PROMOTED, ROLLED_BACK, PUBLISHED, REMOVED, REFUSED, SPLIT, FOUND = (
+PROMOTED, ROLLED_BACK, PUBLISHED, REMOVED, REFUSED, SPLIT, DENIED, FOUND = (
     "promoted",
     "rolled-back",
     "published",
     "removed",
     "refused",
     "split",
+    "denied",
     "found",
 )
 """What a row tells. REFUSED is a promotion that its rule did not let happen: the alias stayed. SPLIT: the
-alias stayed, and another canary or shadow, or none, stands beside what it names."""
+alias stayed, and another canary or shadow, or none, stands beside what it names. DENIED: the alias stayed,
+and its answers never have other labels than before."""
+
+_TELL_NOTHING = (REFUSED, DENIED)
+"""Rows that do not say what an alias names, nor what stands beside it."""
 
 _TELL_SPLITS = (SPLIT, FOUND)
 """Rows whose verdict is the split of the alias from then on; after any other there is none."""
@@ -172,12 +177,12 @@ class AliasHistory:
                 connection.execute(update(ALIAS_HISTORY).where(ALIAS_HISTORY.c.id == last.id).values(values))
             self._settle(connection, model, alias)
 
-    def note_refused(self, step: Step) -> None:
-        """Write down that a rule has refused to promote `to_version`: the alias stays."""
+    def note_stayed(self, step: Step) -> None:
+        """Write down what leaves an alias where it is: a promotion refused, or labels denied."""
         with self._turn(step.model) as connection:
             self._settle(connection, step.model, step.alias)
             now = self._state(step.model, step.alias).version
-            values = _values_of(step._replace(action=REFUSED), now, _DONE)
+            values = _values_of(step, now, _DONE)
             connection.execute(insert(ALIAS_HISTORY).values(values))
             _forget_oldest(connection, step.model)
 
@@ -210,7 +215,7 @@ class AliasHistory:
         query = select(ALIAS_HISTORY).where(
             ALIAS_HISTORY.c.model == model,
             ALIAS_HISTORY.c.state == _DONE,
-            ALIAS_HISTORY.c.action != SPLIT,
+            ALIAS_HISTORY.c.action.not_in((SPLIT, DENIED)),
             ALIAS_HISTORY.c.to_version == version,
         )
         with self._database.read() as connection:
@@ -259,7 +264,7 @@ def _last(connection: Connection, model: str, alias: str) -> Row[Any] | None:
         ALIAS_HISTORY.c.model == model,
         ALIAS_HISTORY.c.alias == alias,
         ALIAS_HISTORY.c.state == _DONE,
-        ALIAS_HISTORY.c.action != REFUSED,
+        ALIAS_HISTORY.c.action.not_in(_TELL_NOTHING),
     )
     return connection.execute(query.order_by(ALIAS_HISTORY.c.id.desc()).limit(1)).one_or_none()
 

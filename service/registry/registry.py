@@ -18,6 +18,7 @@ from service.db.engine import Database
 from service.errors import BadParameter, DatabaseUnavailable
 from service.logs import log
 from service.registry.causes import Cause
+from service.registry.denials import AliasDenials
 from service.registry.history import (
     PROMOTED,
     PUBLISHED,
@@ -88,6 +89,7 @@ class Registry:
         self._follows = follows
         self._database = database
         self._history = None if database is None else AliasHistory(database, self.state)
+        self.denials = AliasDenials(store, self._history, self.check_own)
 
     def check_own(self) -> None:
         """Raise Conflict when another store's aliases and versions are followed."""
@@ -133,7 +135,7 @@ class Registry:
     def refuse(self, model: str, version: int, alias: str, cause: Cause) -> None:
         """Write down that a promotion rule left an alias where it is; `cause.verdict` says why."""
         if self._history is not None:
-            self._history.note_refused(Step(model, alias, REFUSED, version, cause))
+            self._history.note_stayed(Step(model, alias, REFUSED, version, cause))
 
     def published(self, model: str, version: int, cause: Cause) -> None:
         """Write down who published a version to which `latest` has moved."""
@@ -171,13 +173,14 @@ class Registry:
 
         change  takes the split as it is, without canary and shadow where there is none, and returns the next
 
-        Raises what `change` does, BadSplit, NotFound, Corrupt and StoreUnwritable, and Conflict when the
-        alias is moved at the same time.
+        Raises what `change` does, BadSplit, NotFound, Corrupt and StoreUnwritable, and Conflict when somebody
+        else moves the alias or changes its split at the same time: nothing of theirs is lost.
         """
         self.check_own()
         check_alias(alias)
         named = self._store.alias(model, alias).version
-        split = change(self._store.split(model, alias) or Split(named))
+        before = self._store.split(model, alias) or Split(named)
+        split = change(before)
         ends = not split.others
         if not ends:
             split.check()
@@ -187,9 +190,9 @@ class Registry:
 
         def act() -> None:
             if ends:
-                self._store.end_split(model, alias)
+                self._store.end_split(model, alias, expected=before)
             else:
-                self._store.put_split(model, alias, split)
+                self._store.put_split(model, alias, split, expected=before)
 
         recorded = self._make(step, self._intend(step), act)
         return SplitMove(model, alias, named, None if ends else split, recorded)

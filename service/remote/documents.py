@@ -6,6 +6,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from model_store.denied import DENIED_MAX
 from model_store.identifiers import VERSION_MAX
 from model_store.splits import PARTS, Split
 
@@ -14,6 +15,9 @@ ALIASES_MAX = 256
 
 ALIASES_BYTES_MAX = 1 << 16
 """Of the object that names them."""
+
+DENIED_OBJECT_BYTES_MAX = 4 << 20
+"""Of the object of what they deny."""
 
 _Name = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,62}$")]
 _Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -66,6 +70,30 @@ class RemoteSplits(NamedTuple):
     serial: int
     splits: dict[str, RemoteSplit]
 
+
+class RemoteInfo(BaseModel):
+    """A model's label info: the SHA-256 of its head, which has that of all behind it, and its bytes."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    digest: _Digest
+    bytes: Annotated[int, Field(ge=1, le=1 << 40)]
+
+
+INFO: TypeAdapter[dict[str, RemoteInfo]] = TypeAdapter(
+    dict[Annotated[str, Field(pattern="^label_info$")], RemoteInfo]
+)
+"""The object: which label info the model has."""
+
+RemoteDenied = list[str]
+"""The labels that an alias denies, ascending."""
+
+DENIED: TypeAdapter[dict[str, RemoteDenied]] = TypeAdapter(
+    Annotated[
+        dict[_Name, Annotated[RemoteDenied, Field(max_length=DENIED_MAX)]], Field(max_length=ALIASES_MAX)
+    ]
+)
+"""The object: each alias that denies labels. One of its own, as that of splits is."""
 
 SPLITS: TypeAdapter[dict[str, RemoteSplit]] = TypeAdapter(
     Annotated[dict[_Name, RemoteSplit], Field(max_length=ALIASES_MAX)]

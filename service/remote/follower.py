@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+from collections.abc import Sequence
 
 from model_store.errors import Conflict, Corrupt, NotFound, StoreError
 from model_store.manifest import manifest_digest
@@ -30,7 +31,7 @@ class RemoteFollower:
         self._store = store
         self._poll_seconds = poll_seconds
         self._keep = keep
-        self._serials: dict[str, tuple[int, int]] = {}
+        self._serials: dict[str, tuple[int, ...]] = {}
         self._failed: dict[str, str] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="xylem-remote", daemon=True)
@@ -71,10 +72,15 @@ class RemoteFollower:
 
     def _bring(self, model: str) -> None:
         """Bring one model up to date: `latest` first, so that no other version is taken for it."""
+        info_serial, info = self._remote.label_info(model)
+        denied_serial, denied = self._remote.denied(model)
         splits_serial, splits = self._remote.splits(model)
         serial, aliases = self._remote.aliases(model)
-        if self._serials.get(model) == (serial, splits_serial):
+        serials = serial, splits_serial, denied_serial, info_serial
+        if self._serials.get(model) == serials:
             return
+        for alias, labels in denied.items():  # before an alias names what may answer them
+            self._deny(model, alias, labels)
         named = {alias: wanted.version for alias, wanted in aliases.items()}
         splits = {alias: split for alias, split in splits.items() if named.get(alias) == split.stable}
         for alias, wanted in sorted(aliases.items(), key=lambda item: item[0] != LATEST):
@@ -84,10 +90,22 @@ class RemoteFollower:
                 log(logging.INFO, "remote_alias_moved", model=model, alias=alias, version=wanted.version)
         for alias in self._store.info(model).aliases.keys() - aliases.keys() - {LATEST}:
             self._store.delete_alias(model, alias)
+        for alias in (*self._store.info(model).denied, *self._store.info(model).broken_denied):
+            if alias not in denied:
+                self._deny(model, alias, ())
         self._bring_splits(model, splits)
+        if info is not None:
+            self._remote.pull_label_info(self._store, model, info)
         beside = (version for split in splits.values() for version in split.others)
         self._forget_old(model, {wanted.version for wanted in (*aliases.values(), *beside)})
-        self._serials[model] = serial, splits_serial
+        self._serials[model] = serials
+
+    def _deny(self, model: str, alias: str, labels: Sequence[str]) -> None:
+        """Have an alias deny labels as it does there, also one that is still to be made."""
+        info = self._store.info(model)
+        if alias in info.broken_denied or info.denied.get(alias, ()) != tuple(labels):
+            self._store.put_denied(model, alias, labels, ahead=True)
+            log(logging.INFO, "remote_denied", model=model, alias=alias, labels=len(labels))
 
     def _bring_splits(self, model: str, splits: dict[str, RemoteSplit]) -> None:
         """Have the aliases of a model split as they are there, and no other."""

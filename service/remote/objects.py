@@ -12,23 +12,29 @@ import contextlib
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from model_store.archive import Readable
-from model_store.errors import Conflict, Corrupt, StoreError, VersionNotFound
+from model_store.denied import denied_labels
+from model_store.errors import BadNames, Conflict, Corrupt, StoreError, VersionNotFound
 from model_store.identifiers import check_alias, check_model, is_model
+from model_store.label_info import head_digest
 from model_store.manifest import Manifest, manifest_digest
 from model_store.store import Store
 from service.errors import BadParameter, Unavailable, XylemError
 from service.remote.documents import (
     ALIASES_BYTES_MAX,
+    DENIED,
+    DENIED_OBJECT_BYTES_MAX,
     DOCUMENT,
+    INFO,
     SPLITS,
     RemoteAliases,
+    RemoteInfo,
     RemoteSplit,
     RemoteSplits,
     RemoteVersion,
@@ -45,7 +51,10 @@ SERIALS_KEPT = 16
 MODELS_MAX = 10_000
 """Models that a remote store may have."""
 
-_ALIASES, _SPLITS = "aliases", "splits"
+_ALIASES, _SPLITS, _DENIED, _INFO = "aliases", "splits", "denied", "label_info"
+_BYTES_MAX = {_DENIED: DENIED_OBJECT_BYTES_MAX}
+"""Of the objects of a part, where that is not ALIASES_BYTES_MAX."""
+
 _BLOCK_BYTES = 8 << 20
 _ERROR_CHARACTERS_MAX = 200
 _VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
@@ -150,7 +159,7 @@ class RemoteStore:
             if now.aliases.get(alias) != to:
                 moved = RemoteAliases(now.serial + 1, {**now.aliases, alias: to})
             if moved is now or self._create(model, _ALIASES, moved.serial, DOCUMENT.dump_json(moved.aliases)):
-                self._change_split(model, alias, lambda _: None)
+                self._change(model, alias, _SPLITS, SPLITS, lambda _: None)
                 return moved
         raise self._crowded(model, alias)
 
@@ -174,24 +183,94 @@ class RemoteStore:
             made.local()
             return made
 
-        found = self._change_split(model, alias, put)
+        found = self._change(model, alias, _SPLITS, SPLITS, put)
         assert found is not None
         return found
 
-    def _change_split(
-        self, model: str, alias: str, change: Callable[[RemoteSplit | None], RemoteSplit | None]
-    ) -> RemoteSplit | None:
-        """Change the split of an alias, None where there is none, and return what it is then."""
+    def change_denied(
+        self, model: str, alias: str, change: Callable[[tuple[str, ...]], Collection[str]]
+    ) -> tuple[str, ...]:
+        """Have an alias deny other labels: `change` takes those of now. Returns what it denies then.
+
+        Raises what `change` does, BadNames for too many, also of all aliases together, and Conflict when
+        others change them all the time.
+        """
+
+        def put(old: list[str] | None) -> list[str] | None:
+            return list(denied_labels(change(tuple(old or ())))) or None
+
+        after = self._change(model, check_alias(alias), _DENIED, DENIED, put)
+        return tuple(after or ())
+
+    def denied(self, model: str) -> tuple[int, dict[str, list[str]]]:
+        """Return the labels that a model's aliases deny, and the serial number of the object. Raises Corrupt.
+
+        Read them before the aliases, as the splits.
+        """
+        return self._newest(model, _DENIED, DENIED)
+
+    def label_info(self, model: str) -> tuple[int, RemoteInfo | None]:
+        """Return which label info a model has, and the serial number of the object. Raises Corrupt."""
+        serial, found = self._newest(model, _INFO, INFO)
+        return serial, found.get(_INFO)
+
+    def push_label_info(self, store: Store, model: str) -> RemoteInfo | None:
+        """Make the label info of a store's model that of the model here, verified; None: it has none.
+
+        What is here stays then. Raises Corrupt, and Conflict when others change it all the time.
+        """
+        head = store.label_info_head(model)
+        if head is None:
+            return None
+        info = RemoteInfo(digest=head_digest(head), bytes=head.file_bytes)
+        path = self._info_path(model, info)
+        with self._asking(f"write the label info of {model}"), self._fs.transaction:
+            if not self._fs.exists(path):
+                self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+                with self._fs.open(path, "wb", block_size=_BLOCK_BYTES) as file:
+                    written = store.export_label_info(model, file)
+                if written != head:  # what was begun is not kept
+                    raise Conflict(f"{model}: expected its label info as it was, found it replaced")
+        self._change(model, _INFO, _INFO, INFO, lambda _: info)
+        return info
+
+    def pull_label_info(self, store: Store, model: str, wanted: RemoteInfo) -> None:
+        """Make label info that is here that of a store's model, all digests checked, unless it is.
+
+        Raises Corrupt for another than its digest says, NotFound, StoreUnwritable.
+        """
+        head = store.label_info_head(model)
+        if head is not None and head_digest(head) == wanted.digest:
+            return
+        with (
+            self._asking(f"read the label info of {model}"),
+            self._fs.open(self._info_path(model, wanted), "rb", block_size=_BLOCK_BYTES) as file,
+        ):
+            store.import_label_info(model, _Answering(self, model, file), wanted.bytes, wanted.digest)
+
+    def _change(
+        self,
+        model: str,
+        key: str,
+        part: str,
+        document: TypeAdapter[dict[str, T]],
+        change: Callable[[T | None], T | None],
+    ) -> T | None:
+        """Change what the object of a part says of a key, None: nothing; return what it says then."""
         for _ in range(ATTEMPTS):
-            serial, splits = self.splits(model)
-            after = change(splits.get(alias))
-            if after == splits.get(alias):
+            serial, now = self._newest(model, part, document)
+            after = change(now.get(key))
+            if after == now.get(key):
                 return after
-            kept = {name: split for name, split in splits.items() if name != alias}
-            changed = kept if after is None else {**kept, alias: after}
-            if self._create(model, _SPLITS, serial + 1, SPLITS.dump_json(changed)):
+            kept = {name: value for name, value in now.items() if name != key}
+            changed = document.dump_json(kept if after is None else {**kept, key: after})
+            most = _BYTES_MAX.get(part, ALIASES_BYTES_MAX)
+            if len(changed) > most:
+                fault = f"expected {part} of at most {most} bytes, found {len(changed)}"
+                raise BadNames(f"{self.url}: {model}: {fault}")
+            if self._create(model, part, serial + 1, changed):
                 return after
-        raise self._crowded(model, alias)
+        raise self._crowded(model, key)
 
     def _crowded(self, model: str, alias: str) -> Conflict:
         return Conflict(
@@ -207,9 +286,10 @@ class RemoteStore:
                 return 0, {}
             serial = max(serials)
             with self._fs.open(self._serial_path(model, part, serial), "rb") as file:
-                data = file.read(ALIASES_BYTES_MAX + 1)
+                most = _BYTES_MAX.get(part, ALIASES_BYTES_MAX)
+                data = file.read(most + 1)
         try:
-            return serial, document.validate_json(data[:ALIASES_BYTES_MAX], strict=True)
+            return serial, document.validate_json(data[:most], strict=True)
         except ValidationError as error:
             fault = error.errors(include_url=False, include_input=False)[0]
             where = f"{self.url}: {part} of {model}, number {serial}"
@@ -267,6 +347,9 @@ class RemoteStore:
 
     def _version_path(self, model: str, version: RemoteVersion) -> str:
         return f"{self._root}/{model}/versions/{version.version}.{version.digest}.tar"
+
+    def _info_path(self, model: str, info: RemoteInfo) -> str:
+        return f"{self._root}/{model}/{_INFO}/{info.digest}.bin"
 
     def _serial_path(self, model: str, part: str, serial: int) -> str:
         return f"{self._root}/{model}/{part}/{serial:012d}.json"

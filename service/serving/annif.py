@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.label_info import NOTATION, UNDETERMINED, URI
+from model_store.label_info import NOTATION, URI
 from model_store.names import name_of
 from service.errors import BadRequest, LimitExceeded
 from service.inference.answering import Predictions
-from service.serving.label_info import LabelFacts, check_language
+from service.serving.label_info import LabelFacts, check_language, languages_of
 from service.serving.parse import parse_body, split_fields, validated
 from service.serving.rows import to_options, to_rows
 from service.serving.schemas.annif import SuggestBatchRequest, SuggestForm, Suggestion, SuggestOptions
@@ -80,20 +79,6 @@ def suggest(
         _suggestions(found, start, end, served, facts, language)
         for start, end in pairwise(found.ptr.tolist())
     ]
-
-
-class Languages(NamedTuple):
-    """Languages of names, and the one where a request does not say any."""
-
-    all_of_them: tuple[str, ...]
-    default: str
-
-
-def languages_of(facts: LabelFacts | None) -> Languages:
-    """Return the languages of a version's label info; without any the names are in no known language."""
-    if facts is None:
-        return Languages((), UNDETERMINED)
-    return Languages(facts.info.head.languages, facts.info.head.language or UNDETERMINED)
 
 
 def _options(options: SuggestOptions) -> Options:

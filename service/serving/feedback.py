@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from model_store.errors import VersionNotFound
 from service.errors import BadInput
+from service.serving.denied import denying_as
 from service.serving.events import (
     CheckedEvent,
     Verdict,
@@ -31,7 +32,7 @@ from service.serving.served import LiveServed, ServedVersion
 from service.serving.wire import dump_line
 from service.settings import Limits
 from service.stages import COMMIT, READ, StageNotes
-from service.thresholds.live.events import Event, Events
+from service.thresholds.live.events import ALL_COUNT, Event, Events
 from service.thresholds.live.feedback import FeedbackOutcome, Result
 
 BLOCK_EVENTS_MAX = 64
@@ -143,8 +144,11 @@ class FeedbackDesk:
             future = None
             if part.events is not None and part.served is not None:
                 thresholds = part.served.thresholds
+                denied = part.served.denied
+                allowed = ALL_COUNT if denied is None else denied.allowed
+                submit = self._learning.writer.submit
                 future = asyncio.wrap_future(
-                    self._learning.writer.submit(thresholds, part.events, may_wait=may_wait)
+                    submit(thresholds, part.events, may_wait=may_wait, allowed=allowed)
                 )
             submitted.append(_Submitted(part, future))
         return submitted
@@ -197,7 +201,8 @@ class FeedbackDesk:
                 found.append(_Group(served, places))
                 continue
             try:
-                found.append(_Group(await self._live.find(served.name, str(version)), places))
+                other = await self._live.find(served.name, str(version))
+                found.append(_Group(denying_as(other, served), places))
             except VersionNotFound as error:
                 found.append(_Group(None, [(place, _late(one, str(error))) for place, one in places]))
         return found

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from model_store.errors import StoreError
 from model_store.label_info import NAME, NOTATION, UNDETERMINED, URI, LabelInfo
+from model_store.name_search import names_with
 from model_store.names import NameTable, find_names
 from model_store.store import Store
 from service.errors import BadInput, UnsupportedOption, told_of
@@ -170,16 +171,31 @@ def check_language(facts: LabelFacts, language: str, error: type[BadInput]) -> N
         )
 
 
+class Languages(NamedTuple):
+    """Languages of names, and the one where a request does not say any."""
+
+    all_of_them: tuple[str, ...]
+    default: str
+
+
+def languages_of(facts: LabelFacts | None) -> Languages:
+    """Return the languages of a version's label info; without any the names are in no known language."""
+    if facts is None:
+        return Languages((), UNDETERMINED)
+    return Languages(facts.info.head.languages, facts.info.head.language or UNDETERMINED)
+
+
 def members_of(asked: InfoAsked, labels: NDArray[np.int32]) -> list[bytes]:
     """Return the members of a NamedLabel for each of some labels: JSON without the braces around it."""
     known: dict[int, bytes] = {}
     for label in labels.tolist():
         if label not in known:
-            known[label] = dump(_told(asked, label))[1:-1]
+            known[label] = dump(told_of_label(asked, label))[1:-1]
     return [known[label] for label in labels.tolist()]
 
 
-def _told(asked: InfoAsked, label: int) -> dict[str, Any]:
+def told_of_label(asked: InfoAsked, label: int) -> dict[str, Any]:
+    """Return what a request wants to know of a label, as JSON has it."""
     facts = asked.facts
     told: dict[str, Any] = {"uri": facts.text(label, URI), "notation": facts.text(label, NOTATION)}
     if asked.language is not None:
@@ -187,3 +203,21 @@ def _told(asked: InfoAsked, label: int) -> dict[str, Any]:
     if asked.all_of_it:
         told["names"], told["broader"] = facts.names(label), facts.broader(label)
     return told
+
+
+def labels_named(asked: InfoAsked, part: str) -> NDArray[np.bool_]:
+    """Return bool[K]: the labels with a part in a name that the request is told, in capitals or not."""
+    facts, info = asked.facts, asked.facts.info
+    found = np.zeros(info.head.n_subjects, np.bool_)
+    for language in info.head.languages if asked.all_of_it else (asked.language,):
+        found |= _with_part(info, str(language), part)
+    if UNDETERMINED in info.head.languages and not asked.all_of_it:  # told where the language has none
+        offsets = info.texts(f"{NAME}{asked.language}")
+        found |= _with_part(info, UNDETERMINED, part) & (offsets[1:] == offsets[:-1])
+    fits: NDArray[np.bool_] = np.append(found, False)[facts.subjects]
+    return fits
+
+
+def _with_part(info: LabelInfo, language: str, part: str) -> NDArray[np.bool_]:
+    """Return bool[n]: the subjects whose name in a language has a part."""
+    return names_with(info.texts(NAME + language), info.utf8, part)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.name_search import names_with
 from model_store.names import NameTable, find_name, name_of
 from service.db.engine import Database
 from service.errors import BadRequest, NotTuned, UnknownLabel
 from service.inference.label_features import label_features
+from service.serving.label_info import InfoAsked, info_asked, labels_named, languages_of, told_of_label
 from service.serving.schemas.labels import (
     LabelFeatures,
     LabelFeaturesQuery,
@@ -27,12 +29,17 @@ from service.thresholds.store.tuned import Tuned
 
 
 def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
-    """Return the labels that a query selects. Cost: with a search, or by name, a pass over all names."""
+    """Return the labels that a query selects. Cost: with a search, or by name, a pass over all names.
+
+    Raises UnsupportedOption for names that the model does not have.
+    """
+    info = info_asked(query, served.info)
     live = served.thresholds
     with live.lock:
         epoch, tuned = (None, None) if live.prepared is None else (live.epoch, live.snapshot())
     counts = served.opened.arrays.get("labels/counts")
-    ids = _found(served.labels, query.search)
+    allowed = None if served.denied is None else served.denied.allowed
+    ids = labels_found(served.labels, query.search, info)
     if query.marks_below and tuned is not None:
         ids = ids[tuned.counters.marks[ids] < query.marks_below]
     ids = _ordered(ids, query, served.labels, _columns(counts, tuned))
@@ -44,7 +51,9 @@ def describe_labels(served: ServedVersion, query: LabelsQuery) -> LabelPage:
         "threshold_epoch": epoch,
         "n_labels": served.labels.n_names,
         "n_found": len(ids),
-        "labels": [_summary(served.labels, i, counts, tuned) for i in shown],
+        "n_denied": 0 if allowed is None else int(len(allowed) - np.count_nonzero(allowed)),
+        "languages": list(languages_of(served.info.current).all_of_them),
+        "labels": [_summary(served, i, counts, tuned, info) for i in shown],
         "next_offset": end if shown and end < len(ids) else None,
     }
 
@@ -99,13 +108,14 @@ def _label_of(served: ServedVersion, query: LabelQuery) -> int:
     return label
 
 
-def _found(names: NameTable, search: str) -> NDArray[np.int64]:
-    """Return the ids of the names with a part, in capitals or not, ascending."""
+def labels_found(names: NameTable, search: str, info: InfoAsked | None) -> NDArray[np.int64]:
+    """Return the ids of the labels with a part, or with names that have it, in capitals or not, ascending."""
     if not search:
         return np.arange(names.n_names)
-    wanted = search.casefold()
-    fits = (i for i in range(names.n_names) if wanted in name_of(names, i).casefold())
-    return np.fromiter(fits, np.int64)
+    fits = names_with(names.offsets, names.utf8, search)
+    if info is not None:
+        fits |= labels_named(info, search)
+    return np.flatnonzero(fits)
 
 
 def _columns(counts: NDArray[Any] | None, tuned: Tuned | None) -> dict[str, NDArray[Any]]:
@@ -130,12 +140,22 @@ def _ordered(
     return ids[np.argsort(-values[ids] if query.descending else values[ids], kind="stable")]
 
 
-def _summary(names: NameTable, label: int, counts: NDArray[Any] | None, tuned: Tuned | None) -> LabelSummary:
-    return {
-        "label": name_of(names, label),
+def _summary(
+    served: ServedVersion,
+    label: int,
+    counts: NDArray[Any] | None,
+    tuned: Tuned | None,
+    info: InfoAsked | None,
+) -> LabelSummary:
+    summary: dict[str, Any] = {
+        "label": name_of(served.labels, label),
         "id": label,
         "training_rows": None if counts is None else int(counts[label]),
         "threshold": None if tuned is None else tuned.thresholds[label],
         "hits": None if tuned is None else int(tuned.counters.hits[label]),
         "marks": None if tuned is None else int(tuned.counters.marks[label]),
+        "denied": served.denied is not None and not served.denied.allowed[label],
     }
+    if info is not None:
+        summary |= told_of_label(info, label)
+    return cast(LabelSummary, summary)

@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from model_store.errors import (
@@ -30,8 +31,9 @@ from model_store.store import ModelInfo, Store
 from model_store.version import Model
 from service.errors import ModelUnavailable, TimedOut, Unavailable, told_of
 from service.logs import log
+from service.serving.alias_views import AliasViews, Deny, deny_nothing
 from service.serving.live_status import Failure, LiveStatus, Pointer
-from service.serving.split import LiveSplit, live_split, log_splits
+from service.serving.split import LiveSplit, live_splits, log_splits
 
 T = TypeVar("T")
 Key = tuple[str, int]
@@ -49,6 +51,7 @@ class _State(NamedTuple):
     pointers: Mapping[tuple[str, str], int]
     resident: Mapping[Key, object]
     splits: Mapping[tuple[str, str], LiveSplit[Any]]
+    views: AliasViews[Any]
 
 
 class LiveModels(Generic[T]):
@@ -60,6 +63,7 @@ class LiveModels(Generic[T]):
     seconds_max    how long a request waits for a version to be opened
     refresh        brings what serves versions up to date with what else the store has of their models, after
                    each look that found a change; it returns, by model, why some of that cannot be used
+    deny           makes of what serves a version what serves it without some labels; in a thread
     """
 
     def __init__(
@@ -71,6 +75,7 @@ class LiveModels(Generic[T]):
         versions_max: int,
         seconds_max: float,
         refresh: Callable[[], Mapping[str, str]] = dict,
+        deny: Deny[T] = deny_nothing,
     ) -> None:
         self._store = store
         self._prepare = prepare
@@ -78,6 +83,7 @@ class LiveModels(Generic[T]):
         self._versions_max = versions_max
         self._seconds_max = seconds_max
         self._refresh = refresh
+        self._deny = deny
         self._state: _State | None = None
         self.notes: dict[bytes, Any] = {}
         """For whoever looks up `resident` often: another dictionary whenever that may change. Take it first,
@@ -161,8 +167,10 @@ class LiveModels(Generic[T]):
         state = self._state
         if state is None:
             return None
-        version = int(ref) if is_version(ref) else state.pointers.get((model, ref), 0)
-        return state.resident.get((model, version))  # type: ignore[return-value]
+        is_number = is_version(ref)
+        version = int(ref) if is_number else state.pointers.get((model, ref), 0)
+        found = state.resident.get((model, version))
+        return found if is_number or found is None else state.views.known(model, ref, found)  # type: ignore[return-value]
 
     def open_versions(self) -> set[Key]:
         """Return the versions that are open: those of aliases, and those that requests asked for."""
@@ -171,10 +179,21 @@ class LiveModels(Generic[T]):
     async def find(self, model: str, ref: str) -> T:
         """Return what serves a version, named by number or alias; open it if no one did yet.
 
-        Raises as `version_of`, VersionNotFound, ModelUnavailable for a version that cannot be served, and
-        TimedOut for one that takes too long to open: it is still being opened.
+        For an alias that denies labels it is what serves it without them. Raises as `version_of`,
+        VersionNotFound, ModelUnavailable for a version that cannot be served, and TimedOut for one that takes
+        too long to open: it is still being opened.
         """
-        key = (model, self.version_of(model, ref))
+        found = await self._find((model, self.version_of(model, ref)))
+        state = self._state
+        if state is None or is_version(ref):
+            return found
+        view: T | None = state.views.known(model, ref, found)
+        if view is not None:
+            return view
+        making = asyncio.get_running_loop().run_in_executor(self._opener, state.views.of, model, ref, found)
+        return await making  # type: ignore[no-any-return]
+
+    async def _find(self, key: Key) -> T:
         assert self._state is not None
         found = self._state.resident.get(key)
         if found is not None:
@@ -213,8 +232,8 @@ class LiveModels(Generic[T]):
 
         Event loop only.
         """
-        looking = asyncio.get_running_loop().run_in_executor(self._looker, self.look)
-        await asyncio.wait([looking], timeout=seconds_max)
+        loop = asyncio.get_running_loop()
+        await asyncio.wait([loop.run_in_executor(self._looker, self.look)], timeout=seconds_max)
 
     def wake(self) -> None:
         """Look at the store at once, and try again what failed. Event loop only."""
@@ -262,39 +281,27 @@ class LiveModels(Generic[T]):
         pointers: dict[tuple[str, str], int] = {}
         resident: dict[Key, object] = {}
         self._drop_old_failures(infos)
+        views = AliasViews[Any](self._deny, before and before.views)
+        unserved = views.read(infos, self.pointers, self._fail)
         for info in infos:
             for alias, wanted in sorted(info.aliases.items()):
+                if (info.name, alias) in unserved:
+                    continue
                 pointers[info.name, alias] = self._settle(info.name, alias, wanted, resident)
             for alias in info.broken_aliases:
                 self._fail(info.name, alias, "the alias's file is damaged")
                 old = self.pointers.get((info.name, alias))
                 if old is not None:
                     pointers[info.name, alias] = self._settle(info.name, alias, old, resident)
-        splits = self._split(infos, pointers, resident)
+        for (model, alias), version in pointers.items():
+            if (served := resident.get((model, version))) is not None:
+                views.of(model, alias, served)
+        opener = partial(self._open_for_alias, resident=resident)
+        splits = live_splits(infos, pointers, opener, views.of, self._fail)
         if before is not None:
             self._count_swaps(before, pointers)
         log_splits({} if before is None else before.splits, splits)
-        return _State(generation, {info.name: info for info in infos}, pointers, resident, splits)
-
-    def _split(
-        self, infos: list[ModelInfo], pointers: Mapping[tuple[str, str], int], resident: dict[Key, object]
-    ) -> dict[tuple[str, str], LiveSplit[Any]]:
-        """Return what serves the splits of aliases, open once what the aliases name is."""
-        splits: dict[tuple[str, str], LiveSplit[Any]] = {}
-        for info in infos:
-            for alias in info.broken_splits:
-                self._fail(info.name, alias, "the file of its split is damaged")
-            for alias, split in info.splits.items():
-                if pointers[info.name, alias] != split.stable:
-                    continue  # the version cannot be opened: the one before it answers alone
-                canary, shadow = (
-                    version and self._open_for_alias((info.name, version), resident)
-                    for version in (split.canary, split.shadow)
-                )
-                found = live_split(info.name, split, canary, shadow)
-                if found is not None:
-                    splits[info.name, alias] = found
-        return splits
+        return _State(generation, {info.name: info for info in infos}, pointers, resident, splits, views)
 
     def _settle(self, model: str, alias: str, wanted: int, resident: dict[Key, object]) -> int:
         """Return the version that the alias serves from now on, having made it resident if it can be."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from model_store.names import name_of
+from model_store.name_search import names_with
+from model_store.names import name_of, nearest_name
 from model_store.version import Model
 from service.errors import BadInstance
 from service.evaluation.propensity import constants_of
@@ -89,6 +90,8 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     uncounted.answer_tensors(_TENSORS, (0, len(_TENSORS)), None)
     answer_infer(parse_infer(_TENSORS, None, Limits()), served)
     label = name_of(served.labels, 0)
+    names_with(served.labels.offsets, served.labels.utf8, label)
+    nearest_name(served.labels, label)
     ways: tuple[dict[str, Any], ...] = (
         {},
         {"allow_labels": [label]},

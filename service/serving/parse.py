@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -111,9 +111,10 @@ def parse_predict_asked(body: bytes, query_string: bytes, limits: Limits) -> Pre
 
 
 def _only(query_string: bytes, model: type[RequestModel]) -> bytes:
-    """Return the parts of a query string that say fields of a model."""
-    names = [f"{name}=".encode() for name in model.model_fields]
-    return b"&".join(part for part in query_string.split(b"&") if part.startswith(tuple(names)))
+    """Return the parts of a query string that say fields of a model, also those that say no value."""
+    names = {name.encode() for name in model.model_fields}
+    parts = query_string.split(b"&")
+    return b"&".join(part for part in parts if unquote_to_bytes(part.partition(b"=")[0]) in names)
 
 
 def parse_query(query_string: bytes, model: type[M], limits: Limits) -> M:

@@ -123,11 +123,22 @@ def to_options(
         beam_width=options.beam_width,
         exact=options.exact,
         threshold=present_thresholds(served) if isinstance(threshold, str) else threshold,
-        mask=served.predictor.label_mask(options.allow_labels, options.deny_labels),
+        mask=_mask_of(served, options.allow_labels, options.deny_labels),
         weights=None if options.label_weights is None else served.weights.prepare(options.label_weights),
         costs=options.statistics,
         stop=stop,
     )
+
+
+def _mask_of(
+    served: ServedVersion, allow: Sequence[str] | None, deny: Sequence[str] | None
+) -> NDArray[np.uint8] | None:
+    """Return the mask for what a request allows and denies; what the alias denies is denied in any case."""
+    if served.denied is None:
+        return served.predictor.label_mask(allow, deny)
+    if allow is None and deny is None:
+        return served.denied.mask
+    return served.predictor.label_mask(allow, deny, served.denied.allowed)
 
 
 def present_thresholds(served: ServedVersion) -> NodeThresholds:

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from model_store.names import NameTable, find_name, name_of
+from model_store.names import find_name, name_of
 from service.errors import BadInput, BadInstance, LimitExceeded, UnknownLabel
 from service.features.context import ContextFeaturizer
 from service.rows import offsets_of
+from service.serving.denied import check_not_denied
 from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.problems import describe_error
 from service.serving.rows import to_rows
@@ -42,7 +43,8 @@ _LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)
 def answer_scores(query: ScoreRequest, served: ServedVersion, limits: Limits) -> bytes:
     """Return a request's answer as JSON.
 
-    Raises BadInstance, UnknownLabel naming the label's place, LimitExceeded for too many words of texts.
+    Raises BadInstance, UnknownLabel naming the place of a label that the version does not have or the alias
+    denies, LimitExceeded for too many words of texts.
     """
     scores = score_instances(query.instances, served, limits)
     return dump(ScoreAnswer(model=served.name, version=served.version, scores=scores))
@@ -68,7 +70,7 @@ def _score_named(
     instances: Sequence[AnyScored], places: Sequence[int], served: ServedVersion
 ) -> list[InstanceScores]:
     """Return the scores of the labels of the instances at some places."""
-    ids = [_ids(instances[i], i, served.labels) for i in places]
+    ids = [_ids(instances[i], i, served) for i in places]
     rows = to_rows([instances[i] for i in places], served.featurizer)
     label_ptr = offsets_of(map(len, ids))
     flat = np.array(list(itertools.chain.from_iterable(ids)), np.int32)
@@ -93,8 +95,9 @@ def _score_sequence(text: str, i: int, served: ServedVersion, limits: Limits) ->
     if rows.n_rows > most:
         fault = f"expected at most {most} words (limit answer_labels_max), found {rows.n_rows}"
         raise LimitExceeded(fault).at(f"{where}.text")
-    found = served.predictor.score_labels(rows, labels.indptr, labels.indices)
     ids = labels.indices.tolist()
+    check_not_denied(served, ids, f"{where}.words")
+    found = served.predictor.score_labels(rows, labels.indptr, labels.indices)
     total = float(found.logs.astype(np.float64).sum())
     is_known = bool(np.isfinite(total))
     return InstanceScores(
@@ -156,12 +159,13 @@ def _parse(line: bytes | None, limits: Limits) -> AnyScored | BadInput:
         return faults_of(error, [ScoredText])
 
 
-def _ids(instance: AnyScored, i: int, labels: NameTable) -> list[int]:
-    ids = [find_name(labels, name) for name in instance.labels]
+def _ids(instance: AnyScored, i: int, served: ServedVersion) -> list[int]:
+    ids = [find_name(served.labels, name) for name in instance.labels]
     if ids and min(ids) < 0:
         j = next(j for j, label in enumerate(ids) if label < 0)
         fault = UnknownLabel(f"expected a label of the model, found {instance.labels[j]!r:.80}")
         raise fault.at(f"instances[{i}].labels[{j}]")
+    check_not_denied(served, ids, f"instances[{i}].labels")
     return ids
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model_store.names import NameTable
 from model_store.version import Model
 from service.features import Featurizer
@@ -19,13 +22,28 @@ from service.thresholds.live.served import ServedThresholds
 DEFAULT_ALIAS = "latest"
 
 
+class DeniedLabels(NamedTuple):
+    """The labels that answers of an alias never have, as they meet one version.
+
+    names      as the alias has them
+    n_unknown  how many of them the version does not have
+    allowed    uint8[K], 0 for the others; mask: the same as searches take it
+    """
+
+    names: tuple[str, ...]
+    n_unknown: int
+    allowed: NDArray[np.uint8]
+    mask: NDArray[np.uint8]
+
+
 class ServedVersion(NamedTuple):
-    """One version of a model, ready to answer.
+    """One version of a model, ready to answer; for an alias that denies labels, as it answers for that alias.
 
     features  their names, if they have any
     sparse    answers sparse requests; for the event loop only
     opened    the version's arrays, mapped
     info      what is known of its labels besides their names; for those who ask for it
+    denied    the labels that it never answers; None: it may answer all
     """
 
     name: str
@@ -40,6 +58,7 @@ class ServedVersion(NamedTuple):
     sparse: SparseAnswers
     opened: Model
     info: LiveLabelInfo
+    denied: DeniedLabels | None = None
 
 
 LiveServed: TypeAlias = LiveModels[ServedVersion]

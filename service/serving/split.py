@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from model_store.splits import PARTS, Split
+from model_store.store import ModelInfo
 from service.logs import log
 
 T = TypeVar("T")
@@ -67,6 +68,36 @@ def live_split(model: str, split: Split, canary: T | None, shadow: T | None) -> 
     canary_of = Chooser("canary", model, split.canary or 0, split.weight)
     shadow_of = Chooser("shadow", model, split.shadow or 0, split.share)
     return LiveSplit(split, canary, shadow, canary_of, shadow_of)
+
+
+def live_splits(
+    infos: Sequence[ModelInfo],
+    pointers: Mapping[tuple[str, str], int],
+    opened: Callable[[tuple[str, int]], T | None],
+    view: Callable[[str, str, T], T],
+    fail: Callable[[str, str, str], object],
+) -> dict[tuple[str, str], LiveSplit[T]]:
+    """Return what serves the splits of aliases, open once what the aliases name is.
+
+    opened  opens a version, None where that cannot be
+    view    returns what serves a version under a model's alias
+    fail    is told of each model, alias and fault
+    """
+    splits: dict[tuple[str, str], LiveSplit[T]] = {}
+    for info in infos:
+        for alias in info.broken_splits:
+            fail(info.name, alias, "the file of its split is damaged")
+        for alias, split in info.splits.items():
+            if pointers.get((info.name, alias)) != split.stable:
+                continue  # the version cannot be opened: the one before it answers alone
+            beside: list[T | None] = []
+            for version in (split.canary, split.shadow):
+                served = None if version is None else opened((info.name, version))
+                beside.append(None if served is None else view(info.name, alias, served))
+            found = live_split(info.name, split, *beside)
+            if found is not None:
+                splits[info.name, alias] = found
+    return splits
 
 
 def log_splits(

@@ -20,6 +20,7 @@ from tests.faulty_fs import Disk, FaultyFileSystem, QuickFileSystem
 from tests.small_models import small_draft
 
 DRAFT = small_draft(n_labels=3, n_features=40, n_trees=1)
+DENIED = ("label::0", "of another version")
 INFO = build_label_info([Subject("label::0", None, {"en": "zero"})])
 
 
@@ -63,6 +64,12 @@ WRITERS: dict[str, tuple[int, Callable[[Store, bytes], object], set[int], int]] 
         {1},
         1,
     ),
+    "deny": (
+        2,
+        lambda store, _: (store.put_denied("m", "latest", DENIED), store.put_denied("m", "latest", ())),
+        {2},
+        2,
+    ),
     "split": (2, lambda store, _: store.put_split("m", "latest", Split(2, 1, 500)), {2}, 2),
     "canary promoted": (
         2,
@@ -87,6 +94,8 @@ def latest(store: Store) -> int:
             store.verify("m", version)
     found = store.label_info("m")  # whole, or not there
     assert found is None or found.head == INFO.head
+    for info in store.models():
+        assert not info.broken_denied and set(info.denied.values()) <= {DENIED}
     try:
         return store.open("m").manifest.version
     except ModelNotFound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,22 @@ def test_a_batch_job_answers_a_file_and_its_result_comes_in_parts(
     headers = {"authorization": f"Bearer {KEY}", "range": "bytes=100-199"}
     part = httpx.get(url, headers=headers)
     assert (part.status_code, part.content) == (206, whole[100:200])
+
+
+def test_a_batch_job_for_an_alias_keeps_to_what_it_denies(trained: xylem.Client, tmp_path: Path) -> None:
+    trained.upload("few.jsonl", rows(8))
+    trained.put_denied("pairs", ["red"])
+    try:
+        found = {}
+        for version in (None, 1):
+            job = trained.wait(trained.batch_job("pairs", "few.jsonl", version=version, top_r=4).id, SECONDS)
+            assert job.state == "succeeded", job.error
+            trained.download_result(job.id, tmp_path / f"{version}.jsonl")
+            lines = (tmp_path / f"{version}.jsonl").read_bytes().splitlines()
+            found[version] = {label["label"] for line in lines for label in json.loads(line)["labels"]}
+    finally:
+        trained.end_denied("pairs")
+    assert found == {None: {"green", "blue", "black"}, 1: {"red", "green", "blue", "black"}}
 
 
 def test_events_follow_a_job_to_its_end_and_a_cancelled_one_can_be_retried(trained: xylem.Client) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from model_store.label_info import Subject, build_label_info
 from model_store.store import Store
 from service import cli
 from service.remote.documents import DOCUMENT
@@ -117,3 +118,41 @@ def test_what_is_pushed_is_served_by_two_replicas_and_the_store_may_go(
         assert one.terminate() == two.terminate() == 0
     status, _, err = xylem(capsys, "pull", "m@latest", *pull)
     assert (status, f"{URL}: expected to read the aliases of m, found " in err) == (1, True)
+
+
+def test_names_and_denied_labels_reach_replicas_without_a_restart(
+    s3: S3, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = Store(tmp_path / "trained")
+    publish_model(trained, "m", "raw")
+    trained.put_label_info("m", build_label_info([Subject("label::1", None, {"en": "dog"})]))
+    trained.put_denied("m", "latest", ["label::2"])
+    at = "--store", str(trained.root)
+    status, out, _ = xylem(capsys, "push", "m", URL, "--alias", "latest", *at, "--json")
+    pushed = json.loads(out.splitlines()[-1])["label_info"]
+    assert (status, len(pushed)) == (0, 64)
+    pulled = Store(tmp_path / "pulled")
+    assert xylem(capsys, "pull", "m@latest", URL, "--store", str(pulled.root))[0] == 0
+    assert pulled.label_info_head("m") == trained.label_info_head("m") is not None
+    options = {"store_remote": URL, "store_remote_poll_seconds": 0.2}
+    asked = {**RAW, "top_r": 11, "language": "en"}
+    with ServerProcess(tmp_path / "a", **options) as one, ServerProcess(tmp_path / "b", **options) as two:
+
+        def names(server: ServerProcess) -> dict[str, str | None]:
+            status, answer = server.ask("POST", "/v1/models/m/predict", asked)
+            assert status == 200, answer
+            return {label["label"]: label["name"] for label in answer["predictions"][0]["labels"]}
+
+        assert names(one) == names(two)
+        assert names(one)["label::1"] == "dog" and "label::2" not in names(one)
+        denied = ("deny", "m", "--label", "label::3", "--url", URL, *at)
+        assert xylem(capsys, *denied)[:2] == (0, "m: latest denies 2 labels\n  label::2\n  label::3\n")
+        wait_for(lambda: "label::3" not in names(one) and "label::3" not in names(two))
+        status, _, err = xylem(capsys, "deny", "m", "--label", "lable::3", "--url", URL, *at)
+        assert (status, "did you mean 'label::3'" in err) == (2, True)
+        assert xylem(capsys, *denied[:4], "--allow-again", *denied[4:])[0] == 0
+        wait_for(lambda: "label::3" in names(one) and "label::3" in names(two))
+        trained.put_label_info("m", build_label_info([Subject("label::1", None, {"en": "hound"})]))
+        assert xylem(capsys, "push", "m", URL, *at)[0] == 0
+        wait_for(lambda: names(one)["label::1"] == names(two)["label::1"] == "hound")
+        assert "label::2" not in names(one)

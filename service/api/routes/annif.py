@@ -20,12 +20,12 @@ from service.api.routes.operations import content, problems, query_parameters, t
 from service.api.routes.services import Services, Wired
 from service.api.routes.versions import chosen_of, find_version
 from service.serving.annif import (
-    languages_of,
     parse_documents,
     parse_suggest_options,
     suggest,
     suggest_form,
 )
+from service.serving.label_info import languages_of
 from service.serving.schemas.annif import (
     DocumentSuggestions,
     Project,

@@ -27,6 +27,7 @@ from service.serving.schemas.problems import ProblemDetails
 from service.serving.schemas.registry import (
     CanaryRequest,
     CreateKeyRequest,
+    DeniedRequest,
     PromoteRequest,
     RollbackRequest,
     RotateKeyRequest,
@@ -64,6 +65,7 @@ MODELS: dict[str, Any] = {
     "PromoteRequest": PromoteRequest,
     "RollbackRequest": RollbackRequest,
     "CanaryRequest": CanaryRequest,
+    "DeniedRequest": DeniedRequest,
     "ShadowRequest": ShadowRequest,
     "CreateKeyRequest": CreateKeyRequest,
     "RotateKeyRequest": RotateKeyRequest,

@@ -106,7 +106,8 @@ class SparseCall(NamedTuple):
     indptr, indices, values  where the rows are read to, which bounds them
     number                   [2]   a threshold for all labels, and its logarithm
     form                     [..]  what an answer of tensors has (`service.kernels.text.tensors`)
-    all_allowed, none        [0]   what no mask, no weights and no thresholds are; no_costs [0, 2]
+    allowed                  [N]   as a Search has it; or empty: all labels are
+    none                     [0]   what no weights and no thresholds are; no_costs [0, 2]
     starts, ends, counts     [most rows]
     labels, scores           [..]  the answers, top_r places a row
     exact                    [most rows]
@@ -129,7 +130,7 @@ class SparseCall(NamedTuple):
     values: F32_1
     number: F32_1
     form: I64_1
-    all_allowed: U8_1
+    allowed: U8_1
     none: F32_1
     no_costs: I64_2
     starts: I64_1
@@ -205,13 +206,13 @@ def _search_rows(
     call: SparseCall,
 ) -> None:
     """Search the first rows by a beam of so many chunks, into top_r places a row."""
-    search = model.link, n_chunks, top_r, 0, call.all_allowed, call.none, thresholds
+    search = model.link, n_chunks, top_r, 0, call.allowed, call.none, thresholds
     write_struct(Search, call.search, search)
     shape, n_places = (n_rows, top_r), n_rows * top_r
     places = call.labels[:n_places].reshape(shape), call.scores[:n_places].reshape(shape)
     write_struct(Answers, call.answers, (call.counts, *places, call.exact, call.no_costs))
     call.call[_LAST] = n_rows
-    dtypes = call.all_allowed, call.all_allowed  # the search has been compiled for the model's
+    dtypes = call.allowed, call.allowed  # the search has been compiled for the model's
     _search(model.searching, (call.call, *dtypes))
 
 

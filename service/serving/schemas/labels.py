@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from service.serving.schemas.explanations import Float32
 from service.serving.schemas.instances import RequestModel
+from service.serving.schemas.predict import InfoQuery
 from service.serving.schemas.thresholds import INTEGER_MAX
 
 LABELS_MAX = 1000
@@ -24,13 +25,14 @@ LABEL_CHARACTERS_MAX = 4096
 LabelOrder = Literal["id", "label", "training_rows", "threshold", "marks", "hits"]
 
 
-class LabelsQuery(RequestModel):
-    """Which labels to show, and in which order."""
+class LabelsQuery(InfoQuery):
+    """Which labels to show, in which order, and what of their label info: what is told is searched too."""
 
     search: str = Field(
         default="",
         max_length=SEARCH_CHARACTERS_MAX,
-        description="only labels whose names have this part, in capitals or not; a number stands in quotes",
+        description="only labels with this part, or with one of it in the names that are asked for, in "
+        "capitals or not; a number stands in quotes",
     )
     order: LabelOrder = Field(default="id", description="by what they are ordered; of equals the smaller id")
     descending: bool = Field(default=False, description="the largest first")
@@ -73,6 +75,12 @@ class LabelSummary(TypedDict):
     marks: Annotated[
         int | None, Field(description="rows in which it was true, plus those it was predicted in")
     ]
+    denied: Annotated[bool, Field(description="whether the alias denies it: never answered")]
+    uri: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
+    notation: Annotated[NotRequired[str | None], Field(description="with language or label_info")]
+    name: Annotated[NotRequired[str | None], Field(description="with language: in it, or in none")]
+    names: Annotated[NotRequired[dict[str, str]], Field(description="with label_info: by language")]
+    broader: Annotated[NotRequired[list[str]], Field(description="with label_info: URIs")]
 
 
 class LabelPage(TypedDict):
@@ -83,6 +91,8 @@ class LabelPage(TypedDict):
     threshold_epoch: int | None
     n_labels: Annotated[int, Field(description="labels of the version")]
     n_found: Annotated[int, Field(description="labels that the query selects")]
+    n_denied: Annotated[int, Field(description="labels that the alias denies; none of a version's number")]
+    languages: Annotated[list[str], Field(description="of the names in the model's label info")]
     labels: list[LabelSummary]
     next_offset: int | None
 

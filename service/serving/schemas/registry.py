@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
+from model_store.denied import DENIED_MAX
 from service.serving.schemas.instances import RequestModel
 from service.serving.schemas.models import AliasSplit
 from service.serving.schemas.thresholds import INTEGER_MAX, VersionNumber
@@ -63,6 +64,29 @@ class SplitChanged(AliasSplit):
     recorded: bool = Field(description="whether the history has it already")
 
 
+class DeniedRequest(RequestModel):
+    """Which labels the answers of an alias are never to have."""
+
+    labels: list[str] = Field(max_length=DENIED_MAX, description="all of them, in place of those before")
+    reason: _Reason = Field(default="", description="kept in the history")
+
+
+class AliasDenied(BaseModel):
+    """The labels that answers of an alias never have."""
+
+    model: str
+    alias: str
+    version: int = Field(description="that the alias names")
+    labels: list[str]
+    unknown: list[str] = Field(description="those that the version does not have: kept for one that does")
+
+
+class DeniedChanged(AliasDenied):
+    """The labels that answers of an alias never have from now on."""
+
+    recorded: bool = Field(description="whether the history has the change")
+
+
 class AliasMoved(BaseModel):
     """What an alias names now, and named before; null: it is, or was, not there."""
 
@@ -99,7 +123,7 @@ class AliasChanged(BaseModel):
     model: str
     alias: str
     action: str = Field(
-        examples=["promoted", "rolled-back", "published", "removed", "refused", "split", "found"]
+        examples=["promoted", "rolled-back", "published", "removed", "refused", "split", "denied", "found"]
     )
     from_version: int | None
     to_version: int | None

@@ -15,6 +15,9 @@ from service.rows import LabelRows, SparseRows
 NO_EPOCH = -1
 """The epoch of an event whose instance is predicted when it is counted."""
 
+ALL_COUNT = np.empty(0, np.uint8)
+"""No label is passed over when events are counted."""
+
 NO_LABELS = np.empty(0, np.int32)
 """The labels of an event that has none."""
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
 from service.logs import log
-from service.thresholds.live.events import Events, join
+from service.thresholds.live.events import ALL_COUNT, Events, join
 from service.thresholds.live.feedback_transaction import FeedbackTransaction
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.shadow import keep_shadow
@@ -60,6 +60,7 @@ class FeedbackOutcome(NamedTuple):
 class _Block(NamedTuple):
     live: ServedThresholds
     events: Events
+    allowed: NDArray[np.uint8]
     done: Future[FeedbackOutcome]
 
 
@@ -92,15 +93,23 @@ class FeedbackWriter:
         self._forgotten_to = b""
         self._thread: threading.Thread | None = None
 
-    def submit(self, live: ServedThresholds, events: Events, *, may_wait: bool) -> Future[FeedbackOutcome]:
+    def submit(
+        self,
+        live: ServedThresholds,
+        events: Events,
+        *,
+        may_wait: bool,
+        allowed: NDArray[np.uint8] = ALL_COUNT,
+    ) -> Future[FeedbackOutcome]:
         """Hand over a block; its outcome comes when it is committed.
 
+        allowed    as `ThresholdCounters.count` takes it
         may_wait   whether the caller hands over one block after the other, so that a full queue is no reason
                    to refuse it
 
         Raises Overloaded when too many events wait; a block of more than may wait is taken when none does.
         """
-        block = _Block(live, events, Future())
+        block = _Block(live, events, allowed, Future())
         with self._changed:
             if self._closed:
                 raise Unavailable("expected a writer of feedback, found it closed: the service stops")
@@ -141,12 +150,15 @@ class FeedbackWriter:
             self._keep_house(blocks[0].live)
 
     def _take(self) -> list[_Block]:
-        """Return the blocks that wait for the version of the first one; none: closed."""
+        """Return the blocks that wait for the version of the first one, and pass over the same labels.
+
+        None: closed.
+        """
         with self._changed:
             self._changed.wait_for(lambda: self._blocks or self._closed)
             taken: list[_Block] = []
             n_events = 0
-            while self._blocks and (not taken or self._blocks[0].live is taken[0].live):
+            while self._blocks and (not taken or _are_alike(self._blocks[0], taken[0])):
                 n_events += len(self._blocks[0].events.keys)
                 if taken and n_events > GROUP_EVENTS_MAX:
                     break
@@ -159,12 +171,14 @@ class FeedbackWriter:
         live = blocks[0].live
         events = join([block.events for block in blocks])
         with live.lock:
-            results, epoch = self._count(live, events)
+            results, epoch = self._count(live, events, blocks[0].allowed)
         ends = np.cumsum([len(block.events.keys) for block in blocks]).tolist()
         starts = [0, *ends[:-1]]
         return [FeedbackOutcome(results[start:end], epoch) for start, end in zip(starts, ends, strict=True)]
 
-    def _count(self, live: ServedThresholds, events: Events) -> tuple[list[Result], int]:
+    def _count(
+        self, live: ServedThresholds, events: Events, allowed: NDArray[np.uint8]
+    ) -> tuple[list[Result], int]:
         counting: FeedbackTransaction | None = None
         was_empty = live.prepared is None
         try:
@@ -175,7 +189,8 @@ class FeedbackWriter:
                 new = add_events(connection, list(keys), int(time.time() // 86_400))
                 results = _results(events, timely, new)
                 counting = FeedbackTransaction(connection, live, head, self._halve_events)
-                counting.count(events, np.flatnonzero([result == "applied" for result in results]))
+                applied = np.flatnonzero([result == "applied" for result in results])
+                counting.count(events, applied, allowed)
                 counting.log()
         except BaseException:
             if counting is not None:
@@ -222,6 +237,11 @@ class FeedbackWriter:
                     keep_shadow(connection, head, live.shadow.snapshot())
                 keep_state(connection, head, KEPT, live.snapshot())
         self._checkpoints[key] = live.epoch
+
+
+def _are_alike(one: _Block, other: _Block) -> bool:
+    """Return whether two blocks can be counted together."""
+    return one.live is other.live and one.allowed is other.allowed
 
 
 def _up_to_date(connection: Connection, live: ServedThresholds) -> Head:

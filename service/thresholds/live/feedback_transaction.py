@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from service.thresholds.live.events import Events
+from service.thresholds.live.events import ALL_COUNT, Events
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.store.codec import DELTA_MAX, Scored, encode_deltas, encode_scored
@@ -41,13 +41,18 @@ class FeedbackTransaction:
         self._scored: list[NDArray[np.int64]] = []
         self._logged: list[Scored] = []
 
-    def count(self, events: Events, chosen: NDArray[np.int64]) -> None:
-        """Count the events chosen, in their order, halving where it is due, logging when an entry is full."""
+    def count(
+        self, events: Events, chosen: NDArray[np.int64], allowed: NDArray[np.uint8] = ALL_COUNT
+    ) -> None:
+        """Count the events chosen, in their order, halving where it is due, logging when an entry is full.
+
+        allowed  as `ThresholdCounters.count` takes it
+        """
         while len(chosen):
             until_full = EVENTS_LOGGED_MAX - self._n_events
             until_halved = self._until_halved()
             n_next = min(until_full, until_halved, len(chosen))
-            self._count(events, chosen[:n_next])
+            self._count(events, chosen[:n_next], allowed)
             if n_next in (until_full, until_halved):
                 self.log()
             if n_next == until_halved:
@@ -60,12 +65,12 @@ class FeedbackTransaction:
             return math.inf
         return self._halve_events - (self.head.n_events + self._n_events) % self._halve_events
 
-    def _count(self, events: Events, chosen: NDArray[np.int64]) -> None:
+    def _count(self, events: Events, chosen: NDArray[np.int64], allowed: NDArray[np.uint8]) -> None:
         """Count the events chosen, for the thresholds that are served and for the candidate."""
-        ends = self._served.count(events, chosen)
+        ends = self._served.count(events, chosen, allowed)
         if self._shadow is not None:
             has_row = events.epochs[chosen] < 0
-            self._shadow.candidate.count(events, chosen[has_row])
+            self._shadow.candidate.count(events, chosen[has_row], allowed)
             self._scored.append(ends[0] + np.flatnonzero(np.repeat(has_row, np.diff(ends))))
             self._n_scored += int(has_row.sum())
         self._n_events += len(chosen)

@@ -62,6 +62,7 @@ def count_events(
     first: int,
     ends: NDArray[np.int64],
     journal: Journal,
+    allowed: NDArray[np.uint8],
 ) -> int:
     """Count the events chosen[first:], one after the other; return how many of `chosen` are counted then.
 
@@ -75,6 +76,7 @@ def count_events(
     ends           int64[chosen + 1]: the i-th event's entries of the journal begin at ends[i], which is known
                    up to `first`
     journal        of any length
+    allowed        uint8[K], 0 for labels that are passed over, true or predicted; or empty: none is
 
     Cost: a prediction for each event with an instance; O(true + predicted) labels moved.
     """
@@ -92,7 +94,7 @@ def count_events(
         begin = ends[k]
         if begin + len(true) + len(predicted) > len(journal[1]):
             return k
-        end = count_event(counters, true, predicted, begin, journal)
+        end = count_event(counters, true, predicted, begin, journal, allowed)
         move_thresholds(*paths, knots, journal[0][0, begin:end], counters[2], log_threshold)
         ends[k + 1] = end
     return len(chosen)
@@ -105,6 +107,7 @@ def count_event(
     predicted_labels: NDArray[np.int32],
     begin: int,
     journal: Journal,
+    allowed: NDArray[np.uint8],
 ) -> int:
     """Count one row: Jasinska et al. 2016, algorithm 2, lines 5 to 8; return where the journal ends then.
 
@@ -117,6 +120,7 @@ def count_event(
                             thresholds that hold before the event
     begin                   where the journal ends now, with room after it for both lengths together
     journal                 from `begin` on the touched labels, ascending
+    allowed                 as `count_events` takes it
 
     Cost: O(true + predicted). Deterministic; the counters do not depend on the order of events.
     """
@@ -132,6 +136,8 @@ def count_event(
         is_predicted = j < len(predicted_labels) and predicted_labels[j] == label
         i += is_true
         j += is_predicted
+        if len(allowed) > 0 and allowed[label] == 0:
+            continue
         counts = marks[label] < COUNT_MAX
         counts_out[0, end] = label
         counts_out[1, end] = np.int32(counts and is_true and is_predicted)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from service.kernels.search.threshold_update import RowSearch
 from service.rows import SparseRows
-from service.thresholds.live.events import Events
+from service.thresholds.live.events import ALL_COUNT, Events
 from service.thresholds.live.online import count_events, undo_events
 from service.thresholds.methods.ofo import Counters
 from service.thresholds.store.codec import Deltas
@@ -73,8 +73,12 @@ class ThresholdCounters:
         """How many entries the journal has: a label of an event each."""
         self._halved: list[Halved] = []
 
-    def count(self, events: Events, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    def count(
+        self, events: Events, chosen: NDArray[np.int64], allowed: NDArray[np.uint8] = ALL_COUNT
+    ) -> NDArray[np.int64]:
         """Count the events chosen, one after the other: OFO, algorithm 2, lines 4 to 8. In memory only.
+
+        allowed  uint8[K], 0 for labels that are passed over: those that an alias denies
 
         Those with an instance are predicted under the thresholds of that moment; then the event's labels'
         thresholds move. Returns int64[chosen + 1]: where the journal ends before each, and after the last.
@@ -92,9 +96,8 @@ class ThresholdCounters:
             with self._traversal.searching(self.prepared, longest) as search:
                 while True:
                     journal = self._counts, self._before
-                    n_counted = count_events(
-                        search[:], self.prepared.log, counters, columns, chosen, n_counted, ends, journal
-                    )
+                    given = counters, columns, chosen, n_counted, ends, journal, allowed
+                    n_counted = count_events(search[:], self.prepared.log, *given)
                     if n_counted == len(chosen):
                         return ends
                     self._make_room()

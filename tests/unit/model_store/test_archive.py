@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from model_store.errors import Corrupt, StoreUnreadable, StoreUnwritable
+from model_store.label_info import LabelInfo, Subject, build_label_info
+from model_store.manifest import manifest_digest
 from model_store.store import Store
 from tests.faulty_fs import QuickFileSystem
 from tests.small_models import small_draft
@@ -176,3 +178,56 @@ def test_a_damaged_version_is_not_exported(archive: bytes, store: Store) -> None
     with pytest.raises(Corrupt):
         store.export("m", 1, out)
     assert out.getvalue() == b""
+
+
+@pytest.fixture(scope="module")
+def labelled(archive: bytes, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The archive of a version whose model has label info."""
+    store, file = Store(tmp_path_factory.mktemp("labelled"), fs=QuickFileSystem()), io.BytesIO()
+    store.import_(io.BytesIO(archive), "m")
+    store.put_label_info("m", info_of("dog"))
+    store.export("m", 1, file, label_info=True)
+    return file.getvalue()
+
+
+def info_of(name: str) -> LabelInfo:
+    return build_label_info([Subject("label::1", None, {"en": name}), Subject("label::2", "2", {})])
+
+
+def test_label_info_goes_along_to_a_model_that_has_none(
+    archive: bytes, labelled: bytes, store: Store
+) -> None:
+    assert [info.name for info, _ in members(labelled)][-1] == "label_info"
+    assert members(labelled)[:-1][0][1] == members(archive)[0][1]
+    store.import_(io.BytesIO(labelled), "m")
+    assert store.label_info_head("m") == info_of("dog").head
+    store.put_label_info("m", info_of("hound"))
+    store.import_(io.BytesIO(labelled), "m")
+    assert store.label_info_head("m") == info_of("hound").head
+    found = members(labelled)
+    store.import_(io.BytesIO(packed(found)), "again")
+    assert store.label_info_head("again") == info_of("dog").head
+    again = io.BytesIO()
+    store.export("again", 1, again)
+    assert len(again.getvalue()) == len(archive)
+
+
+@pytest.mark.parametrize("fault", ["cut", "damaged", "another", "longer", "twice"])
+def test_label_info_that_is_not_whole_is_refused(labelled: bytes, store: Store, fault: str) -> None:
+    found = members(labelled)
+    info, data = found[-1]
+    if fault == "cut":
+        bad = labelled[: labelled.rindex(b"label::2")]
+    else:
+        data = {"damaged": data.replace(b"dog", b"god"), "longer": data + b"x" * 64}.get(fault, data)
+        info.name, info.size = "names" if fault == "another" else info.name, len(data)
+        bad = packed([*found[:-1], (info, data), *([(info, data)] if fault == "twice" else [])])
+    with pytest.raises(Corrupt):
+        store.import_(io.BytesIO(bad), "m")
+    assert store.versions("m") == ()
+
+
+def test_a_mirrored_version_has_no_label_info(labelled: bytes, store: Store, archive: bytes) -> None:
+    digest = manifest_digest(store.import_(io.BytesIO(archive), "m"))
+    with pytest.raises(Corrupt, match="an end after the last array"):
+        Store(store.root.parent / "there").mirror(io.BytesIO(labelled), "m", 1, digest)

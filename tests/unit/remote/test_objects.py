@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from model_store.errors import BadSplit, Conflict, Corrupt, VersionNotFound
+from model_store.errors import BadNames, BadSplit, Conflict, Corrupt, VersionNotFound
+from model_store.label_info import Subject, build_label_info
 from model_store.manifest import manifest_digest
 from model_store.splits import Split
 from model_store.store import Store
@@ -313,3 +314,61 @@ def test_a_replica_that_finds_no_model_does_not_start_and_one_that_has_some_does
     assert follower is not None
     follower.stop(60.0)
     assert follow_remote(Settings(store=store.root)) is None
+
+
+def labelled(store: Store, name: str = "dog") -> None:
+    subjects = [Subject("label::1", "12", {"en": name}), Subject("label::2", None, {"fi": "kissa"})]
+    store.put_label_info("m", build_label_info(subjects))
+
+
+def info_bytes(store: Store) -> bytes:
+    return (store.root / "models" / "m" / "label_info").read_bytes()
+
+
+def test_label_info_and_denied_labels_travel(store: Store, url: str, tmp_path: Path) -> None:
+    remote, there = RemoteStore(url), Store(tmp_path / "there")
+    there.prepare()
+    assert remote.push_label_info(store, "m") is None and remote.label_info("m") == (0, None)
+    labelled(store)
+    info = remote.push_label_info(store, "m")
+    assert info is not None and remote.push_label_info(store, "m") == info
+    assert remote.label_info("m") == (1, info)
+    assert remote.change_denied("m", "latest", lambda before: {*before, "label::3"}) == ("label::3",)
+    assert remote.change_denied("m", "next", lambda _: ["label::4", "b"]) == ("b", "label::4")
+    remote.move("m", "latest", remote.push(store, "m", 2))
+    follower = RemoteFollower(remote, there, poll_seconds=9, keep=2)
+    assert follower.look()
+    assert info_bytes(there) == info_bytes(store)
+    assert there.denied("m") == ("label::3",)
+    remote.move("m", "next", remote.find("m", 2))
+    labelled(store, "hound")
+    remote.push_label_info(store, "m")
+    remote.change_denied("m", "latest", lambda _: ())
+    assert follower.look()
+    assert info_bytes(there) == info_bytes(store)
+    assert (there.denied("m"), there.denied("m", "next")) == ((), ("b", "label::4"))
+    with pytest.raises(BadNames, match="at most 10000 denied labels"):
+        remote.change_denied("m", "latest", lambda _: [f"label {i}" for i in range(10_001)])
+    with pytest.raises(BadNames, match="expected denied of at most"):
+        for i in range(8):
+            remote.change_denied("m", f"alias-{i}", lambda _: [f"{k:06d}" + "x" * 960 for k in range(900)])
+
+
+def test_label_info_that_is_not_what_its_digest_says_is_refused(store: Store, tmp_path: Path) -> None:
+    remote, there = RemoteStore(f"file://{tmp_path}/remote"), Store(tmp_path / "there")
+    labelled(store)
+    info = remote.push_label_info(store, "m")
+    assert info is not None
+    remote.pull(there, "m", remote.push(store, "m", 1))
+    file = tmp_path / "remote" / "m" / "label_info" / f"{info.digest}.bin"
+    whole = file.read_bytes()
+    labelled(store, "another")
+    damaged = whole[:8200] + b"x" + whole[8201:]
+    for bad in (whole[:-1], whole + b"x", damaged, whole.replace(b"dog", b"god"), info_bytes(store)):
+        file.write_bytes(bad)
+        with pytest.raises(Corrupt):
+            remote.pull_label_info(there, "m", info)
+        assert there.label_info("m") is None
+    file.write_bytes(whole)
+    remote.pull_label_info(there, "m", info)
+    assert info_bytes(there) == whole

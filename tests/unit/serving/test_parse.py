@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from service.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
-from service.serving.parse import parse_event, parse_feedback, parse_line, parse_options, parse_predict
+from service.serving.parse import (
+    parse_event,
+    parse_feedback,
+    parse_line,
+    parse_options,
+    parse_predict,
+    parse_predict_asked,
+)
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import Options, PredictRequest, TextLine
 from service.settings import Limits
@@ -299,6 +306,19 @@ def test_paths_within_a_line() -> None:
     with pytest.raises(BadRequest) as caught:
         parse_line(b'{"indices": [true], "values": [1]}', LIMITS)
     assert caught.value.path == "indices[0]"
+
+
+@pytest.mark.parametrize("query", [b"label_info", b"label_info=", b"label%5Finfo=maybe", b"x=1&label_info"])
+def test_an_option_without_its_value_is_refused_as_in_a_batch(query: bytes) -> None:
+    for read in (lambda: parse_predict_asked(body(), query, LIMITS), lambda: parse_options(query, LIMITS)):
+        with pytest.raises(BadRequest) as caught:
+            read()
+        assert caught.value.path in ("label_info", "x")
+
+
+def test_options_of_predict_in_a_query_string() -> None:
+    for query in (b"label_info=true&more", b"=&label%5Finfo=true&%ff", b"x=%ff&label_info=true"):
+        assert parse_predict_asked(body(), query, LIMITS).label_info
 
 
 def test_options_of_a_query_string() -> None:

@@ -64,6 +64,19 @@ def test_skos_is_read_from_every_format(tmp_path: Path) -> None:
         assert subjects_of(read(tmp_path, f"v{suffix}", text)) == wanted
 
 
+def test_labels_that_are_resources_are_read(tmp_path: Path) -> None:
+    pytest.importorskip("rdflib")
+    labels = """@prefix xl: <http://www.w3.org/2008/05/skos-xl#> .
+<http://x/cat> xl:prefLabel <http://x/l1>, [ xl:literalForm "katt"@sv ] ; xl:altLabel <http://x/l2> .
+<http://x/l1> a xl:Label ; xl:literalForm "kissa"@fi . <http://x/l2> xl:literalForm "kisu"@fi .
+<http://x/dog> xl:prefLabel [ xl:literalForm "koira"@fi ], <http://x/nothing> ."""
+    names = {"und": "a cat", "fi": "kissa", "sv": "katt"}
+    found = {one.uri: one.names for one in subjects_of(read(tmp_path, "v.ttl", TURTLE + labels))}
+    assert found == {one.uri: one.names for one in SKOS} | {"http://x/cat": names}
+    with pytest.raises(BadData, match="one skos:prefLabel in 'fi', found 'koira' and 'hauva'"):
+        read(tmp_path, "v.ttl", TURTLE + labels.replace('"koira"', '"hauva"'))
+
+
 def test_tables_are_read_as_annif_reads_them(tmp_path: Path) -> None:
     tsv = "\ufeff<http://x/a>\tfirst\t1.2\n\nhttp://x/b\tsecond \n<http://x/c>\n"
     found = read(tmp_path, "v.tsv", tsv, language="en")

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
+from model_store.label_info import Subject, build_label_info
 from model_store.report import REPORT, report_array
 from model_store.store import Store
 from service.db.engine import Database, default_url
@@ -75,6 +76,46 @@ def test_labels_are_searched_ordered_and_shown_in_pages(named: Store, in_process
         assert [page["next_offset"] for page in pages] == [4, None]
         assert pages[0]["labels"] + pages[1]["labels"] == whole["labels"]
         assert (await get(client, path, offset=99))["next_offset"] is None
+
+    in_process(call, named.root)
+
+
+def test_labels_are_found_and_told_by_their_names(named: Store, in_process: Run) -> None:
+    subjects = [
+        Subject("a/b", "1", {"fi": "Puu", "en": "tree"}),
+        Subject("12", None, {"en": "Fluß"}, ["a/b"]),
+        Subject("<b>", None, {"und": "KOIRA"}),
+        Subject("x" * 300, None, {"fi": "hauva", "und": "koira"}),
+        Subject("of no label", None, {"fi": "koirat"}),
+    ]
+    named.put_label_info("named", build_label_info(subjects))
+
+    async def call(client: httpx.AsyncClient) -> None:
+        path = "/v1/models/named/labels"
+
+        async def found(search: str, **query: Any) -> set[str]:
+            return {label["label"] for label in (await get(client, path, search=search, **query))["labels"]}
+
+        plain = await get(client, path)
+        assert plain["languages"] == ["fi", "en", "und"] and "uri" not in plain["labels"][0]
+        told = {label["label"]: label for label in (await get(client, path, language="fi"))["labels"]}
+        assert {name: label["name"] for name, label in told.items()} == {
+            **dict.fromkeys(NAMES),
+            "a/b": "Puu",
+            "<b>": "KOIRA",
+            "x" * 300: "hauva",
+        }
+        assert (told["a/b"]["notation"], told["12"]["uri"], told["Ärger"]["uri"]) == ("1", "12", None)
+        whole = {label["label"]: label for label in (await get(client, path, label_info=True))["labels"]}
+        assert whole["a/b"]["names"] == {"fi": "Puu", "en": "tree"}
+        assert (whole["12"]["broader"], whole["Ärger"]["names"]) == (["a/b"], {})
+        assert await found("koira") == set()
+        assert await found("koira", language="FI") == {"<b>"}  # the other is called another in Finnish
+        assert await found("koira", label_info=True) == {"<b>", "x" * 300}
+        assert await found("FLUSS", language="en") == {"12"}
+        assert await found("puu", language="en") == set()
+        assert await found("a/b", language="en") == {"a/b"}
+        assert await get(client, path, language="de") == (422, "unsupported-option")
 
     in_process(call, named.root)
 

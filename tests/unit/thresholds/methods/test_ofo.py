@@ -11,6 +11,7 @@ from model_store.calibration import calibration_arrays
 from model_store.checks import LABEL_COUNTS
 from model_store.ensemble import LINK_CODES
 from service.errors import BadParameter
+from service.thresholds.live.events import ALL_COUNT
 from service.thresholds.live.online import count_event
 from service.thresholds.methods.ofo import (
     LEAST,
@@ -34,7 +35,7 @@ def count(counters, start, label_counts, thresholds, true, predicted):
     journal, before = np.full((3, 2 * K), -1, np.int32), np.empty(2 * K, np.float32)
     labels = np.int32(true), np.int32(predicted)
     counted = *counters, thresholds, start[:], label_counts, ROWS
-    n = count_event(counted, *labels, 0, (journal, before))
+    n = count_event(counted, *labels, 0, (journal, before), ALL_COUNT)
     return journal[0, :n].tolist()
 
 

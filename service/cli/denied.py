@@ -1,0 +1,156 @@
+"""`xylem models deny`: the labels that answers of an alias never have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.aliases import NoHistory, Reason, cause_of, opened_registry
+from service.cli.console import print_json, print_line
+from service.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
+from service.errors import BadInput, BadParameter
+
+if TYPE_CHECKING:
+    from service.registry.denials import Change, Denial
+
+app = typer.Typer(help="Denied labels: a part of `xylem models`.")
+
+LABELS_SHOWN = 20
+"""Labels that are listed for people; --json has all."""
+
+Alias = Annotated[
+    str, typer.Argument(metavar="NAME[@ALIAS]", help="An alias of a model: latest if left out.")
+]
+Label = Annotated[
+    list[str] | None, typer.Option("--label", metavar="LABEL", help="A label, by its name; may repeat.")
+]
+Labels = Annotated[
+    Path | None, typer.Option("--labels", metavar="FILE", help="A file with a label on each line.")
+]
+Again = Annotated[bool, typer.Option("--allow-again", help="Take these labels off instead.")]
+Url = Annotated[
+    str | None, typer.Option(metavar="URL", help="An alias of this object store instead: s3://BUCKET/PREFIX.")
+]
+Clear = Annotated[bool, typer.Option("--clear", help="Deny none any more.")]
+
+
+@app.command()
+def deny(
+    model: Alias,
+    label: Label = None,
+    labels: Labels = None,
+    allow_again: Again = False,
+    clear: Clear = False,
+    reason: Reason = "",
+    no_history: NoHistory = False,
+    url: Url = None,
+    store: StoreDir = DEFAULT_STORE,
+    json: Json = False,
+) -> None:
+    """Have answers of an alias never have labels, whatever version it names, until they are taken off.
+
+    They are added to those that it denies. Without any it tells which these are. Running servers keep to it
+    without a restart. Requests that name a version by its number are not touched. --url is for servers that
+    follow an object store, which is asked instead.
+    """
+    name, alias = parse_alias(model)
+    names = names_of(label, labels)
+    if clear and (names or allow_again):
+        raise BadParameter("--clear: expected no label beside it, found some")
+    if allow_again and not names:
+        raise BadParameter("--allow-again: expected --label or --labels, found neither")
+    if url is not None and (reason or no_history):
+        raise BadParameter("--url: expected no --reason and no --no-history beside it: it keeps no history")
+    if url is not None:
+        print_denial(deny_there(url, store, (name, alias), names, clear=clear, allow_again=allow_again), json)
+        return
+    with opened_registry(store, create=bool(names or clear), asks_none=no_history) as registry:
+        if names or clear:
+            change = change_of(names, allow_again=allow_again)
+            found = registry.denials.change(name, alias, change, cause_of(reason), anew=clear)
+        else:
+            found = registry.denials.show(name, alias)
+    print_denial(found, json)
+
+
+def denying(labels: Collection[str]) -> str:
+    """Return what a line says of the labels that an alias denies, behind the version that it names."""
+    return f", {len(labels):,} labels denied" if labels else ""
+
+
+def deny_there(
+    url: str, store: Path, of: tuple[str, str], names: Collection[str], *, clear: bool, allow_again: bool
+) -> Denial:
+    """Change or tell what an alias denies in an object store; names must be of the version it names there.
+
+    That is looked up in the store, which has it where it was pushed from. Raises BadInput for an alias that
+    is not there, and what the store raises.
+    """
+    from model_store.names import find_name
+    from model_store.store import Store
+    from service.registry.denials import Denial, check_known
+    from service.remote.objects import RemoteStore
+
+    (name, alias), remote = of, RemoteStore(url)
+    aliases = remote.aliases(name).aliases
+    if alias not in aliases:
+        there = ", ".join(sorted(aliases)) or "none"
+        raise BadInput(f"{remote.url}: expected an alias of {name}, one of {there}, found {alias!r}")
+    version = aliases[alias].version
+    table = Store(store).open(name, version).labels
+    denied = tuple(remote.denied(name)[1].get(alias, ()))
+    if names or clear:
+        change = change_of(names, allow_again=allow_again)
+        if not allow_again:
+            check_known([table], set(names).difference(denied), f"{name}@{version}")
+        denied = remote.change_denied(name, alias, change)
+    unknown = tuple(label for label in denied if find_name(table, label) < 0)
+    return Denial(name, alias, version, denied, unknown)
+
+
+def parse_alias(text: str) -> tuple[str, str]:
+    """Return the model and the alias that NAME[@ALIAS] refers to. Raises BadParameter for a number."""
+    from model_store.identifiers import is_version
+
+    name, alias = parse_reference(text)
+    if is_version(alias):
+        raise BadParameter(f"expected NAME[@ALIAS], an alias that denies labels, found version {alias}")
+    return name, alias
+
+
+def names_of(label: Collection[str] | None, labels: Path | None) -> list[str]:
+    """Return the labels that were given by name and in a file. Raises BadData."""
+    from service.datasets.label_names import read_label_names
+
+    return [*(label or ()), *(() if labels is None else read_label_names(labels))]
+
+
+def change_of(names: Collection[str], *, allow_again: bool) -> Change:
+    """Return the change that was asked for; without names: to deny none."""
+    from service.registry import denials
+
+    if not names:
+        return denials.deny_only(())
+    return denials.allow_again(names) if allow_again else denials.deny_also(names)
+
+
+def print_denial(found: Denial, json: bool) -> None:
+    """Print what an alias denies."""
+    from service.registry.facts import denial_facts
+
+    if json:
+        facts = denial_facts(found)
+        del facts["recorded"]
+        print_json(facts)
+        return
+    n_labels, n_unknown = len(found.labels), len(found.unknown)
+    unknown = f", {n_unknown:,} of them not in version {found.version}" if n_unknown else ""
+    denies = f"denies {n_labels:,} label{'' if n_labels == 1 else 's'}{unknown}"
+    print_line(f"{found.model}: {found.alias} {denies}")
+    for name in found.labels[:LABELS_SHOWN]:
+        print_line(f"  {name}")
+    if n_labels > LABELS_SHOWN:
+        print_line(f"  and {n_labels - LABELS_SHOWN:,} more: --json has all")

@@ -1,0 +1,74 @@
+"""What serves an alias that denies labels: its version, whose answers never have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from model_store.identifiers import is_version
+from model_store.names import find_name, name_of
+from model_store.store import Store
+from service.errors import UnknownLabel
+from service.inference.sparse_request import sparse_answers
+from service.serving.answer import sparse_forms
+from service.serving.served import DeniedLabels, ServedVersion
+from service.settings import Limits
+from service.stages import StageTimes
+
+
+def with_denied(
+    served: ServedVersion,
+    names: Sequence[str],
+    limits: Limits | None = None,
+    stages: StageTimes | None = None,
+) -> ServedVersion:
+    """Return what serves a version under an alias that denies labels. O(nodes).
+
+    names           of labels; the version need not have them
+    limits, stages  as `serve_model` takes them
+    """
+    denied = denied_in(served, names)
+    sparse = sparse_answers(
+        served.opened,
+        served.predictor,
+        served.featurizer,
+        sparse_forms(limits or Limits()),
+        stages,
+        denied.mask,
+    )
+    return served._replace(denied=denied, sparse=sparse)
+
+
+def denied_in(served: ServedVersion, names: Sequence[str]) -> DeniedLabels:
+    """Return what denying these labels means for a version."""
+    ids = [find_name(served.labels, name) for name in names]
+    allowed = np.ones(served.labels.n_names, np.uint8)
+    allowed[[label for label in ids if label >= 0]] = 0
+    mask = served.predictor.label_mask(among=allowed)
+    assert mask is not None
+    return DeniedLabels(tuple(names), sum(label < 0 for label in ids), allowed, mask)
+
+
+def denying_as(served: ServedVersion, other: ServedVersion) -> ServedVersion:
+    """Return a version for feedback that came by the alias that `other` serves: it denies the same labels."""
+    return served if other.denied is None else served._replace(denied=denied_in(served, other.denied.names))
+
+
+def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
+    """Return the labels that an alias denies; none of a number: a version itself denies nothing.
+
+    Raises what the store does.
+    """
+    return () if is_version(ref) else store.denied(model, ref)
+
+
+def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> None:
+    """Raise UnknownLabel for the first of some labels that the alias denies, at place[i]."""
+    if served.denied is None:
+        return
+    for i, label in enumerate(ids):
+        if not served.denied.allowed[label]:
+            found = f"{name_of(served.labels, label)!r:.80}"
+            fault = UnknownLabel(f"expected a label that the alias does not deny, found {found}")
+            raise fault.at(f"{place}[{i}]")
