@@ -20,6 +20,7 @@ from service.serving.schemas.limits import limit_fault
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
 from service.settings import Limits
+from service.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
 
 FIELDS_MAX = 256
 """Fields of a form: metadata may be any number of them."""
@@ -42,14 +43,21 @@ def parse_documents(body: bytes, limits: Limits) -> SuggestBatchRequest:
 
 
 def suggest_form(
-    body: bytes, served: ServedVersion, limits: Limits, stop: NDArray[np.uint8] | None = None
+    body: bytes,
+    served: ServedVersion,
+    limits: Limits,
+    stop: NDArray[np.uint8] | None = None,
+    notes: StageNotes | None = None,
 ) -> list[Suggestion]:
     """Return the subjects of a form's text. Blocking: to read a form of 8 MB takes more than a second.
 
     Raises as `parse_form` and `suggest`.
     """
+    notes = notes or StageNotes()
+    notes.end(QUEUE)
     form = parse_form(body, limits)
-    (found,) = suggest([form.text], form, served, limits, stop)
+    notes.end(READ)
+    (found,) = _suggest([form.text], form, served, limits, stop, notes)
     return found
 
 
@@ -59,12 +67,28 @@ def suggest(
     served: ServedVersion,
     limits: Limits,
     stop: NDArray[np.uint8] | None = None,
+    notes: StageNotes | None = None,
 ) -> list[list[Suggestion]]:
     """Return the subjects of each text, the best first; once `stop` is set, what is sure. Blocking.
+
+    notes   where it is noted when the stages end; the wait for this thread is the first
 
     Raises LimitExceeded, BadInstance for a model that takes no texts, and BadRequest for a language that the
     label info does not have.
     """
+    notes = notes or StageNotes()
+    notes.end(QUEUE)
+    return _suggest(texts, options, served, limits, stop, notes)
+
+
+def _suggest(
+    texts: list[str],
+    options: SuggestOptions,
+    served: ServedVersion,
+    limits: Limits,
+    stop: NDArray[np.uint8] | None,
+    notes: StageNotes,
+) -> list[list[Suggestion]]:
     facts = served.info.current
     language = _language(facts, options)
     n_labels = len(texts) * options.limit
@@ -74,11 +98,15 @@ def suggest(
     if not texts or not options.limit:
         return [[] for _ in texts]
     rows = to_rows([TextInstance(text=text) for text in texts], served.featurizer)
+    notes.end(FEATURES)
     found = served.predictor.predict(rows, to_options(_options(options), served, stop))
-    return [
+    notes.end(SEARCH)
+    suggestions = [
         _suggestions(found, start, end, served, facts, language)
         for start, end in pairwise(found.ptr.tolist())
     ]
+    notes.end(WRITE)
+    return suggestions
 
 
 def _options(options: SuggestOptions) -> Options:

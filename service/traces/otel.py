@@ -121,6 +121,7 @@ class OtlpSender:
             self._wake.wait(self._limits.seconds)
             self._wake.clear()
             self._send_waiting()
+        self._send_waiting()  # what came while it was sending
 
     def _send_waiting(self) -> None:
         """Send what waits now, and say how many were dropped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Request, Response
@@ -13,6 +14,7 @@ from model_store.identifiers import is_alias, is_version
 from model_store.store import Store
 from service.api.door.admission import FORM, read_body
 from service.api.door.responses import json_response
+from service.api.door.stage_notes import notes_of
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.models import kept_manifest, refuse_before_first_look
@@ -34,6 +36,7 @@ from service.serving.schemas.annif import (
     SuggestOptions,
 )
 from service.serving.served import DEFAULT_ALIAS, ServedVersion
+from service.stages import READ
 
 T = TypeVar("T")
 
@@ -111,7 +114,7 @@ async def suggest_one(request: Request, services: Wired) -> Response:
     body = await read_body(request, services.limits, FORM)
     _, found_version = await _find(request, services)
     served = chosen_of(request, services.live, found_version).served
-    found = await _in_thread(services, suggest_form, body, served)
+    found = await _in_thread(services, partial(suggest_form, notes=notes_of(request.scope)), body, served)
     services.metrics.rows[served.name] += 1
     return json_response(Suggestions(results=found))
 
@@ -129,10 +132,12 @@ async def suggest_several(request: Request, services: Wired) -> Response:
     body = await read_body(request, services.limits)
     _, found_version = await _find(request, services)
     served = chosen_of(request, services.live, found_version).served
+    notes = notes_of(request.scope)
     options = parse_suggest_options(request.scope["query_string"], services.limits)
     documents = parse_documents(body, services.limits).documents
+    notes.end(READ)
     texts = [document.text for document in documents]
-    found = await _in_thread(services, suggest, texts, options, served)
+    found = await _in_thread(services, partial(suggest, notes=notes), texts, options, served)
     services.metrics.rows[served.name] += len(texts)
     answers = [
         DocumentSuggestions(results=results, document_id=document.document_id)

@@ -42,3 +42,29 @@ def test_a_form_is_not_read_on_the_event_loop(
         assert loop not in read_in
 
     in_process(call, store.root)
+
+
+def test_the_stages_of_suggestions_are_counted(tmp_path: Path, in_process: Callable[..., Any]) -> None:
+    store = Store(tmp_path)
+    publish_model(store, "text", "hashing")
+
+    async def counted(client: httpx.AsyncClient) -> dict[str, float]:
+        lines = (await client.get("/metrics")).text.splitlines()
+        begin = 'xylem_stage_seconds_count{stage="'
+        found = [line[len(begin) :].split('"}') for line in lines if line.startswith(begin)]
+        return {stage: float(count) for stage, count in found}
+
+    async def call(client: httpx.AsyncClient) -> None:
+        stages = ("queue", "read", "features", "search", "write")
+        for path, body, headers in (
+            ("suggest", b"text=a&limit=1", FORM),
+            ("suggest-batch?limit=1", b'{"documents":[{"text":"a"},{"text":"b"}]}', {}),
+        ):
+            before = await counted(client)
+            sent = {"content-type": "application/json"} | headers
+            answer = await client.post(f"/v1/projects/text/{path}", content=body, headers=sent)
+            assert answer.status_code == 200, answer.text
+            after = await counted(client)
+            assert {stage: after[stage] - before[stage] for stage in stages} == dict.fromkeys(stages, 1)
+
+    in_process(call, store.root)
