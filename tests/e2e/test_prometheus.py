@@ -96,6 +96,33 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
         {f'xylem_model_version{{instance="{i}",model="m",alias="l"}}': "2x60" for i in (1, 2)},
         {"model": "m", "alias": "l"},
     ),
+    "XylemCanaryFails": (
+        {
+            'xylem_requests_total{model="m",version="2",status="500"}': rate_of(2),
+            'xylem_requests_total{model="m",version="2",status="200"}': rate_of(100),
+            'xylem_alias_part{model="m",alias="l",version="2",role="canary"}': "0.1x60",
+        },
+        {  # the alias's own version
+            'xylem_requests_total{model="m",version="1",status="500"}': rate_of(2),
+            'xylem_requests_total{model="m",version="1",status="200"}': rate_of(100),
+            'xylem_requests_total{model="m",version="2",status="500"}': rate_of(1),
+            'xylem_requests_total{model="m",version="2",status="200"}': rate_of(1000),
+            'xylem_alias_part{model="m",alias="l",version="1",role="stable"}': "0.9x60",
+            'xylem_alias_part{model="m",alias="l",version="2",role="canary"}': "0.1x60",
+        },
+        {"model": "m", "version": "2"},
+    ),
+    "XylemShadowFails": (
+        {
+            'xylem_shadow_version_requests_total{model="m",version="2",result="failed"}': rate_of(2),
+            'xylem_shadow_version_requests_total{model="m",version="2",result="answered"}': rate_of(100),
+        },
+        {
+            'xylem_shadow_version_requests_total{model="m",version="2",result="dropped"}': rate_of(50),
+            'xylem_shadow_version_requests_total{model="m",version="2",result="answered"}': rate_of(100),
+        },
+        {"model": "m", "version": "2"},
+    ),
     "XylemStoreFailed": (
         {'xylem_store_failed{instance="a"}': "1x60"},
         {'xylem_store_failed{instance="a"}': "0x60"},
