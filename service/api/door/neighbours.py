@@ -7,12 +7,15 @@ look at who the other is (SO_PEERCRED): figures go to processes of the same user
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 import socket
 import struct
 from collections.abc import Callable
 from typing import NamedTuple
+
+from service.logs import log
 
 SECONDS_MAX = 1.0
 """So long a worker is waited for."""
@@ -60,9 +63,14 @@ class Neighbours:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Answer the others from now on."""
+        """Answer the others from now on. Without a socket, which is logged, they find it silent."""
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listening.bind(self._place.socket_name(self._place.number))
+        try:
+            listening.bind(self._place.socket_name(self._place.number))
+        except OSError as error:  # no figure is worth a worker
+            listening.close()
+            log(logging.ERROR, "figures_not_shared", error=error)
+            return
         self._server = await asyncio.start_unix_server(self._tell, sock=listening, backlog=_BACKLOG)
 
     def close(self) -> None:

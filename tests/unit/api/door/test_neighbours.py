@@ -80,3 +80,18 @@ def test_a_worker_that_is_not_there_is_told_as_down() -> None:
     pages = asyncio.run(main())
     assert pages == [PAGE, None]
     assert b'xylem_worker_up{worker="1"} 0.0\n' in join_pages(pages)
+
+
+def test_a_worker_without_a_socket_serves_on(capsys: pytest.CaptureFixture[str]) -> None:
+    """Another process may have the name, and some sandboxes have no such sockets."""
+
+    async def main() -> None:
+        async with two_workers(PAGE) as (asking, place):
+            late = Neighbours(place, lambda is_openmetrics: b"late")
+            await late.start()
+            assert await late.pages(is_openmetrics=False) == [None, b"late"]
+            late.close()
+            assert await asking.pages(is_openmetrics=False) == [b"ours", PAGE]
+
+    asyncio.run(main())
+    assert '"event":"figures_not_shared"' in capsys.readouterr().err
