@@ -17,7 +17,11 @@ from tests.contract.test_documents import COMMANDS
 from tests.contract.test_metrics_page import families, name_of
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-FILES = sorted(file for file in DEPLOY.rglob("*") if file.is_file() and file.name != "postgres.env")
+FILES = sorted(
+    file
+    for file in DEPLOY.rglob("*")
+    if file.is_file() and file.name != "postgres.env" and file.suffix != ".pyc"
+)
 KUBERNETES = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 OF_THE_SHELL = {"XYLEM_STORE_DIR"}
 """What compose.yaml takes from the shell."""
