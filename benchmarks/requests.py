@@ -18,7 +18,7 @@ import orjson
 
 from benchmarks.client import ANSWERED, closed_loop, one_by_one, overload, post, stream
 from benchmarks.runs import Settings, note, show, spread
-from benchmarks.server import ROOT, served
+from benchmarks.server import ROOT, cpu_nanoseconds, family, served
 from benchmarks.tensors import as_binary, as_json
 from model_store.store import Store
 from service.features import load_featurizer
@@ -27,6 +27,10 @@ from service.workflows.train import TrainRequest, train_and_publish
 EXAMPLES = ROOT / "examples" / "debtags"
 SECONDS = 1.0
 """Of a turn of one kind on one server."""
+
+SHORT_SECONDS = 0.3
+SHORT_TURNS = 20
+"""Of the processor's times."""
 
 BODIES = 256
 COPIES = 40
@@ -56,11 +60,14 @@ def run(settings: Settings) -> None:
     if settings.against is not None:
         checkouts["the other one"] = settings.against
     with ExitStack() as stack:
-        ports = {
-            name: stack.enter_context(served(store, 1, checkout, own_database=True))[2]
+        servers = {
+            name: stack.enter_context(served(store, 1, checkout, own_database=True))
             for name, checkout in checkouts.items()
         }
+        ports = {name: port for name, (_, _, port) in servers.items()}
         _speeds(settings, kinds, ports)
+        if settings.against is not None:
+            _processor_times(settings, kinds, {name: (pid, port) for name, (pid, _, port) in servers.items()})
         _batches(settings, kinds, ports)
         for name, port in ports.items():
             _overload(settings, name, kinds, port)
@@ -159,6 +166,26 @@ def _speeds(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> Non
     columns = ["", *(f"{name}: {what}" for name in ports for what in ("requests/s", "p50, ms"))]
     title = "one worker, one instance a request: 4 connections in a closed loop; p50 on one connection"
     show(settings, title, [*columns, *(["ratio of requests/s"] if len(ports) > 1 else [])], rows)
+
+
+def _processor_times(settings: Settings, kinds: list[Kind], servers: dict[str, tuple[int, int]]) -> None:
+    """Print the processor's time for a request, in short turns: what else runs falls on all alike."""
+    families = {name: family(pid) for name, (pid, _) in servers.items()}
+    rows = []
+    for kind in kinds:
+        note(f"{kind.name}: processor's time")
+        used: dict[str, list[float]] = {name: [] for name in servers}
+        for turn in range(SHORT_TURNS + 1):
+            for name, (_, port) in sorted(servers.items(), reverse=bool(turn % 2)):
+                began = sum(map(cpu_nanoseconds, families[name]))
+                n = SHORT_SECONDS * closed_loop(port, kind.requests, SHORT_SECONDS, statuses=kind.statuses)
+                if turn:
+                    used[name].append((sum(map(cpu_nanoseconds, families[name])) - began) / n / 1e3)
+        ours, other = used.values()
+        ratio = median(b / a for a, b in zip(ours, other, strict=True))
+        rows.append((kind.name, *(spread(used[name], 1) for name in servers), f"{ratio:.2f}"))
+    columns = ["", *(f"{name}: us of the processor" for name in servers), "ratio of speeds"]
+    show(settings, f"a request, {SHORT_TURNS} turns of {SHORT_SECONDS} s", columns, rows)
 
 
 def _batches(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> None:
