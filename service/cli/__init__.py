@@ -35,7 +35,19 @@ Version = Annotated[
 
 def application() -> typer.Typer:
     """Return the command line, all commands imported but not what they need."""
-    from service.cli import aliases, denied, explain, jobs, keys, label_info, labels, models, remote, splits
+    from service.cli import (
+        aliases,
+        denied,
+        explain,
+        jobs,
+        keys,
+        label_info,
+        labels,
+        models,
+        remote,
+        splits,
+        tree,
+    )
     from service.cli.calibrate import calibrate
     from service.cli.compare import compare
     from service.cli.estimate import estimate
@@ -73,7 +85,7 @@ def application() -> typer.Typer:
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
     of_aliases = (aliases.app, splits.app, denied.app)
-    for part in (models.app, *of_aliases, remote.app, explain.app, label_info.app, labels.app):
+    for part in (models.app, *of_aliases, remote.app, explain.app, label_info.app, labels.app, tree.app):
         store.add_typer(part)
     app.add_typer(store, name="models")
     app.add_typer(keys.app, name="keys")

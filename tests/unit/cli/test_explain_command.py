@@ -65,3 +65,31 @@ def test_what_has_no_weights_is_refused(
 ) -> None:
     done = run_here("models", "explain", name, "--label", label, store=store)
     assert (done.returncode, done.stdout) == (2, "") and words in done.stderr
+
+
+@pytest.mark.parametrize(("name", "n_labels"), [("trees", 4), ("next", 14)])
+def test_the_nodes_of_a_tree_are_told_by_their_labels(
+    run_here: Run, store: Path, name: str, n_labels: int
+) -> None:
+    done = run_here("models", "tree", name, "--depth", 2, "--labels", 2, "--json", store=store)
+    root, *others = json.loads(done.stdout)["nodes"]
+    assert (root["place"], root["n_labels"]) == ([], n_labels)
+    assert len(root["labels"]) == 2
+    assert all(each["n_labels"] < n_labels and len(each["place"]) in (1, 2) for each in others)
+    shown = run_here("models", "tree", name, "--labels", 2, store=store).stdout
+    assert f"root  {n_labels} labels, 100.0% of their occurrences: {', '.join(root['labels'])}, ..." in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("forest",), "expected a label tree, whose leaves are labels, found a decision-tree"),
+        (("trees", "--tree", 2), "--tree: expected a number from 0 to 1, found 2"),
+    ],
+)
+def test_a_tree_that_is_not_there_is_refused(
+    run_here: Run, store: Path, arguments: tuple[object, ...], said: str
+) -> None:
+    done = run_here("models", "tree", *arguments, store=store)
+    assert done.returncode == 2
+    assert said in done.stderr
