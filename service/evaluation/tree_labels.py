@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from model_store.ensemble import TreeEnsemble
 
 
-class NodeLabels(NamedTuple):
+class TreeNodeLabels(NamedTuple):
     """A node, and the labels below it.
 
     place     the positions of the nodes from the root's child down to it, from 1; () is the root
@@ -27,7 +27,7 @@ class NodeLabels(NamedTuple):
 
 def tree_labels(
     ensemble: TreeEnsemble, counts: NDArray[np.int64], *, tree: int, depth: int, n_labels: int
-) -> list[NodeLabels]:
+) -> list[TreeNodeLabels]:
     """Return the nodes of a label tree down to a depth that have nodes below them, parents before children.
 
     counts    int64[K]  rows of each label
@@ -50,7 +50,7 @@ def tree_labels(
                 continue
             below = by_rows[at == node]
             place = _place(ensemble, node, level)
-            found.append(NodeLabels(place, len(below), int(counts[below].sum()), below[:n_labels]))
+            found.append(TreeNodeLabels(place, len(below), int(counts[below].sum()), below[:n_labels]))
     return sorted(found, key=lambda each: each.place)
 
 
