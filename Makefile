@@ -65,10 +65,10 @@ kernels: $(VENV)/.run $(VENV)-clients/.done $(VENV)-clients/.npm
 # Four processes for two processors: a good part of the tests waits for others.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 
-test: kernels         ## lint, then the tests of each part, and of a few processes (5 minutes on 2 cores, 9 the first time)
+test: kernels         ## lint, then the tests of each part, and of a few processes (6 minutes on 2 cores, 10 the first time)
 	$(PYTEST) $(QUICK_TESTS)
 
-test-system: kernels  ## lint, then all other tests: servers, balancers, databases, browsers, crashes (7 minutes)
+test-system: kernels  ## lint, then all other tests: servers, balancers, databases, browsers, crashes (10 minutes)
 	$(PYTEST) tests $(addprefix --ignore=,$(QUICK_TESTS))
 
 soak: $(VENV)/.dev  ## the reliability runs at full size (hours), with seeds that are drawn and printed
