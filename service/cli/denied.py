@@ -89,9 +89,8 @@ def deny_there(
     That is looked up in the store, which has it where it was pushed from. Raises BadInput for an alias that
     is not there, and what the store raises.
     """
-    from model_store.names import find_name
     from model_store.store import Store
-    from service.registry.denials import Denial, check_known
+    from service.registry.denials import Denial, check_known, unknown_in
     from service.remote.objects import RemoteStore
 
     (name, alias), remote = of, RemoteStore(url)
@@ -107,8 +106,7 @@ def deny_there(
         if not allow_again:
             check_known([table], set(names).difference(denied), f"{name}@{version}")
         denied = remote.change_denied(name, alias, change)
-    unknown = tuple(label for label in denied if find_name(table, label) < 0)
-    return Denial(name, alias, version, denied, unknown)
+    return Denial(name, alias, version, denied, unknown_in(table, denied))
 
 
 def parse_alias(text: str) -> tuple[str, str]:

@@ -44,8 +44,7 @@ def tree_labels(
     found = []
     for level in range(depth + 1):
         at = path[level]
-        nodes, firsts = np.unique(at[at >= 0], return_index=True)
-        for node in nodes[np.argsort(firsts, kind="stable")].tolist():
+        for node in np.unique(at[at >= 0]).tolist():
             if ensemble.node_chunk[node] < 0:
                 continue
             below = by_rows[at == node]

@@ -97,8 +97,7 @@ class AliasDenials:
         version = self._store.alias(model, alias).version
         unknown: tuple[str, ...] = ()
         if labels:
-            table = self._store.open(model, version).labels
-            unknown = tuple(name for name in labels if find_name(table, name) < 0)
+            unknown = unknown_in(self._store.open(model, version).labels, labels)
         return Denial(model, alias, version, labels, unknown)
 
     def _record(self, found: Denial, before: Sequence[str], cause: Cause) -> bool:
@@ -118,6 +117,11 @@ class AliasDenials:
             log(logging.WARNING, "alias_history_behind", alias=place, detail=str(error))
             return False
         return True
+
+
+def unknown_in(table: NameTable, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that a version does not have."""
+    return tuple(name for name in names if find_name(table, name) < 0)
 
 
 def check_known(tables: Sequence[NameTable], names: Collection[str], what: str) -> None:
