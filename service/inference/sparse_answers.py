@@ -7,8 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.handles import handle_of
+from service.inference.options import NodeThresholds
+from service.inference.prediction_json import Seal
 from service.inference.tensors_json import Tensors
 from service.kernels.search.sparse_request import SparseLimits as SparseLimits
+from service.kernels.search.sparse_request import SparsePresent
 from service.kernels.text.tensors import IDENTITY, IDENTITY_END
 from service.stages import READ, StageTimes
 
@@ -25,6 +29,31 @@ class SparseForms(NamedTuple):
     values_max: int
     top_r: int
     beam_width: int
+
+
+_NO_THRESHOLDS = np.empty(0, np.float32)
+
+
+class Present:
+    """What answers are given under for a while: until the arrays change, or the seal is old. Immutable.
+
+    thresholds  float32[K] that a label's score must reach to be named by its prediction's id; they may move
+    tuned       the same, prepared for searches; None: requests for them are not answered
+    seal        what signs the ids, at epoch 0
+    at          the handle of these, for kernels
+    """
+
+    __slots__ = ("at", "seal", "thresholds", "tuned")
+
+    def __init__(self, thresholds: NDArray[np.float32], tuned: NodeThresholds | None, seal: Seal) -> None:
+        self.thresholds, self.tuned, self.seal = thresholds, tuned, seal._replace(epoch=0)
+        log_threshold = _NO_THRESHOLDS if tuned is None else tuned.log
+        signing = seal.keyed, seal.model, seal.version, seal.expiry
+        self.at = handle_of(SparsePresent(thresholds, log_threshold, *signing))
+
+    def seal_at(self, epoch: int) -> Seal:
+        """Return what signs ids of predictions made when the thresholds had an epoch."""
+        return self.seal._replace(epoch=epoch)
 
 
 class SparseAnswer(NamedTuple):

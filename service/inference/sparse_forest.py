@@ -14,8 +14,8 @@ from service.features.tensor_request import TensorBodies
 from service.inference.answering import Predictions
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.options import NodeThresholds, PredictOptions
-from service.inference.prediction_json import Seal, predictions_json, spans_of
-from service.inference.sparse_answers import SparseAnswer, SparseForms, TensorsAnswer, identity_of
+from service.inference.prediction_json import predictions_json, spans_of
+from service.inference.sparse_answers import Present, SparseAnswer, SparseForms, TensorsAnswer, identity_of
 from service.inference.sparse_steps import ReadsFirst
 from service.inference.tensors_json import tensors_json
 from service.kernels.search.query import NUMBER, TUNED
@@ -52,19 +52,18 @@ class SparseForest(ReadsFirst):
         rows: SparseRows,
         asked: SparseQuery,
         number: float,
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: Seal,
+        present: Present,
+        epoch: int,
         serial: int,
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer_rows`."""
         began = perf_counter_ns()
-        found = self._predict(rows, asked, number, tuned)
+        found = self._predict(rows, asked, number, present.tuned)
         if found is None:
             return None
         searched_at = perf_counter_ns()
-        named = thresholds[:0] if asked.threshold == TUNED else thresholds
-        predictions = predictions_json(self._names, named, seal, serial, spans_of(found))
+        named = present.thresholds[:0] if asked.threshold == TUNED else present.thresholds
+        predictions = predictions_json(self._names, named, present.seal_at(epoch), serial, spans_of(found))
         self._count(began, searched_at)
         return SparseAnswer(asked.n_rows, b",".join(predictions), asked.threshold == TUNED)
 
@@ -74,11 +73,11 @@ class SparseForest(ReadsFirst):
         asked: SparseQuery,
         number: float,
         form: NDArray[np.int64],
-        tuned: NodeThresholds | None,
+        present: Present,
     ) -> TensorsAnswer | None:
         """Do as `SparseBeam.rows_as_tensors`."""
         began = perf_counter_ns()
-        found = self._predict(rows, asked, number, tuned)
+        found = self._predict(rows, asked, number, present.tuned)
         if found is None:
             return None
         searched_at = perf_counter_ns()

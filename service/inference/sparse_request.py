@@ -24,11 +24,11 @@ from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.forest_predictor import ForestPredictor
-from service.inference.options import ALL_ALLOWED, ALL_EQUAL, NodeThresholds
-from service.inference.prediction_json import Seal, cut, text_room
+from service.inference.options import ALL_ALLOWED, ALL_EQUAL
+from service.inference.prediction_json import cut, text_room
 from service.inference.predictor import Predictor
 from service.inference.searcher import Searcher
-from service.inference.sparse_answers import SparseAnswer, SparseForms, TensorsAnswer, identity_of
+from service.inference.sparse_answers import Present, SparseAnswer, SparseForms, TensorsAnswer, identity_of
 from service.inference.sparse_forest import SparseForest
 from service.inference.sparse_steps import ReadsFirst
 from service.inference.tensors_json import tensors_of
@@ -56,10 +56,6 @@ _KIND = 4
 """The place of the kind of threshold among what was asked."""
 
 _NO_DATA = data_of(b"")
-_NO_SPAN = (0, 0)
-_NO_THRESHOLDS = np.empty(0, np.float32)
-_NO_SEAL = np.empty(0, np.uint64), 0, 0, 0, 0
-_PlainSeal: TypeAlias = tuple[NDArray[np.uint64], int, int, int, int]
 
 
 class SparseBeam:
@@ -113,36 +109,25 @@ class SparseBeam:
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
     def answer(
-        self,
-        message: bytes,
-        start: int,
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: Seal,
-        serial: int,
+        self, message: bytes, start: int, present: Present, epoch: int, serial: int
     ) -> SparseAnswer | None:
         """Return the answer to the body message[start:]; None if it is not sparse, or not within the limits.
 
-        thresholds, seal, serial  as `predictions_json` takes them; of the serial numbers `rows_max` are taken
-        tuned                     the same thresholds, prepared; None: requests for them are not answered
+        epoch   that of the thresholds; serial: the first prediction's number, of which `rows_max` are taken
         """
-        span = start, len(message)
-        return self._answer(data_of(message), span, thresholds, tuned, seal[:], serial)
+        return self._answer(data_of(message), start, len(message), present, epoch, serial)
 
-    def answer_tensors(
-        self, message: bytes, span: tuple[int, int], tuned: NodeThresholds | None
-    ) -> TensorsAnswer | None:
+    def answer_tensors(self, message: bytes, span: tuple[int, int], present: Present) -> TensorsAnswer | None:
         """Return the answer to the tensors whose JSON is message[span[0] : span[1]]; the rest as `answer`."""
-        return self._answer_tensors(data_of(message), span, tuned)
+        return self._answer_tensors(data_of(message), *span, present)
 
     def answer_rows(
         self,
         rows: SparseRows,
         asked: SparseQuery,
         number: float,
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: Seal,
+        present: Present,
+        epoch: int,
         serial: int,
     ) -> SparseAnswer | None:
         """Return the answer for rows that were read elsewhere, of texts for example; the rest as `answer`.
@@ -152,7 +137,7 @@ class SparseBeam:
         if not self._give(rows, asked, number):
             return None
         try:
-            return self._answer(_NO_DATA, _NO_SPAN, thresholds, tuned, seal[:], serial)
+            return self._answer(_NO_DATA, 0, 0, present, epoch, serial)
         finally:
             self._given[0] = 0
 
@@ -162,14 +147,14 @@ class SparseBeam:
         asked: SparseQuery,
         number: float,
         form: NDArray[np.int64],
-        tuned: NodeThresholds | None,
+        present: Present,
     ) -> TensorsAnswer | None:
         """Return the answer for rows that were read elsewhere, as tensors; `form` says which."""
         if not self._give(rows, asked, number):
             return None
         self._bodies.form[:] = form
         try:
-            return self._answer_tensors(_NO_DATA, _NO_SPAN, tuned)
+            return self._answer_tensors(_NO_DATA, 0, 0, present)
         finally:
             self._given[0] = 0
 
@@ -185,16 +170,12 @@ class SparseBeam:
         return True
 
     def _answer(
-        self,
-        data: NDArray[np.uint8],
-        span: tuple[int, int],
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: _PlainSeal,
-        serial: int,
+        self, data: NDArray[np.uint8], start: int, end: int, present: Present, epoch: int, serial: int
     ) -> SparseAnswer | None:
-        how = thresholds, _NO_THRESHOLDS if tuned is None else tuned.log, seal, serial
-        while (n_rows := answer_sparse(data, span, PREDICTIONS, self._handle, *how)) == GROW:
+        at = present.at
+        while (
+            n_rows := answer_sparse(data, start, end, PREDICTIONS, self._handle, at, epoch, serial)
+        ) == GROW:
             self._grow()
         if n_rows == 0:
             return None
@@ -204,10 +185,10 @@ class SparseBeam:
         return SparseAnswer(n_rows, b",".join(cut(self._call.text, self._call.text_ends[:n_rows])), is_tuned)
 
     def _answer_tensors(
-        self, data: NDArray[np.uint8], span: tuple[int, int], tuned: NodeThresholds | None
+        self, data: NDArray[np.uint8], start: int, end: int, present: Present
     ) -> TensorsAnswer | None:
-        how = _NO_THRESHOLDS, _NO_THRESHOLDS if tuned is None else tuned.log, _NO_SEAL, 0
-        while (n_rows := answer_sparse(data, span, TENSORS, self._handle, *how)) == GROW:
+        at = present.at
+        while (n_rows := answer_sparse(data, start, end, TENSORS, self._handle, at, 0, 0)) == GROW:
             self._grow()
         if n_rows == 0:
             return None
@@ -248,7 +229,7 @@ class SparseBeam:
         written = (*spans, labels, scores, exact), scores, names, seal, 0
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
         form, constants = self._bodies.form, (0, 0, 0, 0)
-        tensors = _NO_DATA, _NO_SPAN, constants, self._bodies.arrays[:3], self._bodies.arrays[3], form
+        tensors = _NO_DATA, (0, 0), constants, self._bodies.arrays[:3], self._bodies.arrays[3], form
         model = self._constants._replace(
             reading=reading,
             searching=searching,
@@ -316,13 +297,12 @@ class EmbeddedBeam(ReadsFirst):
         rows: SparseRows,
         asked: SparseQuery,
         number: float,
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: Seal,
+        present: Present,
+        epoch: int,
         serial: int,
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer_rows`."""
-        return self._beam.answer_rows(*self._embedded(rows, asked), number, thresholds, tuned, seal, serial)
+        return self._beam.answer_rows(*self._embedded(rows, asked), number, present, epoch, serial)
 
     def rows_as_tensors(
         self,
@@ -330,10 +310,10 @@ class EmbeddedBeam(ReadsFirst):
         asked: SparseQuery,
         number: float,
         form: NDArray[np.int64],
-        tuned: NodeThresholds | None,
+        present: Present,
     ) -> TensorsAnswer | None:
         """Do as `SparseBeam.rows_as_tensors`."""
-        return self._beam.rows_as_tensors(*self._embedded(rows, asked), number, form, tuned)
+        return self._beam.rows_as_tensors(*self._embedded(rows, asked), number, form, present)
 
     def _embedded(self, rows: SparseRows, asked: SparseQuery) -> tuple[SparseRows, SparseQuery]:
         dense = self._embedding.rows(rows)

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from service.features import Featurizer
 from service.features.sparse_request import SparseQuery
 from service.features.tensor_request import TensorBodies
-from service.inference.options import NodeThresholds
-from service.inference.prediction_json import Seal
-from service.inference.sparse_answers import SparseAnswer, TensorsAnswer, begin_at
+from service.inference.sparse_answers import Present, SparseAnswer, TensorsAnswer, begin_at
 from service.rows import SparseRows
 from service.stages import StageTimes
 
@@ -27,29 +25,21 @@ class ReadsFirst(ABC):
     _featurizer: Featurizer
 
     def answer(
-        self,
-        message: bytes,
-        start: int,
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: Seal,
-        serial: int,
+        self, message: bytes, start: int, present: Present, epoch: int, serial: int
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer`."""
         began = perf_counter_ns()
         found = self._reader.read_rows(message, start, self._featurizer)
-        answer = None if found is None else self.answer_rows(*found, thresholds, tuned, seal, serial)
+        answer = None if found is None else self.answer_rows(*found, present, epoch, serial)
         if answer is not None:
             begin_at(began, self.times, self._stages)
         return answer
 
-    def answer_tensors(
-        self, message: bytes, span: tuple[int, int], tuned: NodeThresholds | None
-    ) -> TensorsAnswer | None:
+    def answer_tensors(self, message: bytes, span: tuple[int, int], present: Present) -> TensorsAnswer | None:
         """Do as `SparseBeam.answer_tensors`."""
         began = perf_counter_ns()
         found = self._reader.tensor_rows(message, span, self._featurizer)
-        answer = None if found is None else self.rows_as_tensors(*found, self._reader.form, tuned)
+        answer = None if found is None else self.rows_as_tensors(*found, self._reader.form, present)
         if answer is not None:
             begin_at(began, self.times, self._stages)
         return answer
@@ -60,9 +50,8 @@ class ReadsFirst(ABC):
         rows: SparseRows,
         asked: SparseQuery,
         number: float,
-        thresholds: NDArray[np.float32],
-        tuned: NodeThresholds | None,
-        seal: Seal,
+        present: Present,
+        epoch: int,
         serial: int,
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer_rows`."""
@@ -74,6 +63,6 @@ class ReadsFirst(ABC):
         asked: SparseQuery,
         number: float,
         form: NDArray[np.int64],
-        tuned: NodeThresholds | None,
+        present: Present,
     ) -> TensorsAnswer | None:
         """Do as `SparseBeam.rows_as_tensors`."""

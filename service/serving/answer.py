@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from service.features.sparse_request import NO_THRESHOLD, NUMBER, SparseQuery
 from service.features.sparse_request import TUNED as TUNED_KIND
-from service.inference.prediction_json import Seal
-from service.inference.predictor import NodeThresholds
 from service.inference.sparse_answers import SparseForms, SparseLimits
 from service.rows import SparseRows
 from service.serving.answers import ANSWER_END, answer_head, tell_labels, write_answer, write_predictions
@@ -101,8 +99,9 @@ def answer_now(
     notes   where it is noted when the stages end that the kernel does not count
     """
     if _INDICES in message:  # else there is no sparse row
-        epoch, present = _at_present(served, SHORT_BEAMS)
-        found = served.sparse.answer(message, start, *present)
+        epoch = served.thresholds.epoch
+        ids = served.ids
+        found = served.sparse.answer(message, start, ids.present(), epoch, ids.serials(SHORT_BEAMS))
         if found is not None:
             if notes.is_traced:
                 notes.take_counted(served.sparse.times)
@@ -163,8 +162,9 @@ def _answer_rows(query: PredictRequest, rows: SparseRows, served: ServedVersion)
     asked = asked_of(query, rows)
     if asked is None:
         return None
-    epoch, present = _at_present(served, rows.n_rows)
-    found = served.sparse.answer_rows(rows, asked[0], asked[1], *present)
+    epoch = served.thresholds.epoch
+    ids = served.ids
+    found = served.sparse.answer_rows(rows, *asked, ids.present(), epoch, ids.serials(rows.n_rows))
     return None if found is None else write_answer(served, epoch, found.predictions)
 
 
@@ -183,19 +183,6 @@ def asked_of(query: Options, rows: SparseRows) -> tuple[SparseQuery, float] | No
         kind = TUNED_KIND
     n_values = len(rows.indices)
     return SparseQuery(rows.n_rows, n_values, query.top_r, query.beam_width, kind, int(query.exact)), number
-
-
-def tuned_now(served: ServedVersion) -> NodeThresholds | None:
-    """Return the tuned thresholds of now, prepared; None: there are none, or they may be old."""
-    return None if served.thresholds.is_stale else served.thresholds.prepared
-
-
-def _at_present(
-    served: ServedVersion, n_rows: int
-) -> tuple[int, tuple[NDArray[np.float32], NodeThresholds | None, Seal, int]]:
-    """Return the epoch, and with it: thresholds, tuned ones if known, the seal and serial of ids."""
-    epoch = served.thresholds.epoch
-    return epoch, (served.thresholds.thresholds, tuned_now(served), *served.ids.seal(epoch, n_rows))
 
 
 def _write(predictions: Sequence[bytes], epoch: int, served: ServedVersion) -> bytes:

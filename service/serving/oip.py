@@ -19,7 +19,7 @@ from service.inference.answering import Predictions
 from service.inference.prediction_json import spans_of
 from service.inference.tensors_json import OUTPUTS, Tensors, form_of, tensors_json
 from service.rows import SparseRows
-from service.serving.answer import Answer, asked_of, is_short_of, tuned_now
+from service.serving.answer import Answer, asked_of, is_short_of
 from service.serving.parse import parse_json, validated
 from service.serving.rows import to_options
 from service.serving.schemas.limits import limit_fault
@@ -119,7 +119,7 @@ def infer_now(
         end = start + _json_length(header, end - start)
     if _INDPTR in message:  # else there is no sparse row
         epoch = served.thresholds.epoch
-        found = served.sparse.answer_tensors(message, (start, end), tuned_now(served))
+        found = served.sparse.answer_tensors(message, (start, end), served.ids.present())
         if found is not None and found.identity[1] - found.identity[0] <= limits.name_bytes_max:
             if notes.is_traced:
                 notes.take_counted(served.sparse.times)
@@ -143,7 +143,7 @@ def _answer_shortly(query: InferQuery, served: ServedVersion, notes: StageNotes)
     asked = asked_of(query.options, rows)
     if asked is not None:
         form = form_of(query.options.top_r, query.outputs)
-        answered = served.sparse.rows_as_tensors(rows, *asked, form, tuned_now(served))
+        answered = served.sparse.rows_as_tensors(rows, *asked, form, served.ids.present())
         if answered is not None:
             if notes.is_traced:
                 notes.take_counted(served.sparse.times)

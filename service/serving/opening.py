@@ -86,8 +86,8 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     read_sparse_events(b"{}", served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
     uncounted = sparse_answers(model, served.predictor, served.featurizer, sparse_forms(Limits()))
-    uncounted.answer(body, 0, served.thresholds.thresholds, None, *served.ids.seal(0, 1))
-    uncounted.answer_tensors(_TENSORS, (0, len(_TENSORS)), None)
+    uncounted.answer(body, 0, served.ids.present(), 0, 0)
+    uncounted.answer_tensors(_TENSORS, (0, len(_TENSORS)), served.ids.present())
     answer_infer(parse_infer(_TENSORS, None, Limits()), served)
     label = name_of(served.labels, 0)
     names_with(served.labels.offsets, served.labels.utf8, label)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from service.inference.prediction_json import Seal
 from service.inference.predictor import NodeThresholds, PredictOptions
+from service.inference.sparse_answers import Present
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.live.tokens import Tokens, model_hash
 
@@ -20,10 +21,10 @@ _NONE = np.empty(0, np.float32)
 
 
 class _Kept(NamedTuple):
-    """A seal, whose it is, and until when it is used, by time.monotonic."""
+    """What answers are given under, whose seal it is, and until when it is used, by time.monotonic."""
 
+    present: Present
     tokens: Tokens
-    seal: Seal
     until: float
 
 
@@ -44,7 +45,7 @@ NO_KEY: KeyHolder = _NoKey()
 
 
 class PredictionIds:
-    """Makes the ids of one served version's predictions.
+    """Makes the ids of one served version's predictions, and tells what answers are given under.
 
     A token tells which labels were predicted: of an answer at tuned thresholds all of them, of any other
     those whose score reaches the threshold that is in force, or would be at the first feedback.
@@ -61,19 +62,33 @@ class PredictionIds:
         """Return the thresholds, float32[K], that a predicted label's score must reach; [0]: it need not."""
         return _NONE if isinstance(options.threshold, NodeThresholds) else self._live.thresholds
 
+    def present(self) -> Present:
+        """Return what answers are given under now, of which the tuned thresholds are None if they may be old.
+
+        The thresholds' epoch is read before. It is kept for a second; threads may make one at once, and each
+        is good.
+        """
+        tokens, live, now = self._holder.tokens or _unknown(), self._live, time.monotonic()
+        thresholds, tuned = live.thresholds, live.prepared if now <= live.fresh_until else None
+        if self._kept is not None:
+            present, sealed_by, until = self._kept
+            is_same = present.thresholds is thresholds and present.tuned is tuned
+            if is_same and sealed_by is tokens and now <= until:
+                return present
+        present = Present(thresholds, tuned, tokens.seal(self._model, live.version, 0))
+        self._kept = _Kept(present, tokens, now + _SEAL_SECONDS)
+        return present
+
     def seal(self, epoch: int, n: int) -> tuple[Seal, int]:
         """Return what signs the ids of n predictions, and the serial number of the first.
 
-        The thresholds had this epoch before the predictions were made. Seals are kept for a second; threads
-        may make one at once, and each is good.
+        epoch   that of the thresholds before the predictions were made
         """
-        tokens = self._holder.tokens or _unknown()
-        kept = self._kept
-        now = time.monotonic()
-        if kept is None or kept.tokens is not tokens or kept.seal.epoch != epoch or kept.until < now:
-            seal = tokens.seal(self._model, self._live.version, epoch)
-            kept = self._kept = _Kept(tokens, seal, now + _SEAL_SECONDS)
-        return kept.seal, tokens.serials(n)
+        return self.present().seal_at(epoch), self.serials(n)
+
+    def serials(self, n: int) -> int:
+        """Return the first of n serial numbers that no other prediction has."""
+        return (self._holder.tokens or _unknown()).serials(n)
 
 
 @functools.cache

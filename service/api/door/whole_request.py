@@ -273,16 +273,17 @@ class WholeRequests:
         if not isinstance(found, Answer) or (found.is_tuned and served.thresholds.is_stale):
             stages.noted = []
             return None  # it goes to a thread, or its answer has a header of its own
-        self._metrics.rows[served.name] += found.n_rows
+        parts, n_rows, _, n_json = found
+        self._metrics.rows[served.name] += n_rows
         if stages.noted:
             self._metrics.stages.count(stages)
         self._record(request_id, target, target.outcome, HTTPStatus.OK, began, trace, stages)
         if shadow is not None:
-            self._shadows.offer(message[start:], b"".join(found.parts), served, shadow)
-        length = b"%d" % sum(map(len, found.parts))
-        media = _JSON if found.n_json is None else _BINARY % found.n_json
+            self._shadows.offer(message[start:], b"".join(parts), served, shadow)
+        length = b"%d" % sum(map(len, parts))
+        media = _JSON if n_json is None else _BINARY % n_json
         return b"".join(
-            (_STATUS, headers, _LENGTH, length, media, _ID_LINE, request_id.encode(), _HEAD_END, *found.parts)
+            (_STATUS, headers, _LENGTH, length, media, _ID_LINE, request_id.encode(), _HEAD_END, *parts)
         )
 
     def _record(

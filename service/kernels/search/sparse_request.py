@@ -23,6 +23,7 @@ from model_store.compiled.handles import (
     I64_1,
     I64_2,
     U8_1,
+    U64_1,
     Handle,
     handle,
     struct_at,
@@ -92,6 +93,23 @@ class SparseModel(NamedTuple):
     n_levels: int
     n_trees: int
     n_children: int
+
+
+@handle
+class SparsePresent(NamedTuple):
+    """What answers are given under for a while.
+
+    thresholds                      as `write_predictions` takes them
+    log_threshold                   tuned ones, as a Search has them; [0]: requests for them are not answered
+    keyed, model, version, expiry   of a Seal
+    """
+
+    thresholds: F32_1
+    log_threshold: F32_1
+    keyed: U64_1
+    model: int
+    version: int
+    expiry: int
 
 
 @handle
@@ -255,12 +273,12 @@ def _read_body(
 @kernel
 def answer_sparse(
     data: NDArray[np.uint8],
-    span: tuple[int, int],
+    start: int,
+    end: int,
     kind: int,
     call_at: NDArray[np.int64],
-    thresholds: NDArray[np.float32],
-    log_threshold: NDArray[np.float32],
-    seal: tuple[NDArray[np.uint64], int, int, int, int],
+    present_at: NDArray[np.int64],
+    epoch: int,
     serial: int,
 ) -> int:
     """Answer the body in `data`, which ends as bodies of JSON do, or the rows given; return how many rows.
@@ -269,19 +287,20 @@ def answer_sparse(
     says that it is. GROW: there is no room for what `asked` says now, or for the text. Else the answer is in
     `text`: predictions, or tensors as the form says.
 
-    span, kind                where the JSON of the body begins and ends; PREDICTIONS, whose body has nothing
-                              behind it, or TENSORS
-    call_at                   of a SparseCall
-    thresholds, seal, serial  as `write_predictions` takes them
-    log_threshold             the tuned ones, as a Search has them; [0]: requests for them are not answered
+    start, end       where the JSON of the body begins and ends
+    kind             PREDICTIONS, whose body has nothing behind it, or TENSORS
+    call_at          of a SparseCall; present_at: of a SparsePresent
+    epoch, serial    of the seal, and of the first prediction's id, as `write_predictions` takes them
+
+    Numbers and addresses, for looking at a tuple or at an array costs the caller more than reading a body.
     """
-    call = struct_at(SparseCall, call_at)
+    call, present = struct_at(SparseCall, call_at), struct_at(SparsePresent, present_at)
     model, limits = struct_at(SparseModel, call.model), struct_at(SparseLimits, call.limits)
     asked = _given_of(call.given)
     is_read = asked[0] == 0
     call.times[0] = call.times[1] = clock_ns()
     if is_read:
-        asked = _read_body(data, span, kind, model, call)
+        asked = _read_body(data, (start, end), kind, model, call)
         call.times[1] = clock_ns()
     n_rows, n_values, top_r, beam_width, threshold, is_exact = asked
     call.asked[4] = threshold
@@ -290,9 +309,9 @@ def answer_sparse(
     n_children = n_chunks * model.n_trees * model.n_children
     if n_rows == 0 or not _is_taken(n_rows, top_r, beam_width, n_children, limits):
         return 0
-    if (threshold == TUNED and len(log_threshold) == 0) or (is_sure and model.n_trees > 1):
+    if (threshold == TUNED and len(present.log_threshold) == 0) or (is_sure and model.n_trees > 1):
         return 0
-    log_threshold = _log_threshold_for(threshold, log_threshold, call)
+    log_threshold = _log_threshold_for(threshold, present.log_threshold, call)
     top_r = min(top_r, model.n_labels)
     n_kept = _widest_level(n_chunks, model.n_levels, model.n_chunks, threshold != NO_THRESHOLD)
     if not _has_room(n_rows, n_values, top_r, n_kept, call):
@@ -304,12 +323,13 @@ def answer_sparse(
             return 0
         call.starts[row] = row * top_r
         call.ends[row] = row * top_r + call.counts[row]
-    named = thresholds[:0] if threshold == TUNED else thresholds
+    named = present.thresholds[:0] if threshold == TUNED else present.thresholds
     spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
     names, on = (call.offsets, call.utf8), (call.token, call.text, call.text_ends)
     if kind == TENSORS:
         is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
     else:
+        seal = present.keyed, present.model, present.version, epoch, present.expiry
         is_written = _write(model.writing, (spans, named, names, seal, serial, *on))
     if not is_written:
         return GROW

@@ -20,7 +20,7 @@ from service.inference.prediction_json import predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.inference.sparse_answers import SparseAnswer, SparseForms, SparseLimits, TensorsAnswer
+from service.inference.sparse_answers import Present, SparseAnswer, SparseForms, SparseLimits, TensorsAnswer
 from service.inference.sparse_request import SparseAnswers, sparse_answers
 from service.inference.tensors_json import OUTPUTS, form_of, tensors_json
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
@@ -31,6 +31,7 @@ from tests.small_models import small_draft
 
 LIMITS = SparseLimits(top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20)
 FORMS = SparseForms(LIMITS, rows_max=32, values_max=2000, top_r=5, beam_width=10)
+EPOCH = 3
 TOKENS = Tokens([b"key"], 1000)
 KINDS = ["label-tree", "decision-tree"]
 
@@ -55,18 +56,19 @@ class Both:
         self.plain: SparseAnswers = sparse_answers(model, self.predictor, self.featurizer, FORMS)
         self.thresholds = np.linspace(0, 1, model.manifest.n_labels, dtype=np.float32)
         self.tuned = self.predictor.node_thresholds(self.thresholds / 8)
-        self.seal = TOKENS.seal(model_hash("m"), 7, 3)
+        self.seal = TOKENS.seal(model_hash("m"), 7, EPOCH)
+        self.present = Present(self.thresholds, self.tuned, self.seal)
 
     def plainly(self, body: bytes, is_known: bool = True) -> SparseAnswer | None:
-        tuned = self.tuned if is_known else None
-        return self.plain.answer(b"head" + body, 4, self.thresholds, tuned, self.seal, 11)
+        present = self.present if is_known else Present(self.thresholds, None, self.seal)
+        return self.plain.answer(b"head" + body, 4, present, EPOCH, 11)
 
     def as_tensors(self, body: dict[str, Any]) -> TensorsAnswer | None:
         """The answer as tensors to the rows of a body of predict, and to the same rows read before."""
         options = {key: value for key, value in body.items() if key != "instances"}
         request = {"inputs": csr(body["instances"]), "parameters": {**options, "binary_data_output": True}}
         content = b"head" + orjson.dumps(request)
-        return self.plain.answer_tensors(content, (4, len(content)), self.tuned)
+        return self.plain.answer_tensors(content, (4, len(content)), self.present)
 
     def rows_of(self, instances: list[dict[str, Any]]) -> SparseRows:
         ends = np.cumsum([0, *(len(instance["indices"]) for instance in instances)])
@@ -87,7 +89,7 @@ class Both:
         kind = TUNED if threshold == "tuned" else NUMBER if is_number else NO_THRESHOLD
         asked = SparseQuery(rows.n_rows, len(rows.indices), top_r, beam_width, kind, int(exact))
         number = threshold if is_number else 0.0
-        return self.plain.answer_rows(rows, asked, number, self.thresholds, self.tuned, self.seal, 11)
+        return self.plain.answer_rows(rows, asked, number, self.present, EPOCH, 11)
 
     def predicted(
         self, instances: list[dict[str, Any]], top_r: int, beam_width: int, threshold: Any, exact: bool

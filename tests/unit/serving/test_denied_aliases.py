@@ -111,7 +111,7 @@ def test_the_kernel_answers_for_an_alias_that_denies(tmp_path: Path) -> None:
     served = serve_model(store.open("m"))
     for view in (served, with_denied(served, DENIED)):
         body = asked(ROWS, {"top_r": 3})
-        found = view.sparse.answer(body, 0, view.thresholds.thresholds, None, *view.ids.seal(0, 2))
+        found = view.sparse.answer(body, 0, view.ids.present(), 0, view.ids.serials(2))
         assert found is not None and found.n_rows == 2
 
 
