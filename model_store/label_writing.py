@@ -19,7 +19,7 @@ from model_store.label_info import (
     map_label_info,
     write_label_info,
 )
-from model_store.reading import DENIED
+from model_store.layout import DENIED
 from model_store.version import HEADROOM_BYTES
 from model_store.writing import StoreWriter
 

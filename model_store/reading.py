@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
@@ -32,8 +31,10 @@ from model_store.identifiers import (
     parse_ref,
 )
 from model_store.label_info import HEAD_BYTES, LABEL_INFO, Head, LabelInfo, map_label_info, parse_head
+from model_store.layout import ALIASES, DENIED, LAST, LATEST, MODELS, SPLITS, VERSIONS
 from model_store.made_for import is_made_for
 from model_store.manifest import Manifest
+from model_store.read_faults import reading
 from model_store.splits import SPLIT_BYTES_MAX, Split, parse_split
 from model_store.verified import Verified
 from model_store.version import (
@@ -42,19 +43,9 @@ from model_store.version import (
     read_manifest,
     verify_version,
 )
-
-LATEST = "latest"
-"""The alias that every publication moves."""
-
-MODELS, VERSIONS, ALIASES, SPLITS, DENIED = "models", "versions", "aliases", "splits", "denied"
-LAST = "last_version"
-
-_OF_ALIASES = ((ALIASES, ALIAS_BYTES_MAX), (SPLITS, SPLIT_BYTES_MAX), (DENIED, DENIED_BYTES_MAX))
-"""The directories that have a file an alias, and the most bytes of one."""
+from model_store.watch import StoreWatch
 
 _OPEN_ATTEMPTS = 3
-_NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.ENXIO)
-"""What opening gives for a link, a pipe, a directory or a socket where a file should be."""
 
 
 class ModelInfo(NamedTuple):
@@ -230,38 +221,9 @@ class StoreReader:
             return map_label_info(self._fs, path, f"{name}: {LABEL_INFO}")
         return None
 
-    def check_readable(self) -> None:
-        """Raise StoreUnreadable unless the store is a directory that can be read; it may be empty."""
-        try:
-            self._fs.entries(self.root)
-        except FileNotFoundError:
-            raise StoreUnreadable.of(self.root, "the directory of the models", "none") from None
-        except NotADirectoryError:
-            raise StoreUnreadable.of(self.root, "the directory of the models", "a file") from None
-        except OSError as error:
-            found = error.strerror or type(error).__name__
-            raise StoreUnreadable.of(self.root, "to read the directory of the models", found) from error
-
-    def generation(self) -> tuple[object, ...]:
-        """Return a value that differs when a version was published or deleted, an alias moved, was split or
-        denies other labels, or label info was replaced.
-
-        Compare for equality only. Cost: four directories a model, a file of 200 bytes an alias and a split,
-        the file of its denied labels, and 8 kB where there is label info.
-        """
-        found: list[object] = []
-        for model in self._entries(self.root / MODELS):
-            home = self.root / MODELS / model.name
-            found.append((model.name, self._entries(home / VERSIONS)))
-            for part, bytes_max in _OF_ALIASES:
-                for entry in self._entries(home / part):
-                    path = home / part / entry.name
-                    with contextlib.suppress(FileNotFoundError, Corrupt), self._reading(path):
-                        found.append((part, entry.name, self._fs.read(path, bytes_max)))
-            path = home / LABEL_INFO
-            with contextlib.suppress(FileNotFoundError, NotADirectoryError, Corrupt), self._reading(path):
-                found.append((LABEL_INFO, self._fs.read(path, HEAD_BYTES - 1)))
-        return tuple(found)
+    def watch(self) -> StoreWatch:
+        """Return what tells, again and again, whether there is a change. One thread at a time."""
+        return StoreWatch(self.root, self._fs)
 
     def published(self, name: str, made_for: str) -> Manifest | None:
         """Return the manifest of the version that was made for `made_for`, None when there is none.
@@ -357,27 +319,9 @@ class StoreReader:
         missing.told = f"expected a model, found none named {name!r}"
         return missing
 
-    @contextlib.contextmanager
-    def _reading(self, path: Path) -> Iterator[None]:
+    def _reading(self, path: Path) -> contextlib.AbstractContextManager[None]:
         """Give the errors of reading their types, but for missing files."""
-        try:
-            yield
-        except (FileNotFoundError, NotADirectoryError):
-            raise
-        except OSError as error:
-            if error.errno in _NO_FILE:
-                raise Corrupt(
-                    self._name_of(error.filename or path), "a regular file", "something else"
-                ) from error
-            found = error.strerror or type(error).__name__
-            raise StoreUnreadable.of(path, f"to read {self._name_of(path)}", found) from error
-
-    def _name_of(self, path: Path | str) -> str:
-        """Return a file's path within the store, for messages that clients see."""
-        try:
-            return str(Path(path).relative_to(self.root))
-        except ValueError:
-            return Path(path).name
+        return reading(self.root, path)
 
     @contextlib.contextmanager
     def _reading_version(self, name: str, version: int) -> Iterator[None]:

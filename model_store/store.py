@@ -32,12 +32,13 @@ from model_store.identifiers import (
 )
 from model_store.label_info import LABEL_INFO, map_label_info
 from model_store.label_writing import LabelWriter
+from model_store.layout import ALIASES, DENIED, LAST, SPLITS, VERSIONS
+from model_store.layout import LATEST as LATEST
+from model_store.layout import MODELS as MODELS
 from model_store.made_for import made_for_of
 from model_store.manifest import Manifest, manifest_digest
-from model_store.reading import ALIASES, DENIED, LAST, SPLITS, VERSIONS, no_version
-from model_store.reading import LATEST as LATEST
-from model_store.reading import MODELS as MODELS
 from model_store.reading import ModelInfo as ModelInfo
+from model_store.reading import no_version
 from model_store.splits import Split, render_split
 from model_store.version import (
     Draft,

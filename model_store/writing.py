@@ -10,7 +10,8 @@ from pathlib import Path
 from model_store import staging
 from model_store.errors import StoreUnwritable
 from model_store.fs import make_dirs
-from model_store.reading import ALIASES, MODELS, VERSIONS, StoreReader
+from model_store.layout import ALIASES, MODELS, VERSIONS
+from model_store.reading import StoreReader
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -23,6 +23,7 @@ OPERATIONS = (
     "unlink",
     "rmdir",
     "entries",
+    "stamp",
     "read",
     "map",
     "lock",

@@ -78,6 +78,7 @@ class LiveModels(Generic[T]):
         deny: Deny[T] = deny_nothing,
     ) -> None:
         self._store = store
+        self._watch = store.watch()
         self._prepare = prepare
         self._models_max = models_max
         self._versions_max = versions_max
@@ -250,8 +251,7 @@ class LiveModels(Generic[T]):
         Never raises: what fails is kept as it was, logged and reported.
         """
         try:
-            self._store.check_readable()
-            generation = self._store.generation()
+            generation = self._watch.generation()
             if self._state is None or self._state.generation != generation or self._has_retry():
                 infos = self._store.models()
                 if (

@@ -40,6 +40,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.root = Path(tempfile.mkdtemp())
         self.store = Store(self.root, fs=QuickFileSystem())
+        self.watch = self.store.watch()
         self.versions: dict[str, dict[int, int]] = {}
         self.last: dict[str, int] = {}
         self.aliases: dict[str, dict[str, list[int]]] = {}
@@ -63,9 +64,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(name=names, draft=st.integers(0, 2))
     def publish(self, name: str, draft: int) -> None:
-        generation = self.store.generation()
+        generation = self.store.watch().generation()
         self.added(name, draft, self.store.publish(name, DRAFTS[draft]).version)
-        assert self.store.generation() != generation
+        assert self.store.watch().generation() != generation
 
     @rule(source=names, number=numbers, name=names)
     def copy(self, source: str, number: int, name: str) -> None:
@@ -188,6 +189,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def begin_anew(self) -> None:
         self.store = Store(self.root, fs=QuickFileSystem())
+        self.watch = self.store.watch()
         assert self.store.collect() == []
 
     @invariant()
@@ -199,7 +201,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert info.aliases == {alias: history[-1] for alias, history in self.aliases[name].items()}
             assert info.broken_aliases == info.broken_splits == ()
             assert info.splits == {alias: split for (n, alias), split in self.splits.items() if n == name}
-        assert self.store.generation() == self.store.generation()
+        assert self.watch.generation() == self.store.watch().generation()
 
     @invariant()
     def opened_models_stay_valid(self) -> None:

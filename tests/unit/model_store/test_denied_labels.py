@@ -83,9 +83,9 @@ def test_a_damaged_set_is_told_and_can_be_replaced(store: Store, document: dict[
 
 
 def test_a_set_stays_with_its_alias(store: Store) -> None:
-    before = store.generation()
+    before = store.watch().generation()
     store.put_denied("m", "latest", SET)
-    assert store.generation() != before
+    assert store.watch().generation() != before
     store.put_split("m", "latest", Split(3, 2, 1000))
     store.promote("m", 2)
     store.publish("m", DRAFT)
