@@ -66,20 +66,22 @@ class RequestLog:
         self._settled_by = 0.0
         metrics.settle = self.settle
 
-    def record(self, request_id: str, outcome: RequestOutcome, seconds: float) -> None:
-        """Note an answered request, to be counted and logged in a moment, with those that follow it."""
+    def record(
+        self, request_id: str, outcome: RequestOutcome, seconds: float, trace: Trace | None = None
+    ) -> None:
+        """Note an answered request, to be counted and logged in a moment, with those that follow it.
+
+        trace   which tells of it, and whose id its log line has
+        """
         now = time.time()
+        if trace is not None:
+            if trace.own is not None:
+                outcome.timing.point_to(trace.id_text, seconds, now)
+            outcome = outcome._replace(said=b'%b,"trace_id":"%b"' % (outcome.said, trace.id_text.encode()))
         if now > self._settled_by:
             self._settled_by = now + _FORGOTTEN_SECONDS
             asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
         self._ended.append((now, request_id, outcome, seconds))
-
-    def record_traced(self, request_id: str, outcome: RequestOutcome, seconds: float, trace: Trace) -> None:
-        """Note an answered request that a trace tells of, whose id its log line has."""
-        if trace.own is not None:
-            outcome.timing.point_to(trace.id_text, seconds, time.time())
-        said = b'%b,"trace_id":"%b"' % (outcome.said, trace.id_text.encode())
-        self.record(request_id, RequestOutcome(outcome.timing, said, outcome.code, outcome.level), seconds)
 
     def settle(self) -> None:
         """Count and log what was noted."""

@@ -93,12 +93,10 @@ class RequestScope:
         outcome = self._requests.outcome(method, route, path, status, code, by)
         seconds = 1e-9 * (time.perf_counter_ns() - started)
         trace = scope.get(TRACE)
-        if trace is None or self._tracer is None:
-            self._requests.record(request_id, outcome, seconds)
-            return
-        self._requests.record_traced(request_id, outcome, seconds, trace)
-        exchange = Exchange(request_id, method, route, path, status, code, by, started)
-        self._tracer.end(trace, EndedRequest(exchange, notes.counted))
+        self._requests.record(request_id, outcome, seconds, trace)
+        if trace is not None and self._tracer is not None:
+            exchange = Exchange(request_id, method, route, path, status, code, by, started)
+            self._tracer.end(trace, EndedRequest(exchange, notes.counted))
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""

@@ -182,6 +182,7 @@ class WholeRequests:
         self._metrics = requests.metrics
         self._requests = requests
         self._limits = limits
+        self._bytes_max = min(_SHORT_BYTES, limits.body_bytes_max)
         self._shadows = shadows
         self._draining = draining
         self._tracer = tracer
@@ -206,7 +207,7 @@ class WholeRequests:
         is_odd = is_odd or any(
             (name in headers) != (value is not None) for name, value in zip(_OWN_HEADERS, own, strict=True)
         )
-        if is_odd or len(head) > HEAD_LENGTH_KEPT or len(body) > self._limits.body_bytes_max:
+        if is_odd or len(head) > HEAD_LENGTH_KEPT or len(body) > self._bytes_max:
             return
         if headers.get(b"content-length") != b"%d" % len(body):
             return
@@ -244,15 +245,14 @@ class WholeRequests:
         end = message.find(_HEAD_END)
         target, own = self._look_up(message[:end])
         start = end + len(_HEAD_END)
-        if target is None or len(message) - start != target.n_bytes or target.n_bytes > _SHORT_BYTES:
-            return None
-        if self._admission.is_full or self._draining():
+        is_ours = target is not None and len(message) - start == target.n_bytes
+        if target is None or not is_ours or self._admission.is_full or self._draining():
             return None
         began, stages, shadow = time.perf_counter_ns(), self._notes, None
         request_id = new_request_id() if own.request_id is None else own.request_id.decode()
         if target.split is not None:
             target, shadow = _choose(target, target.split, own.canary_key or request_id.encode())
-        known, served = target.known, target.served
+        _, served, outcome, known, _, _ = target
         trace = None if self._tracer is None else self._tracer.begin(own.traceparent, own.tracestate)
         if trace is not None and trace.own is not None:
             stages = StageNotes(is_traced=True)
@@ -277,7 +277,9 @@ class WholeRequests:
         self._metrics.rows[served.name] += n_rows
         if stages.noted:
             self._metrics.stages.count(stages)
-        self._record(request_id, target, target.outcome, HTTPStatus.OK, began, trace, stages)
+        self._requests.record(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began), trace)
+        if trace is not None:
+            self._end_span(request_id, target, HTTPStatus.OK, None, began, trace, stages)
         if shadow is not None:
             self._shadows.offer(message[start:], b"".join(parts), served, shadow)
         length = b"%d" % sum(map(len, parts))
@@ -286,26 +288,23 @@ class WholeRequests:
             (_STATUS, headers, _LENGTH, length, media, _ID_LINE, request_id.encode(), _HEAD_END, *parts)
         )
 
-    def _record(
+    def _end_span(
         self,
         request_id: str,
         target: _Target,
-        outcome: RequestOutcome,
         status: int,
+        code: str | None,
         began: int,
-        trace: Trace | None,
+        trace: Trace,
         stages: StageNotes,
     ) -> None:
-        """Note an answered request, and end its span where a trace tells of it."""
-        if trace is None or self._tracer is None:
-            self._requests.record(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began))
-            return
-        self._requests.record_traced(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began), trace)
-        if trace.own is None:
+        """End the span of an answered request that a trace tells of, if it has one."""
+        if trace.own is None or self._tracer is None:
             return
         version = target.served.version
-        told = _Ended(request_id, target.known, version, status, outcome.code, began, stages.counted)
-        self._tracer.end(trace, told)
+        self._tracer.end(
+            trace, _Ended(request_id, target.known, version, status, code, began, stages.counted)
+        )
 
     def _refuse(
         self,
@@ -324,7 +323,9 @@ class WholeRequests:
         self._metrics.stages.count(stages)
         status_code, code, by = problem.status_code, scope["error_code"], _by(known, target.served)
         outcome = self._requests.outcome("POST", known.route, known.path, status_code, code, by)
-        self._record(request_id, target, outcome, status_code, began, trace, stages)
+        self._requests.record(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began), trace)
+        if trace is not None:
+            self._end_span(request_id, target, status_code, code, began, trace, stages)
         status = b"HTTP/1.1 %d %b\r\n" % (status_code, HTTPStatus(status_code).phrase.encode())
         lines = [b"%b: %b\r\n" % header for header in problem.raw_headers]
         return b"".join((status, headers, *lines, _ID_LINE, request_id.encode(), _HEAD_END, problem.body))
