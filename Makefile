@@ -12,8 +12,7 @@ LOWEST_TESTS := tests/unit/api tests/unit/test_settings.py tests/contract/test_p
 	tests/e2e/test_connections.py tests/e2e/test_plain_requests.py
 
 # What a change is tested with each time. The other tests start hundreds of servers, balancers and databases.
-QUICK_TESTS := tests/unit tests/property tests/contract tests/golden \
-	tests/e2e/test_cli.py tests/e2e/test_hot_swap.py tests/e2e/test_modules_passed.py
+QUICK_TESTS := tests/unit tests/property tests/contract tests/golden tests/e2e/test_modules_passed.py
 
 .PHONY: help venv demo console replicas test test-system kernels lint soak faults lowest peers image-test bench lock clean
 
@@ -57,18 +56,18 @@ lint: $(VENV)/.dev  ## ruff and mypy, strict
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Kernels are compiled while what lint and the tests need is installed, and while it lints.
-kernels: $(VENV)/.run $(VENV)-clients/.done $(VENV)-clients/.npm
-	@$(MAKE) --no-print-directory lint & linting=$$!; \
-	$(BIN)/python -m service.warm; warmed=$$?; wait $$linting && exit $$warmed
+# Kernels are compiled while what else the tests need is installed.
+kernels: $(VENV)/.run
+	@$(MAKE) --no-print-directory $(VENV)/.dev & installing=$$!; \
+	$(BIN)/python -m service.warm; warmed=$$?; wait $$installing && exit $$warmed
 
 # Four processes for two processors: a good part of the tests waits for others.
 PYTEST := $(BIN)/python -m pytest -n 4 --dist worksteal
 
-test: kernels         ## lint, then the tests of each part, and of a few processes (6 minutes on 2 cores, 10 the first time)
+test: kernels         ## the tests of each part (5 minutes on 2 cores, 8 the first time)
 	$(PYTEST) $(QUICK_TESTS)
 
-test-system: kernels  ## lint, then all other tests: servers, balancers, databases, browsers, crashes (10 minutes)
+test-system: kernels $(VENV)-clients/.done $(VENV)-clients/.npm  ## all other tests: the command line, servers, balancers, databases, browsers, crashes (11 minutes)
 	$(PYTEST) tests $(addprefix --ignore=,$(QUICK_TESTS))
 
 soak: $(VENV)/.dev  ## the reliability runs at full size (hours), with seeds that are drawn and printed

@@ -31,7 +31,7 @@ def server(shared_store: Path) -> Iterator[ServerProcess]:
 def generated(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The name of the generated package, which can be imported."""
     if not GENERATOR.exists():
-        pytest.skip("openapi-python-client is not installed (make test does)")
+        pytest.skip("openapi-python-client is not installed (make test-system does)")
     directory = tmp_path_factory.mktemp("generated")
     (directory / "openapi.json").write_text(json.dumps(server.ask("GET", "/openapi.json")[1]))
     (directory / "config.yaml").write_text(CONFIG)
@@ -94,7 +94,7 @@ def test_a_refusal_is_a_problem(server: ServerProcess, generated: str) -> None:
 def test_a_typescript_client_predicts_and_is_refused(server: ServerProcess, tmp_path: Path) -> None:
     modules = TYPESCRIPT / "node_modules"
     if not modules.exists():
-        pytest.skip("openapi-typescript is not installed (make test does, where there is npm)")
+        pytest.skip("openapi-typescript is not installed (make test-system does, where there is npm)")
     document = tmp_path / "openapi.json"
     document.write_text(json.dumps(server.ask("GET", "/openapi.json")[1]))
     for name in ("package.json", "tsconfig.json", "predict.ts"):

@@ -52,7 +52,7 @@ class S3:
 @pytest.fixture
 def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
     if not MOTO.exists():
-        pytest.skip("moto_server is not installed (make test does)")
+        pytest.skip("moto_server is not installed (make test-system does)")
     server = S3()
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")

@@ -379,7 +379,7 @@ def test_the_client_of_another_server_predicts_and_is_refused(server: ServerProc
         ).returncode
     )
     if not has_client:
-        pytest.skip("tritonclient is not installed (make test does)")
+        pytest.skip("tritonclient is not installed (make test-system does)")
     command = [CLIENT, "-c", _FOREIGN, str(server.port), *TEXTS[:2]]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr

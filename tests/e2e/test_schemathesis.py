@@ -47,7 +47,7 @@ def test_no_answer_breaks_the_document(
     own_store: Store, tmp_path: Path, size: tuple[str, ...], seed: int
 ) -> None:
     if not COMMAND.exists():
-        pytest.skip("schemathesis is not installed (make test does)")
+        pytest.skip("schemathesis is not installed (make test-system does)")
     data = tmp_path / "data"
     data.mkdir()
     write_data(data / "train.jsonl", 20)

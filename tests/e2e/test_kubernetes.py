@@ -82,7 +82,7 @@ def kustomized(directory: Path) -> list[Document]:
 def is_valid(found: list[Document], tmp_path: Path) -> None:
     """Hold documents to Kubernetes's schemas: an unknown field is a fault. Operators' have no schema here."""
     if not Path(VALIDATE).exists():
-        pytest.skip("kubernetes-validate is not installed (.venv-clients)")
+        pytest.skip("kubernetes-validate is not installed (make test-system does)")
     known = [
         each
         for each in found
