@@ -481,4 +481,4 @@ def test_a_visit(browser: Browser, server: ServerProcess, tmp_path: Path) -> Non
     it_asks_nobody_else_and_no_rule_was_broken(browser, server)
     a_server_that_is_gone_is_told(browser, server)
     if not AXE.exists():
-        pytest.skip("all but accessibility was tested: axe-core is missing (make test-system gets it, with npm)")
+        pytest.skip("all but accessibility was tested: axe-core is missing (make test-system has it, by npm)")
