@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-import functools
 from collections.abc import Collection
 from typing import Any
 
 from pydantic_core import PydanticCustomError
 
+from service.nearest import did_you_mean
 from service.what_is import shortened, what_is
 
 FAULT = "bad-request"
@@ -28,7 +27,6 @@ _EXPECTED = {
     "model_attributes_type": "an object",
 }
 _RANGES = {"greater_than_equal": ("at least", "ge"), "less_than_equal": ("at most", "le")}
-_NEAREST_KEPT = 256
 _LENGTHS = {"too_short": ("at least", "min_length"), "too_long": ("at most", "max_length")}
 
 
@@ -60,12 +58,5 @@ def sentence_of(found: Any, expected: str | None = None) -> str:
 
 def unknown(name: str, known: Collection[str], what: str) -> str:
     """Return what is wrong with a name that is not known, and which one may have been meant."""
-    near = _nearest(shortened(name), tuple(known))
-    hint = "" if near is None else f"; did you mean {near}?"
+    hint = did_you_mean(shortened(name), known)
     return f"expected {'only ' if known else 'none'}{', '.join(known)}, found another {what}{hint}"
-
-
-@functools.lru_cache(_NEAREST_KEPT)
-def _nearest(name: str, known: tuple[str, ...]) -> str | None:
-    """Return the name that may have been meant; kept, as a client makes the same mistake in each request."""
-    return next(iter(difflib.get_close_matches(name, known, n=1)), None)

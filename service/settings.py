@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.errors import BadParameter
+from service.nearest import did_you_mean
 
 PREFIX = "XYLEM_"
 
@@ -283,8 +283,7 @@ def read_settings(**overrides: object) -> Settings:
     for name, value in sorted(os.environ.items()):
         is_ours = name.upper().startswith(PREFIX) and not _SERVICE_VARIABLE.fullmatch(f"{name}={value}")
         if is_ours and name not in known:
-            near = difflib.get_close_matches(name.upper(), known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(name.upper(), known)
             raise BadParameter(f"{name}: expected a setting of docs/settings.md, found no such one{hint}")
     try:
         return Settings(**overrides)  # type: ignore[arg-type]

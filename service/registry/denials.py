@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
@@ -14,6 +13,7 @@ from model_store.names import NameTable, find_name, nearest_name
 from model_store.store import Store
 from service.errors import DatabaseUnavailable, UnknownLabel
 from service.logs import log
+from service.nearest import did_you_mean
 from service.registry.causes import Cause
 from service.registry.history import DENIED, AliasHistory, Step
 
@@ -148,8 +148,7 @@ def allow_again(names: Collection[str]) -> Change:
 
     def change(before: tuple[str, ...]) -> Collection[str]:
         for name in sorted(set(names).difference(before)):
-            near = difflib.get_close_matches(name, before, n=1)
-            hint = f"; did you mean {near[0]!r:.80}?" if near else ""
+            hint = did_you_mean(name, before, is_quoted=True)
             raise BadNames(f"expected labels that the alias denies, found {name!r:.80}{hint}")
         return set(before).difference(names)
 

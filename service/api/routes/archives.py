@@ -16,8 +16,8 @@ from service.api.door.responses import ClosingStream
 from service.api.door.uploads import pieces
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import ModelName, answers, problems, query_parameters, takes
-from service.api.routes.registry import CATCH_UP_SECONDS, cause_of
-from service.api.routes.services import Wired
+from service.api.routes.registry import cause_of
+from service.api.routes.services import CATCH_UP_SECONDS, Wired
 from service.errors import BadData, LimitExceeded, Unavailable
 from service.registry.archives import export_to, import_from
 from service.serving.parse import parse_query

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.bodies import json_body
 from service.api.routes.operations import ModelName, content, problems, takes
-from service.api.routes.registry import CATCH_UP_SECONDS, cause_of
+from service.api.routes.registry import cause_of
 from service.api.routes.services import Services, Wired
 from service.registry.causes import Cause
 from service.registry.denials import Change, deny_only
@@ -27,15 +27,11 @@ _EXAMPLE = {"labels": ["role::program"], "reason": "retired"}
 
 
 async def _change(services: Services, model: str, alias: str, change: Change, cause: Cause) -> DeniedChanged:
-    """Change what an alias denies; this replica keeps to it then, the others at their next look."""
-
     def make() -> DeniedChanged:
         found = services.registry.denials.change(model, alias, change, cause, anew=True)
         return DeniedChanged(**denial_facts(found))
 
-    changed = await services.admin_work.run(make)
-    await services.live.catch_up(CATCH_UP_SECONDS)
-    return changed
+    return await services.change(make)
 
 
 @router.get(

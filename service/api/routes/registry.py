@@ -37,9 +37,6 @@ router = APIRouter(
     route_class=AuditedRoute,
 )
 
-CATCH_UP_SECONDS = 5.0
-"""So long an answer waits for this replica to serve what has changed."""
-
 _REFUSALS = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
 _WITHOUT_BODY = problems(401, 403, 404, 409, 422, 503)
 
@@ -51,15 +48,11 @@ def cause_of(request: Request, why: str = "") -> Cause:
 
 
 async def _move(services: Services, call: Callable[..., AliasMove], *arguments: Any) -> AliasMoved:
-    """Move an alias; this replica serves it then, the others at their next look at the store."""
-    move = await services.admin_work.run(call, *arguments)
-    await services.live.catch_up(CATCH_UP_SECONDS)
-    return AliasMoved(**move_facts(move))
+    return AliasMoved(**move_facts(await services.change(call, *arguments)))
 
 
 async def _remove(services: Services, call: Callable[..., Removal], *arguments: Any) -> Removed:
-    found = await services.admin_work.run(call, *arguments)
-    await services.live.catch_up(CATCH_UP_SECONDS)
+    found = await services.change(call, *arguments)
     return Removed(**found._asdict())
 
 

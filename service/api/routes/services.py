@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 from fastapi import Depends, Request
 
@@ -25,6 +25,11 @@ from service.serving.schemas.thresholds import TuneThresholdsRequest
 from service.serving.served import LiveServed
 from service.serving.shadows import Shadows
 from service.settings import Limits, Settings
+
+T = TypeVar("T")
+
+CATCH_UP_SECONDS = 5.0
+"""So long an answer waits for this replica to serve what has changed."""
 
 Tune: TypeAlias = Callable[[TuneThresholdsRequest, str, int, Path, Path | None], dict[str, Any]]
 """Tunes a version of a model on a file, with another to measure on, and keeps the result; returns what
@@ -74,6 +79,15 @@ class Services(NamedTuple):
     def limits(self) -> Limits:
         """Return the limits in force."""
         return self.settings.limits
+
+    async def change(self, call: Callable[..., T], *arguments: object) -> T:
+        """Return what a change of the store returns, once this replica serves it, or CATCH_UP_SECONDS later.
+
+        The others see it at their next look at the store.
+        """
+        made = await self.admin_work.run(call, *arguments)
+        await self.live.catch_up(CATCH_UP_SECONDS)
+        return made
 
     @property
     def ready(self) -> bool:

@@ -11,7 +11,7 @@ from model_store.splits import Split
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.bodies import json_body
 from service.api.routes.operations import ModelName, content, problems, takes
-from service.api.routes.registry import CATCH_UP_SECONDS, cause_of
+from service.api.routes.registry import cause_of
 from service.api.routes.services import Services, Wired
 from service.registry.causes import Cause
 from service.registry.facts import split_facts
@@ -34,9 +34,7 @@ _SHADOW = {"version": 5, "share": 0.25, "reason": "does it answer alike?"}
 async def _change(
     services: Services, model: str, alias: str, change: Callable[[Split], Split], cause: Cause
 ) -> SplitChanged:
-    """Change a split; this replica serves it then, the others at their next look at the store."""
-    move = await services.admin_work.run(services.registry.change_split, model, alias, change, cause)
-    await services.live.catch_up(CATCH_UP_SECONDS)
+    move = await services.change(services.registry.change_split, model, alias, change, cause)
     return SplitChanged(**split_facts(move))
 
 
