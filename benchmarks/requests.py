@@ -28,9 +28,10 @@ EXAMPLES = ROOT / "examples" / "debtags"
 SECONDS = 1.0
 """Of a turn of one kind on one server."""
 
-SHORT_SECONDS = 0.3
-SHORT_TURNS = 20
-"""Of the processor's times."""
+SHORT_SECONDS = 0.12
+SHORT_TURNS = 18
+WARM_UP = 4
+"""Of the processor's times: of a turn, and turns of one start."""
 
 BODIES = 256
 COPIES = 40
@@ -66,11 +67,11 @@ def run(settings: Settings) -> None:
         }
         ports = {name: port for name, (_, _, port) in servers.items()}
         _speeds(settings, kinds, ports)
-        if settings.against is not None:
-            _processor_times(settings, kinds, {name: (pid, port) for name, (pid, _, port) in servers.items()})
         _batches(settings, kinds, ports)
         for name, port in ports.items():
             _overload(settings, name, kinds, port)
+    if settings.against is not None:
+        _processor_times(settings, kinds, store, checkouts)
 
 
 def _prepared(work: Path) -> Path:
@@ -168,24 +169,52 @@ def _speeds(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> Non
     show(settings, title, [*columns, *(["ratio of requests/s"] if len(ports) > 1 else [])], rows)
 
 
-def _processor_times(settings: Settings, kinds: list[Kind], servers: dict[str, tuple[int, int]]) -> None:
-    """Print the processor's time for a request, in short turns: what else runs falls on all alike."""
-    families = {name: family(pid) for name, (pid, _) in servers.items()}
-    rows = []
-    for kind in kinds:
-        note(f"{kind.name}: processor's time")
-        used: dict[str, list[float]] = {name: [] for name in servers}
-        for turn in range(SHORT_TURNS + 1):
-            for name, (_, port) in sorted(servers.items(), reverse=bool(turn % 2)):
-                began = sum(map(cpu_nanoseconds, families[name]))
-                n = SHORT_SECONDS * closed_loop(port, kind.requests, SHORT_SECONDS, statuses=kind.statuses)
-                if turn:
-                    used[name].append((sum(map(cpu_nanoseconds, families[name])) - began) / n / 1e3)
-        ours, other = used.values()
-        ratio = median(b / a for a, b in zip(ours, other, strict=True))
-        rows.append((kind.name, *(spread(used[name], 1) for name in servers), f"{ratio:.2f}"))
-    columns = ["", *(f"{name}: us of the processor" for name in servers), "ratio of speeds"]
-    show(settings, f"a request, {SHORT_TURNS} turns of {SHORT_SECONDS} s", columns, rows)
+def _processor_times(settings: Settings, kinds: list[Kind], store: Path, checkouts: dict[str, Path]) -> None:
+    """Print the processor's time for a request, and how many a second, in short turns.
+
+    What else runs falls on all alike then. Two servers that are alike differ by some percent for as long as
+    they live, by where things lie in memory: they are started anew `--repeats` times.
+    """
+    used: dict[str, dict[str, list[float]]] = {kind.name: {name: [] for name in checkouts} for kind in kinds}
+    ratios: dict[str, list[tuple[float, float]]] = {kind.name: [] for kind in kinds}
+    for start in range(settings.repeats):
+        note(f"servers started {start + 1} of {settings.repeats}")
+        with ExitStack() as stack:
+            servers = {}
+            for name, checkout in checkouts.items():
+                pid, _, port = stack.enter_context(served(store, 1, checkout, own_database=True))
+                servers[name] = family(pid), port
+            for kind in kinds:
+                ours, other = _turns(kind, servers).values()
+                for name, (microseconds, _) in zip(servers, (ours, other), strict=True):
+                    used[kind.name][name].append(microseconds)
+                ratios[kind.name].append((other[0] / ours[0], ours[1] / other[1]))
+    rows = [
+        (
+            kind.name,
+            *(spread(used[kind.name][name], 1) for name in checkouts),
+            *(spread([each[which] for each in ratios[kind.name]], 2) for which in (0, 1)),
+        )
+        for kind in kinds
+    ]
+    says = ("ratio of processor's speed", "ratio of requests/s")
+    columns = ["", *(f"{name}: us of the processor" for name in checkouts), *says]
+    title = f"a request, {settings.repeats} starts of {SHORT_TURNS} turns of {SHORT_SECONDS} s"
+    show(settings, title, columns, rows)
+
+
+def _turns(kind: Kind, servers: dict[str, tuple[list[int], int]]) -> dict[str, tuple[float, float]]:
+    """Return each server's processor time for a request, in microseconds, and requests a second: medians."""
+    used: dict[str, list[float]] = {name: [] for name in servers}
+    rates: dict[str, list[float]] = {name: [] for name in servers}
+    for turn in range(SHORT_TURNS + WARM_UP):
+        for name, (pids, port) in sorted(servers.items(), reverse=bool(turn % 2)):
+            began = sum(map(cpu_nanoseconds, pids))
+            rate = closed_loop(port, kind.requests, SHORT_SECONDS, statuses=kind.statuses)
+            if turn >= WARM_UP:
+                used[name].append((sum(map(cpu_nanoseconds, pids)) - began) / (rate * SHORT_SECONDS) / 1e3)
+                rates[name].append(rate)
+    return {name: (median(used[name]), median(rates[name])) for name in servers}
 
 
 def _batches(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> None:
