@@ -9,6 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model_store.ensemble import Weights
 from model_store.names import name_of
 from model_store.origin import parent_of
@@ -18,6 +21,7 @@ from service.db.of_store import opened_database
 from service.errors import BadData, BadParameter, NotTuned
 from service.features import load_featurizer
 from service.inference.answering import Predictions
+from service.inference.chunks import CHUNK_CHARACTERS_MIN, chunks_of, search_chunks
 from service.inference.options import NodeThresholds
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -75,22 +79,29 @@ class InMemoryModel:
         self._draft = draft
         self._home = home
         self._tuned: NodeThresholds | None = None
+        self._thresholds = np.empty(0, np.float32)
         manifest = model.manifest
         self._featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
         self._predictor = make_predictor(model)
         self._served: ServedVersion | None = None
 
     def predict(
-        self, instances: object, top_r: int, threshold: float | str | None, threads: int | None
+        self,
+        instances: object,
+        top_r: int,
+        threshold: float | str | None,
+        threads: int | None,
+        chunk_characters: int | None = None,
     ) -> Answers:
         """Return at most top_r labels for each instance, with a threshold those that reach it.
 
         threshold  a number, or "tuned": each label's own, as they are when they are first asked for
+        chunk_characters  of a chunk, into which longer texts are divided (`service.inference.chunks`)
 
         Raises BadInput for instances of a kind that the model does not take, and for options out of range,
         NotTuned for a version without tuned thresholds, DatabaseUnavailable.
         """
-        found = self.search(instances, top_r, threshold, threads)
+        found = self.search(instances, top_r, threshold, threads, chunk_characters)
         names = {label: name_of(self.model.labels, label) for label in set(found.labels.tolist())}
         pairs = [
             (names[label], score)
@@ -99,16 +110,31 @@ class InMemoryModel:
         return [pairs[first:last] for first, last in pairwise(found.ptr.tolist())]
 
     def search(
-        self, instances: object, top_r: int, threshold: float | str | None, threads: int | None
+        self,
+        instances: object,
+        top_r: int,
+        threshold: float | str | None,
+        threads: int | None,
+        chunk_characters: int | None = None,
     ) -> Predictions:
         """Return what `predict` does as arrays. Raises what it does."""
         if type(top_r) is not int or top_r < 1:
             raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
         at = self._threshold(threshold)
-        rows = self._rows(given_instances(instances, self.model.manifest.n_features))
-        top_r = min(top_r, self.model.manifest.n_labels)
-        options = PredictOptions(top_r=top_r, threshold=at)
-        return self._predictor.predict_batch(rows, options, _threads(threads, rows.n_rows))
+        n_labels = self.model.manifest.n_labels
+        given = given_instances(instances, self.model.manifest.n_features)
+        options, ptr = PredictOptions(top_r=min(top_r, n_labels), threshold=at), None
+        if chunk_characters is not None:
+            given, ptr = _in_chunks(given, chunk_characters)
+        rows = self._rows(given)
+
+        def search(rows: SparseRows, wanted: PredictOptions) -> Predictions:
+            return self._predictor.predict_batch(rows, wanted, _threads(threads, rows.n_rows))
+
+        if ptr is None:
+            return search(rows, options)
+        least = self._thresholds if isinstance(at, NodeThresholds) else at
+        return search_chunks(search, rows, ptr, options, n_labels, least)
 
     def evaluate(self, instances: object, labels: object, threads: int | None) -> dict[str, Any]:
         """Return the keys of `xylem evaluate --json`. Raises BadInput."""
@@ -192,6 +218,7 @@ class InMemoryModel:
                 f"threshold: model {name} version {version}: expected tuned thresholds, "
                 "found none: call xylem thresholds and load it again, or ask for a number"
             )
+        self._thresholds = found.thresholds
         self._tuned = self._predictor.node_thresholds(found.thresholds)
         return self._tuned
 
@@ -214,3 +241,15 @@ def _sparse(rows: SparseRows) -> dict[str, Any]:
 
 def _threads(threads: int | None, n_rows: int) -> int:
     return max(1, min(threads or os.cpu_count() or 1, n_rows))
+
+
+def _in_chunks(given: GivenInstances, most: object) -> tuple[GivenInstances, NDArray[np.int64]]:
+    """Return texts in chunks, and where those of each begin and end. Raises BadParameter."""
+    if type(most) is not int or most < CHUNK_CHARACTERS_MIN:
+        expected = f"an integer of at least {CHUNK_CHARACTERS_MIN}"
+        raise BadParameter(f"chunk_characters: expected {expected}, found {most!r:.40}")
+    if given.kind != "text":
+        raise BadParameter(f"chunk_characters: expected texts to divide, found {given.kind}")
+    divided = [chunks_of(text, most) for text in given.rows]
+    ptr = np.append(0, np.cumsum([len(chunks) for chunks in divided], dtype=np.int64))
+    return given._replace(rows=[chunk for chunks in divided for chunk in chunks]), ptr

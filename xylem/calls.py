@@ -41,6 +41,7 @@ class BatchOptions(TypedDict, total=False):
     exact: bool
     language: str | None
     label_info: bool
+    chunk_characters: int | None
 
 
 class PredictOptions(BatchOptions, total=False):

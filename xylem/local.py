@@ -59,6 +59,7 @@ class Model:
         *,
         threads: int | None = None,
         text_column: str | None = None,
+        chunk_characters: int | None = None,
     ) -> list[list[ScoredLabel]]:
         """Return for each instance its labels with their scores, the best first, at most top_r.
 
@@ -66,13 +67,15 @@ class Model:
                      `xylem thresholds` and feedback left them when first asked for: for a loaded version
         threads      the number of cores if left out
         text_column  of a frame
+        chunk_characters  longer texts are divided into chunks of at most so many characters, between words;
+                     a label's score is the mean of its scores in the chunks
 
         Raises `service.errors.NotTuned` for a version without tuned thresholds.
         """
         from service.in_memory import columns_given
 
         instances, _ = columns_given(instances, None, text_column, None)
-        found = self._inner.predict(instances, top_r, threshold, threads)
+        found = self._inner.predict(instances, top_r, threshold, threads, chunk_characters)
         return [[ScoredLabel(label, score) for label, score in row] for row in found]
 
     def evaluate(

@@ -25,7 +25,7 @@ from service.cli.options import (
     takes_columns,
 )
 from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
-from service.errors import BadData
+from service.errors import BadData, BadParameter
 from service.serving.line_files import STDIN, Source, blocks, idle, in_order, opened
 
 if TYPE_CHECKING:
@@ -56,6 +56,12 @@ Language = Annotated[
 LabelInfo = Annotated[
     bool, typer.Option("--label-info", help="Tell all that the model's label info has of each label.")
 ]
+ChunkCharacters = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Divide longer texts into chunks of at most N characters; scores are their means."
+    ),
+]
 _LOCAL_ONLY = ("store", "threads", "explain")
 
 
@@ -71,6 +77,7 @@ def predict(
     explain: Explain = False,
     language: Language = None,
     label_info: LabelInfo = False,
+    chunk_characters: ChunkCharacters = None,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     url: Url = None,
@@ -93,6 +100,10 @@ def predict(
         given["label_info"] = True
     if threshold is not None:
         given["threshold"] = threshold
+    if chunk_characters is not None:
+        if explain:
+            raise BadParameter("--chunk-characters: expected none with --explain, which is of one search")
+        given["chunk_characters"] = chunk_characters
     if url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
         answers = _by_server(url, key_file, parse_reference(model), given)
@@ -164,7 +175,15 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
             engine_options, info = to_options(options, served), info_asked(options, served.info)
 
             def answer(block: LineBlock) -> Answered:
-                return answer_block(block, served, engine_options, limits, explain=explain, info=info)
+                return answer_block(
+                    block,
+                    served,
+                    engine_options,
+                    limits,
+                    explain=explain,
+                    info=info,
+                    chunk_characters=options.chunk_characters,
+                )
 
             found = blocks(source, limits.line_bytes_max, limits.block_rows_max)
             yield from in_order(found, answer, threads, idle(source))

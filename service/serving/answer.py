@@ -13,6 +13,7 @@ from service.features.sparse_request import TUNED as TUNED_KIND
 from service.inference.sparse_answers import SparseForms, SparseLimits
 from service.rows import SparseRows
 from service.serving.answers import ANSWER_END, answer_head, tell_labels, write_answer, write_predictions
+from service.serving.chunks import search_chunked, to_chunked_rows
 from service.serving.label_info import info_asked
 from service.serving.parse import parse_predict
 from service.serving.rows import to_options, to_rows, unknown_rows
@@ -61,16 +62,16 @@ def answer_query(
     """
     notes = notes or StageNotes()
     notes.end(QUEUE)
-    rows = to_rows(query.instances, served.featurizer)
+    chunked = to_chunked_rows(query.instances, served.featurizer, query.chunk_characters)
     notes.end(FEATURES)
     epoch = served.thresholds.epoch
     options = to_options(query, served, stop)
     info = info_asked(query, served.info)
-    found = served.predictor.predict(rows, options)
+    found = search_chunked(served.predictor.predict, chunked, options, served)
     notes.end(SEARCH)
-    told = tell_labels(found, rows, served, info, explain=query.explain)
-    unknown = unknown_rows(query.instances, rows)
-    answer = _write(write_predictions(found, options, epoch, served, told, unknown), epoch, served)
+    told = tell_labels(found, chunked.rows, served, info, explain=query.explain)
+    predictions = write_predictions(found, options, epoch, served, told, chunked.unknown)
+    answer = _write(predictions, epoch, served)
     notes.end(WRITE)
     return answer
 
@@ -199,7 +200,7 @@ def is_short(query: PredictRequest, served: ServedVersion) -> bool:
 def is_short_of(query: Options, n_rows: int, sizes: Iterable[int], served: ServedVersion) -> bool:
     """Return whether so many instances are; `sizes` has the items of each: its characters, as often
     as its featurizer counts them, its features or names."""
-    if query.deadline_ms is not None or query.label_weights is not None:
+    if query.deadline_ms is not None or query.label_weights is not None or query.chunk_characters:
         return False
     if not is_small(n_rows, query.beam_width, served):
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from typing import NamedTuple, cast
 
@@ -12,11 +13,12 @@ from service.features.sparse_lines import read_sparse_lines
 from service.inference.predictor import PredictOptions
 from service.rows import SparseRows
 from service.serving.answers import tell_labels, write_predictions
+from service.serving.chunks import ChunkedRows, divided, search_chunked
 from service.serving.label_info import InfoAsked
 from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.parse import parse_line
 from service.serving.problems import describe_error
-from service.serving.rows import rows_and_faults, unknown_rows, with_present_thresholds
+from service.serving.rows import rows_and_faults, with_present_thresholds
 from service.serving.schemas.predict import AnyLine
 from service.serving.served import ServedVersion
 from service.serving.wire import dump, dump_line
@@ -33,22 +35,25 @@ def answer_block(
     *,
     explain: bool = False,
     info: InfoAsked | None = None,
+    chunk_characters: int | None = None,
 ) -> Answered:
     """Return an answer line for each line of a block: a prediction, or the line's error.
 
     notes          where it is noted when its stages end; the wait for this thread is the first
     explain, info  what else is told of each label
+    chunk_characters  of a chunk, into which longer texts are divided; None: they are not
     """
     notes = notes or StageNotes()
     notes.end(QUEUE)
-    rows, unknown, lines = _read(block.lines, served.featurizer, limits)
+    chunked, lines = _read(block.lines, served.featurizer, limits, chunk_characters)
     notes.end(READ)
     epoch = served.thresholds.epoch
     options = with_present_thresholds(options, served)
-    found = served.predictor.predict_batch(rows, options, 1)
+    search = served.predictor.predict_batch
+    found = search_chunked(lambda rows, wanted: search(rows, wanted, 1), chunked, options, served)
     notes.end(SEARCH)
-    told = tell_labels(found, rows, served, info, explain=explain)
-    predictions = iter(write_predictions(found, options, epoch, served, told, unknown))
+    told = tell_labels(found, chunked.rows, served, info, explain=explain)
+    predictions = iter(write_predictions(found, options, epoch, served, told, chunked.unknown))
     answers = []
     for number, (identity, fault) in zip(count(block.first), lines, strict=False):
         if fault is not None:
@@ -59,7 +64,8 @@ def answer_block(
         else:
             answers.append(b'{"id":%b,%b\n' % (dump(identity), next(predictions)[1:]))
     notes.end(WRITE)
-    return Answered(b"".join(answers), rows.n_rows, len(lines) - rows.n_rows)
+    n_rows = len(found.ptr) - 1
+    return Answered(b"".join(answers), n_rows, len(lines) - n_rows)
 
 
 class _Said(NamedTuple):
@@ -73,22 +79,21 @@ _NOTHING = _Said(None, None)
 
 
 def _read(
-    lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits
-) -> tuple[SparseRows, list[int], list[_Said]]:
-    """Return the rows of the lines that have one, which of them are unknown, and what each line says."""
+    lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits, chunk_characters: int | None
+) -> tuple[ChunkedRows, list[_Said]]:
+    """Return the rows of the lines that have one, and what each line says."""
     sparse = _sparse_rows(lines, featurizer, limits)
     if sparse is not None:
-        return sparse, [], [_NOTHING] * len(lines)
+        return ChunkedRows(sparse, None, []), [_NOTHING] * len(lines)
     parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
     instances = [line for line in parsed if not isinstance(line, BadInput)]
-    rows, faults = rows_and_faults(instances, featurizer)
-    good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
+    chunked, faults = rows_and_faults(instances, featurizer, partial(divided, most=chunk_characters))
     next_fault = iter(faults)
     said = [
         _Said(None, line) if isinstance(line, BadInput) else _Said(line.id, next(next_fault))
         for line in parsed
     ]
-    return rows, unknown_rows(good, rows), said
+    return chunked, said
 
 
 def _sparse_rows(lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits) -> SparseRows | None:

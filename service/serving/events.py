@@ -15,7 +15,7 @@ from service.features.sparse_events import EventLimits, read_sparse_events
 from service.rows import LabelRows, SparseRows, offsets_of
 from service.serving.parse import parse_event
 from service.serving.problems import describe_error
-from service.serving.rows import rows_and_faults
+from service.serving.rows import rows_and_faults, transform
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
 from service.serving.schemas.instances import AnyInstance
 from service.serving.served import ServedVersion
@@ -187,7 +187,7 @@ def _to_rows(
 ) -> list[SparseRows | BadInput | None]:
     """Return the row of each instance, or why the model does not take it; None where there is no instance."""
     given = [instance for instance in instances if instance is not None]
-    rows, faults = rows_and_faults(given, featurizer)
+    rows, faults = rows_and_faults(given, featurizer, transform)
     next_row = iter(range(rows.n_rows))
     next_fault = iter(faults)
     found: list[SparseRows | BadInput | None] = []

@@ -34,8 +34,8 @@ from service.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""
 
-NOT_TAKEN = ("explain", "statistics", "language", "label_info")
-"""Options of predict whose answers are no tensors."""
+NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_characters")
+"""Options of predict whose answers are no tensors, or that only predict and batches have."""
 
 _INDPTR = b'"indptr"'
 _HEADS_KEPT = 1024

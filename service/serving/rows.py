@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from service.rows import SparseRows
 from service.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
+
+Rows = TypeVar("Rows")
 
 
 def to_rows(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseRows:
@@ -42,15 +45,17 @@ def fault_of(instance: AnyInstance, featurizer: Featurizer) -> BadInput | None:
 
 
 def rows_and_faults(
-    instances: Sequence[AnyInstance], featurizer: Featurizer
-) -> tuple[SparseRows, Sequence[BadInput | None]]:
-    """Return the rows of the instances that the model takes, and for each instance why it does not."""
+    instances: Sequence[AnyInstance],
+    featurizer: Featurizer,
+    make: Callable[[Sequence[AnyInstance], Featurizer], Rows],
+) -> tuple[Rows, Sequence[BadInput | None]]:
+    """Return what `make` makes of the instances that the model takes, and for each why it does not."""
     try:
-        return transform(instances, featurizer), [None] * len(instances)
+        return make(instances, featurizer), [None] * len(instances)
     except BadInput:
         faults = [fault_of(instance, featurizer) for instance in instances]
         good = [instance for instance, fault in zip(instances, faults, strict=True) if fault is None]
-        return transform(good, featurizer), faults
+        return make(good, featurizer), faults
 
 
 def transform(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseRows:

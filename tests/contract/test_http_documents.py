@@ -168,7 +168,7 @@ def test_a_batch_takes_the_options_that_the_document_gives_it_and_refuses_the_ot
     paths = openapi()["paths"]
     given = {"top_r": "3", "threshold": "0.5", "beam_width": "4", "exact": "true", "allow_labels": "a"}
     given |= {"deny_labels": "b", "label_weights": "propensity", "explain": "true", "deadline_ms": "5"}
-    given |= {"statistics": "true", "language": "fi", "label_info": "true"}
+    given |= {"statistics": "true", "language": "fi", "label_info": "true", "chunk_characters": "500"}
     assert given.keys() == set(Options.model_fields)
     documented = {
         parameter["name"]

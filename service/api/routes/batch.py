@@ -63,7 +63,9 @@ async def batch(request: Request, services: Wired) -> Response:
     options = parse_options(request.scope["query_string"], limits)
     served = (await choose_served(request, services.live)).served
     engine_options = to_options(options, served)
-    answer = partial(answer_block, info=info_asked(options, served.info))
+    answer = partial(
+        answer_block, info=info_asked(options, served.info), chunk_characters=options.chunk_characters
+    )
     loop = asyncio.get_running_loop()
 
     async def begin(block: LineBlock) -> asyncio.Future[Answered]:

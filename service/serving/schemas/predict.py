@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     Discriminator,
@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from service.faults import fault
+from service.inference.chunks import CHUNK_CHARACTERS_MIN
 from service.serving.schemas.instances import (
     NAMED,
     SPARSE,
@@ -171,6 +172,20 @@ class Options(InfoQuery):
         description="whether a prediction says how many nodes were scored, and how many bytes of their "
         "weights were read",
     )
+    chunk_characters: Annotated[int, Field(ge=CHUNK_CHARACTERS_MIN)] | None = Field(
+        default=None,
+        description="longer texts are divided into chunks of at most so many characters, between words; a "
+        "label's score is the mean of its scores in the chunks. Not with exact, explain or label_weights",
+    )
+
+    @model_validator(mode="after")
+    def _chunks_alone(self) -> Self:
+        if self.chunk_characters is None:
+            return self
+        for name in ("exact", "explain", "label_weights"):
+            if getattr(self, name):
+                raise fault(f"expected none where there is {name}: it is of one search", "chunk_characters")
+        return self
 
 
 class PredictRequest(Options):

@@ -22,6 +22,7 @@ from service.evaluation.propensity import propensities
 from service.features import load_featurizer
 from service.inference.predictor import PredictOptions, Predictor
 from service.serving.answer import SHORT_BEAMS, SHORT_NODES, is_short
+from service.serving.chunks import to_chunked_rows
 from service.serving.label_weights import LabelWeights
 from service.serving.rows import to_rows
 from service.serving.schemas.instances import SparseInstance
@@ -167,9 +168,9 @@ def test_a_deadline_that_does_not_strike_changes_nothing(in_process: Run, option
 def test_a_deadline_that_has_struck_says_so(in_process: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def late(*arguments: Any) -> Any:
         time.sleep(0.1)
-        return to_rows(*arguments)
+        return to_chunked_rows(*arguments)
 
-    monkeypatch.setattr("service.serving.answer.to_rows", late)
+    monkeypatch.setattr("service.serving.answer.to_chunked_rows", late)
     body = {"instances": [RAW], "exact": True, "deadline_ms": 1}
     (prediction,) = in_process(post("/v1/models/raw/predict", body)).json()["predictions"]
     assert (prediction["labels"], prediction["exact"]) == ([], False)
