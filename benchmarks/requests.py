@@ -18,11 +18,10 @@ import orjson
 
 from benchmarks.client import ANSWERED, closed_loop, one_by_one, overload, post, stream
 from benchmarks.runs import Settings, note, show, spread
-from benchmarks.server import ROOT, cpu_nanoseconds, family, served
+from benchmarks.server import ROOT, cpu_nanoseconds, family, run_cli, served
 from benchmarks.tensors import as_binary, as_json
 from model_store.store import Store
 from service.features import load_featurizer
-from service.workflows.train import TrainRequest, train_and_publish
 
 EXAMPLES = ROOT / "examples" / "debtags"
 SECONDS = 1.0
@@ -53,7 +52,7 @@ class Kind(NamedTuple):
 
 
 def run(settings: Settings) -> None:
-    store = _prepared(settings.out / "requests")
+    store = _prepared(settings.out / "requests", settings.against)
     kinds = _kinds(store)
     if settings.against is None:  # an older checkout may not have them
         kinds += _tensor_kinds(next(kind for kind in kinds if kind.name == "sparse").requests)
@@ -74,8 +73,12 @@ def run(settings: Settings) -> None:
         _processor_times(settings, kinds, store, checkouts)
 
 
-def _prepared(work: Path) -> Path:
-    """Return a store with a model of texts and one of named features."""
+def _prepared(work: Path, against: Path | None) -> Path:
+    """Return a store with a model of texts and one of named features.
+
+    The other checkout trains them, if there is one: an older one cannot read what this one writes.
+    """
+    work = work if against is None else work / against.name
     store = work / "store"
     if not (work / "ready").exists():
         work.mkdir(parents=True, exist_ok=True)
@@ -85,7 +88,8 @@ def _prepared(work: Path) -> Path:
                 out.write(json.dumps({"features": _words(text), "labels": labels}) + "\n")
         for name, data in (("text", EXAMPLES / "train.jsonl.gz"), ("named", named)):
             note(f"trains {name}")
-            train_and_publish(Store(store), name, TrainRequest("label-tree", data))
+            options = ["label-tree", "--data", str(data), "--model", name, "--store", str(store)]
+            run_cli(against or ROOT, "train", *options)
         (work / "ready").touch()
     return store
 

@@ -84,6 +84,19 @@ def served(
             process.wait()
 
 
+def run_cli(checkout: Path, *arguments: str) -> None:
+    """Run the command line of a checkout."""
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    subprocess.run(
+        [sys.executable, "-c", _RUN, *arguments],
+        cwd=checkout,
+        env=environment,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
 def _end_of(said: IO[bytes]) -> str:
     """Return the last of what a server has said."""
     said.seek(max(0, said.seek(0, os.SEEK_END) - SAID_BYTES))
