@@ -8,6 +8,7 @@ from pathlib import Path
 from benchmarks import (
     beside_jobs,
     cold,
+    estimator,
     feedback,
     growth,
     http,
@@ -59,6 +60,7 @@ TABLES = {
     "online-thresholds": online_thresholds.run,
     "threshold-cost": threshold_cost.run,
     "trainers": trainers.run,
+    "estimator": estimator.run,
     "start": server.start,
     "memory": server.memory,
 }

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -23,7 +24,7 @@ from service.jobs.files import OFFSET, PART, RESULT
 from service.jobs.requests import BatchJob
 from service.serving.blocks import answer_block
 from service.serving.denied import denied_by, with_denied
-from service.serving.label_info import InfoAsked, LabelInfos, info_asked
+from service.serving.label_info import LabelInfos, info_asked
 from service.serving.learning import OnlineLearning
 from service.serving.line_files import Source, blocks, in_order, opened
 from service.serving.lines import Answered, LineBlock
@@ -71,8 +72,15 @@ def run_batch(context: JobContext, request: BatchJob) -> dict[str, int]:
         served = serve_model(opened_model, learning, context.settings.limits, infos)
         if denied := denied_by(context.store, job.model, str(request.version or DEFAULT_ALIAS)):
             served = with_denied(served, denied)
-        asked = _options(request, served, learning), info_asked(request, served.info)
-        offset = _answer(context, data, served, asked, offset._replace(prints=prints), request.columns())
+        answer = partial(
+            answer_block,
+            served=served,
+            options=_options(request, served, learning),
+            limits=context.settings.limits,
+            info=info_asked(request, served.info),
+            chunk_characters=request.chunk_characters,
+        )
+        offset = _answer(context, data, answer, offset._replace(prints=prints), request.columns())
     finally:
         learning.close()
     files.check()
@@ -95,18 +103,12 @@ def _options(request: BatchJob, served: ServedVersion, learning: OnlineLearning)
 def _answer(
     context: JobContext,
     data: Path,
-    served: ServedVersion,
-    asked: tuple[PredictOptions, InfoAsked | None],
+    answer: Callable[[LineBlock], Answered],
     offset: Offset,
     columns: TableColumns,
 ) -> Offset:
     """Answer the lines after an offset; return the offset at the end."""
     limits = context.settings.limits
-    options, info = asked
-
-    def answer(block: LineBlock) -> Answered:
-        return answer_block(block, served, options, limits, info=info)
-
     path = context.directory / PART
     path.touch(0o640)
     with path.open("r+b") as out, opened(str(data), columns) as source:

@@ -89,7 +89,7 @@ def _read(
         request = kind.request.model_validate(body, context=limits)
     except ValidationError as error:
         faults = all_faults_of(error, [kind.request])
-        bad = {str(fault["loc"][0]) for fault in error.errors(include_url=False)}
+        bad = {_field(fault) for fault in faults}
         fields = kind.request.model_fields
         rest = {name: value for name, value in body.items() if name not in bad and name in fields}
         request = kind.request.model_construct(**_construct(kind.request, rest))

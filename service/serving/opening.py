@@ -83,7 +83,8 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     Lines of a batch are read by a kernel of their own, and so are sparse bodies, tensors and sparse events.
     """
     read_sparse_lines([b"{}"], 1)
-    read_sparse_events(b"{}", served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
+    event = b'{"instance":{"indices":[0],"values":[1]}}'
+    read_sparse_events(event, served.featurizer, served.labels, EventLimits(1, 1, 1, 1, 1), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
     uncounted = sparse_answers(model, served.predictor, served.featurizer, sparse_forms(Limits()))
     uncounted.answer(body, 0, served.ids.present(), 0, 0)

@@ -196,6 +196,8 @@ def test_faults_of_the_other_kinds(data: DataRoot) -> None:
     batch = {"model": "m", "data": "rows.txt", "version": True, "top_r": 1001, "explain": True}
     assert faults("batch", batch, data).keys() == {"data", "version", "top_r", "explain"}
     assert faults("batch", {}, data).keys() == {"model", "data"}
+    both = {"model": "m", "data": "rows.txt", "chunk_characters": 500, "exact": True}
+    assert faults("batch", both, data).keys() == {"data", "chunk_characters"}
 
 
 def test_what_is_no_object_or_of_no_kind_is_refused(data: DataRoot) -> None:

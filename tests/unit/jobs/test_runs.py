@@ -423,6 +423,19 @@ def test_a_batch_answers_each_line(place: Place) -> None:
     assert job.version == 1 and path.name == RESULT
 
 
+def test_a_batch_divides_long_texts(place: Place) -> None:
+    lines = write_data(place.data / "x.jsonl", 30, seed=9).read_text().splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
+    (place.data / "long.jsonl").write_text(json.dumps({"text": " ".join(texts * 9)}) + "\n")
+    asked = {"model": "m", "data": "long.jsonl"}
+    whole, divided = (
+        predictions(place.desk.jobs.result_file(place.run(place.submit("batch", asked | more)).id))
+        for more in ({}, {"chunk_characters": 500})
+    )
+    assert divided[0]["exact"] is False
+    assert divided[0]["labels"] != whole[0]["labels"]
+
+
 def test_a_batch_tells_what_labels_are_called(place: Place) -> None:
     batch_data(place, 5)
     store = Store(place.settings.store)
