@@ -65,6 +65,7 @@ const predict = oneAtATime(async () => {
 
 async function predictNow() {
   const model = models.name;
+  const ref = models.ref;
   let body;
   try {
     body = model ? requestOf() : null;
@@ -79,7 +80,10 @@ async function predictNow() {
     return;
   }
   const began = performance.now();
-  const answer = await sendJson("POST", `${modelPath(model, models.ref)}/predict`, body);
+  const answer = await sendJson("POST", `${modelPath(model, ref)}/predict`, body).catch((error) => {
+    error.asked = { model, ref };
+    throw error;
+  });
   const took = performance.now() - began;
   if (failed) showProblem(byId("notice"), null);
   failed = false;
@@ -105,6 +109,9 @@ function fail(error) {
     if (error.name !== "AbortError") throw error;
     return;
   }
+  const { model, ref } = error.asked ?? { model: models.name, ref: models.ref };
+  // another request has met the same, and the page has gone on
+  if (GONE.has(error.code) && (model !== models.name || ref !== models.ref)) return;
   show(null);
   failed = showProblem(byId("notice"), error, predict);
   if (error.isServerGone) timer = setTimeout(predict, RETRY_MS);
