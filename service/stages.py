@@ -30,16 +30,16 @@ class StageNotes:
     """When the stages of a request began and ended. One thread at a time.
 
     noted      (stage, began, ended) of each, to be counted
-    counted    those that a kernel has counted already; noted only where `is_traced`
     is_traced  whether a trace tells of them
+    told       what it tells where it does: each that was counted, by name
     """
 
-    __slots__ = ("_at", "counted", "is_traced", "noted")
+    __slots__ = ("_at", "is_traced", "noted", "told")
 
     def __init__(self, *, is_traced: bool = False) -> None:
         self.is_traced = is_traced
         self.noted: list[tuple[int, int, int]] = []
-        self.counted: list[tuple[int, int, int]] = []
+        self.told: list[tuple[str, int, int]] = []
         self._at = perf_counter_ns()
 
     def begin(self) -> None:
@@ -53,15 +53,16 @@ class StageNotes:
         self._at = now
 
     def take_counted(self, times: NDArray[np.int64]) -> None:
-        """Note what a kernel has counted: when it began, had read, searched, and written; [4]."""
-        instants = times.tolist()
-        stages = zip((READ, SEARCH, WRITE), instants, instants[1:], strict=False)
-        self.counted += [each for each in stages if each[2] > each[1]]
-        self._at = instants[-1]
+        """Let a trace tell what a kernel has counted: when it began, had read, searched, and written; [4]."""
+        began, read, searched, written = times.tolist()
+        if read > began:
+            self.told.append((STAGES[READ], began, read))
+        self.told += ((STAGES[SEARCH], read, searched), (STAGES[WRITE], searched, written))
+        self._at = written
 
     def add(self, other: StageNotes) -> None:
-        """Note what a part of the request noted and what was counted of it, as far as there is room."""
-        self.counted += (other.counted + other.noted)[: max(0, NOTES_MAX - len(self.counted))]
+        """Let a trace tell what was counted of a part of the request, as far as there is room."""
+        self.told += other.told[: max(0, NOTES_MAX - len(self.told))]
 
 
 class StageTimes:
@@ -85,7 +86,7 @@ class StageTimes:
         for stage, began, ended in notes.noted:
             self.count_one(stage, ended - began)
         if notes.is_traced:
-            notes.counted += notes.noted
+            notes.told += ((STAGES[stage], began, ended) for stage, began, ended in notes.noted)
         notes.noted = []
 
     def count_one(self, stage: int, nanoseconds: int) -> None:

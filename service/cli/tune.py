@@ -75,9 +75,9 @@ def tune(
 ) -> None:
     """Search for the trainer and the parameters that are best on held-out rows; publish that model.
 
-    Parameters given with -p are not searched. The best one is trained anew on all of --data. Needs
-    pip install 'xylem-serve[tune]'. The figures of the search are those that were searched for, so they are
-    too good: measure what is published on another file with xylem evaluate.
+    Parameters given with -p are not searched. The best one is trained anew on all of --data. Needs the extra
+    tune. The figures of the search are those that were searched for, so they are too good: measure what is
+    published on another file with xylem evaluate.
     """
     from model_store.identifiers import check_model
     from model_store.store import Store

@@ -6,7 +6,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from service.jobs.job import Job
-from service.traces.tracer import Part, SpanFacts, Tracer
+from service.traces.tracer import Part, SpanFacts, SpanShape, Tracer
 
 PHASES_MAX = 256
 """The most phases that are told of."""
@@ -58,14 +58,9 @@ class JobSpan:
         if self._tracer is None or self._trace is None:
             return
         job = self._job
-        attributes: dict[str, str | int | bool] = {
-            "xylem.job": job.id,
-            "xylem.kind": job.kind,
-            "xylem.model": job.model,
-            "xylem.attempt": job.attempts,
-            "xylem.end": end,
-        }
-        fault = code or end if end != "succeeded" else None
-        parts = self.phases.parts()
-        facts = SpanFacts(f"job {job.kind}", "consumer", self._began, attributes, parts, fault)
-        self._tracer.end(self._trace, facts)
+        attributes = ("xylem.kind", job.kind), ("xylem.model", job.model), ("xylem.end", end)
+        own = ("xylem.job", job.id), ("xylem.attempt", job.attempts)
+        shape = SpanShape(
+            f"job {job.kind}", "consumer", attributes, code or end if end != "succeeded" else None
+        )
+        self._tracer.end(self._trace, SpanFacts(shape, own, self._began, self.phases.parts()))

@@ -16,11 +16,11 @@ TRACEPARENT_CHARACTERS = 55
 
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _UNSAMPLED = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]")
-_ID_BITS = 64
-_LOW = (1 << _ID_BITS) - 1
+ID_BITS = 64
+_LOW = (1 << ID_BITS) - 1
 _SAMPLED = 1
 
-_ALWAYS = 1 << _ID_BITS
+_ALWAYS = 1 << ID_BITS
 _SAMPLERS = {
     "always_on": (_ALWAYS, False),
     "always_off": (0, False),
@@ -77,15 +77,10 @@ class Sampling(NamedTuple):
         """Return whether a trace is sampled that another process has begun."""
         return parent.is_sampled if self.follows else parent.trace_id & _LOW < self.bound
 
-    def new_trace_id(self) -> int | None:
-        """Return the id of a new trace if it is sampled, else None."""
-        low = getrandbits(_ID_BITS)
-        return None if low >= self.bound else new_id() << _ID_BITS | low
-
 
 def new_id() -> int:
     """Return an id of a span, which is not 0."""
-    return getrandbits(_ID_BITS) or 1
+    return getrandbits(ID_BITS) or 1
 
 
 def sampling_of(environment: Mapping[str, str]) -> Sampling:

@@ -12,7 +12,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
 from typing import NamedTuple
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -43,7 +42,7 @@ _FLAGS = TraceFlags(TraceFlags.SAMPLED)
 _FAILED = Status(StatusCode.ERROR)
 _FINE = Status()
 _NO_STATE = TraceState()
-_NOTHING = EndedSpan(TraceContext(1, 1, True), None, False, "", "", "internal", 0, 0, {}, None)
+_NOTHING = EndedSpan(TraceContext(1, 1, True), None, False, "", "", "internal", 0, 0, (), None)
 
 STATES_KEPT = 256
 """Values of `tracestate` whose check is remembered: a caller's requests have few."""
@@ -103,7 +102,7 @@ class OtlpSender:
             self.n_dropped += 1
             return
         waiting.append(ended)
-        n_parts = ended.told.n_parts
+        n_parts = len(ended.facts.parts)
         if n_parts >= PARTS_A_PLACE:
             waiting.extend([None] * (n_parts // PARTS_A_PLACE))
         if n_waiting + 1 >= self._limits.batch:
@@ -160,16 +159,16 @@ class Exporter:
 
     def export(self, traces: Sequence[EndedTrace]) -> None:
         """Send traces. One that fails is logged by the SDK."""
-        made = [trace.spans(_checked) for trace in traces]
-        if not made:
+        if not traces:
             return
+        right = (trace._replace(state=_checked(trace.state)) if trace.state else trace for trace in traces)
         if self._post is not None and self.is_quick:
-            self._post(encode_request(*self.encoded, chain.from_iterable(made)))
+            self._post(encode_request(*self.encoded, right))
             return
         spans: list[ReadableSpan] = []
-        for trace in made:
+        for trace in right:
             contexts: dict[int, SpanContext] = {}
-            spans += [self.readable(span, contexts) for span in trace]
+            spans += [self.readable(span, contexts) for span in trace.spans()]
         self._exporter.export(spans)
 
     def shutdown(self) -> None:
@@ -182,13 +181,12 @@ class Exporter:
         own, parent = self._context(span, span.own.span_id, contexts), None
         if span.parent_id is not None:
             parent = self._context(span, span.parent_id, contexts, is_remote=span.is_parent_remote)
-        attributes = span.attributes if span.fault is None else {**span.attributes, "error.type": span.fault}
         return ReadableSpan(
             span.name,
             own,
             parent,
             self._resource,
-            attributes,
+            dict(span.attributes),
             kind=_KINDS[span.kind],
             status=_FINE if span.fault is None else _FAILED,
             start_time=span.began,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from random import getrandbits
 from time import perf_counter_ns, time_ns
 from typing import Literal, NamedTuple, Protocol
 
 from service.traces.context import (
+    ID_BITS,
     TRACESTATE_MAX,
     Sampling,
     TraceContext,
@@ -15,7 +17,11 @@ from service.traces.context import (
     parse_traceparent,
 )
 
-Attributes = Mapping[str, str | int | bool]
+Attributes = tuple[tuple[str, str | int | bool], ...]
+"""Names and values. Each name once."""
+
+_IDS = (1 << 64) - 1
+"""So many ids of spans there are."""
 
 Part = tuple[str, int, int]
 """What a part of a span is called, when it began and ended, by `perf_counter_ns`."""
@@ -46,40 +52,35 @@ class Trace(NamedTuple):
         return self.unsampled[3:35] if self.own is None else f"{self.own.trace_id:032x}"
 
 
-class SpanFacts(NamedTuple):
-    """What a span says of a request or a job that has ended, and its parts.
+class SpanShape(NamedTuple):
+    """What spans have in common that are alike: it is worked out, and encoded, once for many.
 
     kind    server: of a request; consumer: of a job
-    began   when it began, by `perf_counter_ns`
-    fault   why it failed, a code; None: it did not
+    fault   why they failed, a code; None: they did not
     """
 
     name: str
     kind: Literal["server", "consumer"]
-    began: int
     attributes: Attributes
-    parts: Sequence[Part]
     fault: str | None = None
 
     @property
-    def n_parts(self) -> int:
-        """Return how many parts it has."""
-        return len(self.parts)
-
-    def facts(self) -> SpanFacts:
-        """Return itself."""
-        return self
+    def said(self) -> Attributes:
+        """Return the attributes, why they failed among them."""
+        return self.attributes if self.fault is None else (*self.attributes, ("error.type", self.fault))
 
 
-class Told(Protocol):
-    """What has the facts of a span, and works them out when it is sent: many at once cost less than one."""
+class SpanFacts(NamedTuple):
+    """What a span says of a request or a job that has ended, and its parts.
 
-    @property
-    def n_parts(self) -> int:
-        """Return how many parts the span has."""
+    own     attributes that only this span has
+    began   when it began, by `perf_counter_ns`
+    """
 
-    def facts(self) -> SpanFacts:
-        """Return them. Called once, by any thread."""
+    shape: SpanShape
+    own: Attributes
+    began: int
+    parts: Sequence[Part]
 
 
 class EndedSpan(NamedTuple):
@@ -102,55 +103,53 @@ class EndedSpan(NamedTuple):
 
 
 class EndedTrace(NamedTuple):
-    """A sampled span that has ended, whose facts and parts are worked out when they are sent.
+    """A sampled span that has ended, with its parts.
 
     ended   by `perf_counter_ns`
     since   what is added to such a time to have nanoseconds since 1970
     """
 
-    trace: Trace
-    told: Told
+    own: TraceContext
+    parent: TraceContext | None
+    state: str
+    facts: SpanFacts
     ended: int
     since: int
 
-    def spans(self, check_state: Callable[[str], str] | None = None) -> list[EndedSpan]:
-        """Return the spans of the parts, and that of the whole, the last.
+    def part_ids(self) -> Iterable[int]:
+        """Return an id for the span of each part: those that follow the span's own, without 0."""
+        first = self.own.span_id
+        return (each % _IDS + 1 for each in range(first, first + len(self.facts.parts)))
 
-        check_state  leaves out of a `tracestate` what breaks the standard's rules
-        """
-        own, parent, since, state = self.trace.own, self.trace.parent, self.since, self.trace.state
-        if own is None:
-            return []
-        if state and check_state is not None:
-            state = check_state(state)
-        facts = self.told.facts()
-        parent_id = None if parent is None else parent.span_id
+    def spans(self) -> list[EndedSpan]:
+        """Return the spans of the parts, and that of the whole, the last."""
+        (shape, attributes, began, parts), since, own = self.facts, self.since, self.own
         spans = [
             EndedSpan(
-                own._replace(span_id=new_id()),
+                own._replace(span_id=span_id),
                 own.span_id,
                 False,
-                state,
+                self.state,
                 part,
                 "internal",
                 start + since,
                 end + since,
-                {},
+                (),
                 None,
             )
-            for part, start, end in facts.parts
+            for span_id, (part, start, end) in zip(self.part_ids(), parts, strict=True)
         ]
         whole = EndedSpan(
             own,
-            parent_id,
-            parent is not None,
-            state,
-            facts.name,
-            facts.kind,
-            facts.began + since,
+            None if self.parent is None else self.parent.span_id,
+            self.parent is not None,
+            self.state,
+            shape.name,
+            shape.kind,
+            began + since,
             self.ended + since,
-            facts.attributes,
-            facts.fault,
+            (*shape.said, *attributes),
+            shape.fault,
         )
         return [*spans, whole]
 
@@ -173,6 +172,7 @@ class Tracer:
 
     def __init__(self, sampling: Sampling, sender: SpanSender) -> None:
         self._sampling = sampling
+        self._bound = sampling.bound
         self._sender = sender
 
     def begin(self, traceparent: bytes | None = None, tracestate: bytes | None = None) -> Trace | None:
@@ -180,25 +180,30 @@ class Tracer:
 
         A span that is not sampled is returned where it continues a trace, whose id is worth a log line.
         """
-        if traceparent is not None and self._sampling.follows and is_unsampled(traceparent):
-            return Trace(None, unsampled=traceparent.decode())
-        parent = None if traceparent is None else parse_traceparent(traceparent)
-        if parent is None:
-            trace_id = self._sampling.new_trace_id()
-            if trace_id is None:
-                return None
-            return Trace(TraceContext(trace_id, new_id(), True))
+        if traceparent is not None:
+            if self._sampling.follows and is_unsampled(traceparent):
+                return Trace(None, unsampled=traceparent.decode())
+            parent = parse_traceparent(traceparent)
+            if parent is not None:
+                return self._continue(parent, tracestate)
+        low = getrandbits(ID_BITS)
+        if low >= self._bound:
+            return None
+        return Trace(TraceContext(new_id() << ID_BITS | low, new_id(), True))
+
+    def _continue(self, parent: TraceContext, tracestate: bytes | None) -> Trace:
         if not self._sampling.samples(parent):
             return Trace(None, parent, "", parent._replace(is_sampled=False).traceparent())
         own = TraceContext(parent.trace_id, new_id(), True)
         state = b"" if tracestate is None or len(tracestate) > TRACESTATE_MAX else tracestate
         return Trace(own, parent, state.decode("latin-1"))
 
-    def end(self, trace: Trace, told: Told) -> None:
+    def end(self, trace: Trace, facts: SpanFacts) -> None:
         """End a span now, and hand it on with its parts, if it is sampled."""
-        if trace.own is not None:
+        own, parent, state, _ = trace
+        if own is not None:
             now = perf_counter_ns()
-            self._sender.send(EndedTrace(trace, told, now, time_ns() - now))
+            self._sender.send(EndedTrace(own, parent, state, facts, now, time_ns() - now))
 
     def close(self) -> None:
         """Send what waits, for a while at most."""

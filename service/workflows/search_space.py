@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from service.errors import BadParameter
-from service.features.parameters import PREFIX, TfidfParameters
+from service.features.parameters import PREFIX, TfidfParameters, WordsCharsParameters
 from service.parameters import Scalar
 from service.trainers.registry import trainer
 
@@ -75,7 +75,11 @@ SPACES: dict[str, dict[str, Dimension]] = {
 }
 """The parameters that are tried; all others keep their defaults, or what was asked for."""
 
+_KIND = f"{PREFIX}kind"
+_WORDS, _CHARS = TfidfParameters.kind, WordsCharsParameters.kind
+
 _TEXT: dict[str, Dimension] = {
+    _KIND: Choice((_WORDS, _CHARS)),
     f"{PREFIX}ngram_max": Choice((1, 2)),
     f"{PREFIX}min_df": Range(1, 3, 1),
     f"{PREFIX}sublinear_tf": Choice((True, False)),
@@ -97,9 +101,9 @@ def check_space(trainers: tuple[str, ...], fixed: Mapping[str, Scalar]) -> None:
 
 
 def dimensions_of(name: str, fixed: Mapping[str, Scalar], *, are_texts: bool) -> dict[str, Dimension]:
-    """Return what is tried with a trainer: not what is fixed; with texts as tf-idf their features too."""
+    """Return what is tried with a trainer: not what is fixed; with texts their features too, if of words."""
     space = dict(SPACES[name])
-    if are_texts and fixed.get(f"{PREFIX}kind", TfidfParameters.kind) == TfidfParameters.kind:
+    if are_texts and fixed.get(_KIND, _WORDS) in (_WORDS, _CHARS):
         space |= _TEXT
     return {key: dimension for key, dimension in space.items() if key not in fixed}
 

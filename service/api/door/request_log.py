@@ -77,7 +77,8 @@ class RequestLog:
         if trace is not None:
             if trace.own is not None:
                 outcome.timing.point_to(trace.id_text, seconds, now)
-            outcome = outcome._replace(said=b'%b,"trace_id":"%b"' % (outcome.said, trace.id_text.encode()))
+            said = b'%b,"trace_id":"%b"' % (outcome.said, trace.id_text.encode())
+            outcome = RequestOutcome(outcome.timing, said, outcome.code, outcome.level)
         if now > self._settled_by:
             self._settled_by = now + _FORGOTTEN_SECONDS
             asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)

@@ -17,7 +17,7 @@ from service.api.door.metrics import Metrics
 from service.api.door.problems import error_response, problem_response
 from service.api.door.request_log import ANSWERED_BY, RequestLog, new_request_id
 from service.api.door.stage_notes import NOTES, TRACE, trace_id_of
-from service.api.door.tracing import EndedRequest, Exchange, begin_trace
+from service.api.door.tracing import begin_trace, facts_of, shape_of
 from service.errors import XylemError
 from service.logs import log
 from service.stages import StageNotes
@@ -94,9 +94,9 @@ class RequestScope:
         seconds = 1e-9 * (time.perf_counter_ns() - started)
         trace = scope.get(TRACE)
         self._requests.record(request_id, outcome, seconds, trace)
-        if trace is not None and self._tracer is not None:
-            exchange = Exchange(request_id, method, route, path, status, code, by, started)
-            self._tracer.end(trace, EndedRequest(exchange, notes.counted))
+        if trace is not None and notes.is_traced and self._tracer is not None:
+            shape = shape_of(method, route, path, status, code, by)
+            self._tracer.end(trace, facts_of(shape, request_id, started, notes))
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""

@@ -26,7 +26,7 @@ from service.api.door.admission import JSON, TENSORS, Admission, check_media
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
 from service.api.door.request_log import AnsweredBy, RequestLog, RequestOutcome, new_request_id
 from service.api.door.stage_notes import TRACE
-from service.api.door.tracing import EndedRequest, Exchange
+from service.api.door.tracing import facts_of, shape_of
 from service.errors import XylemError
 from service.logs import log
 from service.serving.answer import SHORT_ITEMS, Answer, answer_now
@@ -36,7 +36,7 @@ from service.serving.shadows import Shadows
 from service.serving.split import KEY_HEADER, LiveSplit
 from service.settings import Limits
 from service.stages import StageNotes
-from service.traces.tracer import SpanFacts, Trace, Tracer
+from service.traces.tracer import SpanShape, Trace, Tracer
 
 HEADS_KEPT = 4096
 """Heads that are remembered. Those of one client differ by their content-length."""
@@ -114,6 +114,7 @@ _OWN_HEADERS = (b"x-request-id", b"traceparent", b"tracestate", KEY_HEADER.encod
 class _Target(NamedTuple):
     """What requests with a head are answered with, for as long as the store stays as it is.
 
+    shape   of their spans, where they have some
     split   of the alias, if it has a canary or a shadow that answers here
     canary  what those of them are answered with that fall to the canary
     """
@@ -122,34 +123,9 @@ class _Target(NamedTuple):
     served: ServedVersion
     outcome: RequestOutcome
     known: _Head
+    shape: SpanShape | None
     split: LiveSplit[ServedVersion] | None = None
     canary: _Target | None = None
-
-
-class _Ended(NamedTuple):
-    """A request that was answered here, of which nothing is worked out before its span is sent."""
-
-    request_id: str
-    known: _Head
-    version: int
-    status: int
-    code: str | None
-    began: int
-    stages: Sequence[tuple[int, int, int]]
-
-    @property
-    def n_parts(self) -> int:
-        """Return how many stages it has."""
-        return len(self.stages)
-
-    def facts(self) -> SpanFacts:
-        """Return what the span says."""
-        known = self.known
-        by = AnsweredBy(known.model, self.version, _alias(known))
-        exchange = Exchange(
-            self.request_id, "POST", known.route, known.path, self.status, self.code, by, self.began
-        )
-        return EndedRequest(exchange, self.stages).facts()
 
 
 class WholeRequests:
@@ -252,7 +228,7 @@ class WholeRequests:
         request_id = new_request_id() if own.request_id is None else own.request_id.decode()
         if target.split is not None:
             target, shadow = _choose(target, target.split, own.canary_key or request_id.encode())
-        _, served, outcome, known, _, _ = target
+        _, served, outcome, known, shape, _, _ = target
         trace = None if self._tracer is None else self._tracer.begin(own.traceparent, own.tracestate)
         if trace is not None and trace.own is not None:
             stages = StageNotes(is_traced=True)
@@ -278,32 +254,14 @@ class WholeRequests:
         if stages.noted:
             self._metrics.stages.count(stages)
         self._requests.record(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began), trace)
-        if trace is not None:
-            self._end_span(request_id, target, HTTPStatus.OK, None, began, trace, stages)
+        if trace is not None and shape is not None and self._tracer is not None:
+            self._tracer.end(trace, facts_of(shape, request_id, began, stages))
         if shadow is not None:
             self._shadows.offer(message[start:], b"".join(parts), served, shadow)
         length = b"%d" % sum(map(len, parts))
         media = _JSON if n_json is None else _BINARY % n_json
         return b"".join(
             (_STATUS, headers, _LENGTH, length, media, _ID_LINE, request_id.encode(), _HEAD_END, *parts)
-        )
-
-    def _end_span(
-        self,
-        request_id: str,
-        target: _Target,
-        status: int,
-        code: str | None,
-        began: int,
-        trace: Trace,
-        stages: StageNotes,
-    ) -> None:
-        """End the span of an answered request that a trace tells of, if it has one."""
-        if trace.own is None or self._tracer is None:
-            return
-        version = target.served.version
-        self._tracer.end(
-            trace, _Ended(request_id, target.known, version, status, code, began, stages.counted)
         )
 
     def _refuse(
@@ -322,10 +280,11 @@ class WholeRequests:
         problem = error_response(scope, error)
         self._metrics.stages.count(stages)
         status_code, code, by = problem.status_code, scope["error_code"], _by(known, target.served)
-        outcome = self._requests.outcome("POST", known.route, known.path, status_code, code, by)
+        ended = "POST", known.route, known.path, status_code, code, by
+        outcome = self._requests.outcome(*ended)
         self._requests.record(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began), trace)
-        if trace is not None:
-            self._end_span(request_id, target, status_code, code, began, trace, stages)
+        if trace is not None and self._tracer is not None:
+            self._tracer.end(trace, facts_of(shape_of(*ended), request_id, began, stages))
         status = b"HTTP/1.1 %d %b\r\n" % (status_code, HTTPStatus(status_code).phrase.encode())
         lines = [b"%b: %b\r\n" % header for header in problem.raw_headers]
         return b"".join((status, headers, *lines, _ID_LINE, request_id.encode(), _HEAD_END, problem.body))
@@ -351,8 +310,9 @@ class WholeRequests:
         return target
 
     def _target(self, known: _Head, served: ServedVersion) -> _Target:
-        outcome = self._requests.outcome("POST", known.route, known.path, 200, None, _by(known, served))
-        return _Target(known.n_bytes, served, outcome, known)
+        ended = "POST", known.route, known.path, 200, None, _by(known, served)
+        shape = None if self._tracer is None else shape_of(*ended)
+        return _Target(known.n_bytes, served, self._requests.outcome(*ended), known, shape)
 
 
 def _choose(
@@ -365,12 +325,7 @@ def _choose(
 
 def _by(known: _Head, served: ServedVersion) -> AnsweredBy:
     """Return which version answers, and the alias that the head names it by."""
-    return AnsweredBy(served.name, served.version, _alias(known))
-
-
-def _alias(known: _Head) -> str | None:
-    """Return the alias that a head names the version by; None: it has its number."""
-    return None if is_version(known.ref) else known.ref
+    return AnsweredBy(served.name, served.version, None if is_version(known.ref) else known.ref)
 
 
 def _divide(head: bytes) -> tuple[bytes, _Own]:

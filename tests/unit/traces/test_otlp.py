@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("opentelemetry.sdk", reason="the packages of the extra otel are not installed")
@@ -18,27 +19,31 @@ from service.errors import BadParameter
 from service.traces.context import Sampling, TraceContext
 from service.traces.otel import PARTS_A_PLACE, Exporter, OtlpSender, queue_limits
 from service.traces.otlp import encode_request
-from service.traces.tracer import EndedSpan, EndedTrace, SpanFacts, Trace, Tracer
+from service.traces.tracer import EndedTrace, SpanFacts, SpanShape, Tracer
 from tests.otlp import Receiver
 from tests.servers import wait_for
 
-NANOSECONDS = st.integers(0, (1 << 64) - 1)
+NANOSECONDS = st.integers(0, 1 << 62)
 IDS = st.integers(1, (1 << 64) - 1)
+CONTEXTS = st.builds(TraceContext, st.integers(1, (1 << 128) - 1), IDS, st.just(True))
 VALUES = st.one_of(st.text(max_size=300), st.integers(-(1 << 63), (1 << 63) - 1), st.booleans())
 STATES = st.sampled_from(["", "a=1", "vendor=x,other=y z", "k=" + "v" * 200])
-SPANS = st.builds(
-    EndedSpan,
-    st.builds(TraceContext, st.integers(1, (1 << 128) - 1), IDS, st.just(True)),
-    st.none() | IDS,
-    st.booleans(),
-    STATES,
-    st.text(max_size=200),
-    st.sampled_from(["server", "consumer", "internal"]),
-    NANOSECONDS,
-    NANOSECONDS,
-    st.dictionaries(st.text(min_size=1, max_size=20), VALUES, max_size=6),
-    st.none() | st.text(max_size=20),
-).map(lambda span: span._replace(is_parent_remote=span.is_parent_remote and span.parent_id is not None))
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> EndedTrace:
+    """Ended traces, each attribute with a name of its own."""
+    names = draw(st.lists(st.text(min_size=1, max_size=20), max_size=6, unique=True))
+    attributes = tuple((name, draw(VALUES)) for name in names)
+    n_alike = draw(st.integers(0, len(names)))
+    kind: Literal["server", "consumer"] = draw(st.sampled_from(("server", "consumer")))
+    fault = draw(st.none() | st.text(max_size=20))
+    shape = SpanShape(draw(st.text(max_size=200)), kind, attributes[:n_alike], fault)
+    parts = draw(st.lists(st.tuples(st.text(max_size=200), NANOSECONDS, NANOSECONDS), max_size=5))
+    facts = SpanFacts(shape, attributes[n_alike:], draw(NANOSECONDS), parts)
+    own, parent = draw(CONTEXTS), draw(st.none() | CONTEXTS)
+    assume(parent is None or parent.span_id != own.span_id)
+    return EndedTrace(own, parent, draw(STATES), facts, draw(NANOSECONDS), draw(NANOSECONDS))
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +52,23 @@ def exporter() -> Exporter:
 
 
 @settings(deadline=None, max_examples=50)
-@given(spans=st.lists(SPANS, max_size=5))
-def test_they_are_what_the_sdk_writes(exporter: Exporter, spans: list[EndedSpan]) -> None:
-    ours = ExportTraceServiceRequest.FromString(encode_request(*exporter.encoded, spans))
-    theirs = encode_spans([exporter.readable(span, {}) for span in spans])
-    if spans:
+@given(ended=st.lists(traces(), max_size=3))
+def test_they_are_what_the_sdk_writes(exporter: Exporter, ended: list[EndedTrace]) -> None:
+    ours = ExportTraceServiceRequest.FromString(encode_request(*exporter.encoded, ended))
+    theirs = encode_spans([exporter.readable(span, {}) for trace in ended for span in trace.spans()])
+    if ended:
         assert ours == theirs
     else:
         assert [list(of.scope_spans[0].spans) for of in ours.resource_spans] == [[]]
+
+
+@pytest.mark.parametrize("span_id", [1, 7, (1 << 64) - 3, (1 << 64) - 1])
+def test_the_parts_have_ids_of_their_own(span_id: int) -> None:
+    """Those that follow the span's: the last is followed by 1, as 0 is none."""
+    facts = SpanFacts(SpanShape("GET /x", "server", ()), (), 0, [("read", 1, 2)] * 5)
+    ids = list(EndedTrace(TraceContext(1, span_id, True), None, "", facts, 3, 0).part_ids())
+    assert len({span_id, *ids}) == 6
+    assert all(0 < each < 1 << 64 for each in ids)
 
 
 @pytest.fixture
@@ -75,10 +89,11 @@ def test_they_are_sent_by_an_exporter_that_takes_no_bytes_too(
     exporter = Exporter(Resource({"service.name": "x"}))
     assert exporter.is_quick
     exporter.is_quick = is_quick
-    trace = Trace(TraceContext(5, 6, True), TraceContext(5, 4, True), state)
-    facts = SpanFacts("GET /x", "server", 100, {"n": 1, "is": True}, [("read", 100, 150)], "overloaded")
+    shape = SpanShape("GET /x", "server", (("n", 1),), "overloaded")
+    facts = SpanFacts(shape, (("is", True),), 100, [("read", 100, 150)])
+    ended = EndedTrace(TraceContext(5, 6, True), TraceContext(5, 4, True), state, facts, 200, 1000)
     with receiver:
-        exporter.export([EndedTrace(trace, facts, 200, 1000)])
+        exporter.export([ended])
         exporter.export([])
         assert receiver.n_requests == 1
     read, whole = receiver.spans
@@ -92,7 +107,7 @@ def test_they_are_sent_by_an_exporter_that_takes_no_bytes_too(
 def end(tracer: Tracer, name: str, n_parts: int) -> None:
     trace = tracer.begin()
     assert trace is not None
-    tracer.end(trace, SpanFacts(name, "server", 0, {}, [("read", 1, 2)] * n_parts))
+    tracer.end(trace, SpanFacts(SpanShape(name, "server", ()), (), 0, [("read", 1, 2)] * n_parts))
 
 
 def test_a_long_stream_takes_several_places(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from service.errors import BadParameter
 from service.traces.context import Sampling, TraceContext, new_id, parse_traceparent, sampling_of
-from service.traces.tracer import EndedSpan, EndedTrace, SpanFacts, Tracer
+from service.traces.tracer import EndedSpan, EndedTrace, SpanFacts, SpanShape, Tracer
 
 GOOD = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
@@ -113,9 +113,9 @@ def test_samplers_are_the_standard_s(
     assert sampling.samples(parent) is sampled
     assert sampling.samples(parent._replace(is_sampled=False)) is unsampled
     random.seed(11)
-    found = [
-        trace_id for trace_id in (sampling.new_trace_id() for _ in range(20_000)) if trace_id is not None
-    ]
+    tracer = Tracer(sampling, Kept())
+    begun = [trace.own for _ in range(20_000) if (trace := tracer.begin()) is not None]
+    found = [own.trace_id for own in begun if own is not None]
     assert abs(len(found) - 20_000 * roots) < 600
     assert len(set(found)) == len(found)
     assert all(trace_id % (1 << 64) < sampling.bound for trace_id in found)
@@ -146,11 +146,13 @@ def test_a_span_that_is_not_sampled_is_not_handed_on() -> None:
     assert tracer.begin() is None
     unsampled = tracer.begin(GOOD[:-1] + b"0")
     assert unsampled is not None
-    tracer.end(unsampled, SpanFacts("GET /x", "server", 0, {}, [("read", 1, 2)]))
+    tracer.end(unsampled, SpanFacts(SpanShape("GET /x", "server", ()), (), 0, [("read", 1, 2)]))
     assert kept.spans == []
     sampled = tracer.begin(GOOD, b"a=1")
     assert sampled is not None
-    tracer.end(sampled, SpanFacts("GET /x", "server", 5, {"n": 1}, [("read", 5, 7)], "overloaded"))
+    tracer.end(
+        sampled, SpanFacts(SpanShape("GET /x", "server", (("n", 1),), "overloaded"), (), 5, [("read", 5, 7)])
+    )
     part, whole = kept.spans
     assert (whole.parent_id, whole.is_parent_remote, whole.state, whole.fault) == (
         SPAN_ID,
