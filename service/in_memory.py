@@ -21,7 +21,7 @@ from service.db.of_store import opened_database
 from service.errors import BadData, BadParameter, NotTuned
 from service.features import load_featurizer
 from service.inference.answering import Predictions
-from service.inference.chunks import CHUNK_CHARACTERS_MIN, chunks_of, search_chunks
+from service.inference.chunks import check_chunk_characters, divide, search_chunks
 from service.inference.options import NodeThresholds
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
@@ -136,20 +136,22 @@ class InMemoryModel:
         least = self._thresholds if isinstance(at, NodeThresholds) else at
         return search_chunks(search, rows, ptr, options, n_labels, least)
 
-    def evaluate(self, instances: object, labels: object, threads: int | None) -> dict[str, Any]:
+    def evaluate(
+        self, instances: object, labels: object, threads: int | None, chunk_characters: int | None = None
+    ) -> dict[str, Any]:
         """Return the keys of `xylem evaluate --json`. Raises BadInput."""
         dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
-        rows = self._featurizer.transform_dataset(dataset)
-        labelled = labelled_dataset(dataset, rows)
-        return evaluate_rows(self.model, labelled, _threads(threads, rows.n_rows)).report
+        if chunk_characters is not None:
+            check_chunk_characters(chunk_characters, "chunk_characters")
+        labelled = labelled_dataset(dataset, self._featurizer, chunk_characters)
+        return evaluate_rows(self.model, labelled, _threads(threads, labelled.rows.n_rows)).report
 
     def calibrate(self, instances: object, labels: object, threads: int | None) -> InMemoryModel:
         """Return the model with its scores calibrated on rows that it was not trained on. Raises BadInput."""
         refuse_link(self.model)
         dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
-        rows = self._featurizer.transform_dataset(dataset)
-        labelled = labelled_dataset(dataset, rows)
-        fit = fit_to_rows(self.model, labelled, _threads(threads, rows.n_rows), no_progress)
+        labelled = labelled_dataset(dataset, self._featurizer)
+        fit = fit_to_rows(self.model, labelled, _threads(threads, labelled.n_rows), no_progress)
         origin = {} if self._draft else {"parent": parent_of(self.model.manifest)}
         return _of_draft(calibrated_draft(self._draft or draft_of(self.model), fit, origin))
 
@@ -245,11 +247,8 @@ def _threads(threads: int | None, n_rows: int) -> int:
 
 def _in_chunks(given: GivenInstances, most: object) -> tuple[GivenInstances, NDArray[np.int64]]:
     """Return texts in chunks, and where those of each begin and end. Raises BadParameter."""
-    if type(most) is not int or most < CHUNK_CHARACTERS_MIN:
-        expected = f"an integer of at least {CHUNK_CHARACTERS_MIN}"
-        raise BadParameter(f"chunk_characters: expected {expected}, found {most!r:.40}")
+    most = check_chunk_characters(most, "chunk_characters")
     if given.kind != "text":
         raise BadParameter(f"chunk_characters: expected texts to divide, found {given.kind}")
-    divided = [chunks_of(text, most) for text in given.rows]
-    ptr = np.append(0, np.cumsum([len(chunks) for chunks in divided], dtype=np.int64))
-    return given._replace(rows=[chunk for chunks in divided for chunk in chunks]), ptr
+    chunks, ptr = divide(given.rows, most)
+    return given._replace(rows=chunks), ptr

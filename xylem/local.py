@@ -86,15 +86,16 @@ class Model:
         threads: int | None = None,
         text_column: str | None = None,
         label_column: str | None = None,
+        chunk_characters: int | None = None,
     ) -> dict[str, Any]:
         """Return what `xylem evaluate --json` does, in percent; F-measures are at a threshold of 0.5.
 
-        Instances, labels and columns are as for `train`.
+        Instances, labels and columns are as for `train`, `chunk_characters` as for `predict`.
         """
         from service.in_memory import columns_given
 
         instances, labels = columns_given(instances, labels, text_column, label_column)
-        return self._inner.evaluate(instances, labels, threads)
+        return self._inner.evaluate(instances, labels, threads, chunk_characters)
 
     def calibrate(
         self,

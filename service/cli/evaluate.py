@@ -11,6 +11,7 @@ import typer
 from service.cli.console import print_facts, print_json, print_line, print_table, progress
 from service.cli.options import (
     DEFAULT_STORE,
+    ChunkCharacters,
     Data,
     EmptyLabels,
     Json,
@@ -54,6 +55,7 @@ def evaluate(
     per_label: PerLabel = None,
     report: ReportDir = None,
     trees: Trees = None,
+    chunk_characters: ChunkCharacters = None,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -62,9 +64,11 @@ def evaluate(
     """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
 
     F-measures are at the tuned thresholds of the version, else at 0.5; a note says where that means nothing.
-    Bands are the labels with so many training rows. With --trees, scores are means over the first trees.
+    Bands are the labels with so many training rows. With --trees, scores are means over the first trees, with
+    --chunk-characters over the chunks of long texts.
     """
     from model_store.store import Store
+    from service.inference.chunks import check_chunk_characters
     from service.workflows.evaluate import evaluate_rows
     from service.workflows.evaluation_page import PageSubject, prepare_page, write_page
     from service.workflows.label_table import check_label_table, label_lines, write_label_table
@@ -78,6 +82,9 @@ def evaluate(
     if trees is not None:
         version += f", the first {trees} of {opened.manifest.n_trees} trees"
         opened = _first_trees(opened, trees)
+    if chunk_characters is not None:
+        check_chunk_characters(chunk_characters, "--chunk-characters")
+        version += f", chunks of {chunk_characters:,} characters"
     if per_label is not None:
         check_label_table(per_label)
     if report is not None:
@@ -86,14 +93,15 @@ def evaluate(
     with progress(json) as show:
         found = evaluate_rows(
             opened,
-            read_labelled(opened, data, show, columns),
+            read_labelled(opened, data, show, columns, chunk_characters),
             threads or os.cpu_count() or 1,
             show,
             thresholds=None if tuned is None else tuned.thresholds,
             empty=empty,
             sweep=report is not None,
         )
-    beside: dict[str, int] = {} if trees is None else {"trees": trees}
+    beside = {"trees": trees, "chunk_characters": chunk_characters}
+    beside = {name: value for name, value in beside.items() if value is not None}
     written: dict[str, str] = {}
     if per_label is not None:
         write_label_table(per_label, label_lines(opened.labels, found, empty))

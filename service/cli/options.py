@@ -47,6 +47,12 @@ Parameters = Annotated[
 Threads = Annotated[
     int | None, typer.Option(min=1, max=1024, help="Threads; the number of cores if left out.")
 ]
+ChunkCharacters = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Divide longer texts into chunks of at most N characters; scores are their means."
+    ),
+]
 EmptyLabels = Annotated[
     str,
     typer.Option(

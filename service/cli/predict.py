@@ -16,6 +16,7 @@ from service.cli.console import complain, progress
 from service.cli.database import opened_learning
 from service.cli.options import (
     DEFAULT_STORE,
+    ChunkCharacters,
     Json,
     Model,
     Reference,
@@ -55,12 +56,6 @@ Language = Annotated[
 ]
 LabelInfo = Annotated[
     bool, typer.Option("--label-info", help="Tell all that the model's label info has of each label.")
-]
-ChunkCharacters = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N", help="Divide longer texts into chunks of at most N characters; scores are their means."
-    ),
 ]
 _LOCAL_ONLY = ("store", "threads", "explain")
 

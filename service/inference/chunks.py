@@ -7,11 +7,12 @@ subjects. Chunks of the length of its training texts are what it knows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.errors import BadParameter
 from service.inference.answering import Predictions
 from service.inference.options import PredictOptions
 from service.rows import SparseRows
@@ -22,7 +23,19 @@ CHUNK_CHARACTERS_MIN = 500
 CHUNK_LABELS = 100
 """Labels of a chunk whose scores are known, at least; the others' count as 0 in the mean."""
 
+CHUNK_CHARACTERS_MAX = 1 << 40
+"""More than any text has."""
+
 _LAST_SPACE = re.compile(r"\s\S*\Z")
+
+
+def check_chunk_characters(most: object, name: str) -> int:
+    """Return the length of a chunk, if it may be one. Raises BadParameter, which calls it `name`."""
+    if type(most) is not int or not CHUNK_CHARACTERS_MIN <= most <= CHUNK_CHARACTERS_MAX:
+        raise BadParameter(
+            f"{name}: expected an integer of at least {CHUNK_CHARACTERS_MIN}, found {most!r:.40}"
+        )
+    return most
 
 
 def chunks_of(text: str, most: int) -> list[str]:
@@ -40,6 +53,13 @@ def chunks_of(text: str, most: int) -> list[str]:
         chunks.append(chunk)
         start += len(chunk)
     return [*chunks, text[start:]]
+
+
+def divide(texts: Sequence[str], most: int) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the chunks of texts, and int64[n + 1]: text i has the chunks ptr[i] to ptr[i + 1]."""
+    divided = [chunks_of(text, most) for text in texts]
+    ptr = np.append(0, np.cumsum([len(chunks) for chunks in divided], dtype=np.int64))
+    return [chunk for chunks in divided for chunk in chunks], ptr
 
 
 def search_chunks(

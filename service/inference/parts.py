@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from service.inference.answering import Predictions
+from service.inference.chunks import CHUNK_LABELS, mean_of
 from service.inference.predictor import NodeThresholds, PredictOptions
 from service.inference.searcher import Searcher
 from service.rows import SparseRows
@@ -36,6 +37,34 @@ def predict_parts(
     on_done(rows.n_rows)
 
 
+def predict_chunked_parts(
+    predictor: Searcher,
+    rows: SparseRows,
+    ptr: NDArray[np.int64],
+    top_r: int,
+    least: NDArray[np.float32] | float | None,
+    threads: int,
+    on_done: Callable[[int], None],
+) -> Iterator[Predictions]:
+    """Yield the predictions of texts whose chunks the rows are, one part after the other.
+
+    ptr, least  as `service.inference.chunks.mean_of` takes them
+    on_done     is told how many texts have been answered
+    """
+    n, n_labels = len(ptr) - 1, predictor.n_labels
+    options = PredictOptions(top_r=min(max(top_r if least is None else 1, CHUNK_LABELS), n_labels))
+    most, first = PLACES_MAX // options.top_r, 0
+    while first < n:
+        on_done(first)
+        last = max(first + 1, int(np.searchsorted(ptr, ptr[first] + most, "right")) - 1)
+        part = part_of(rows, int(ptr[first]), int(ptr[last]))
+        found = predictor.predict_batch(part, options, threads)
+        has_features = np.diff(part.indptr) > 0
+        yield mean_of(found, ptr[first : last + 1] - ptr[first], has_features, n_labels, top_r, least)
+        first = last
+    on_done(n)
+
+
 def predict_all(
     predictor: Searcher,
     rows: SparseRows,
@@ -44,11 +73,24 @@ def predict_all(
     on_done: Callable[[int], None],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return (ptr int64[n + 1], labels int32[..]): all labels of each row that reach the threshold."""
+    return labels_of(predict_parts(predictor, rows, lambda: threshold, threads, on_done))
+
+
+def labels_of(parts: Iterable[Predictions]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return (ptr int64[n + 1], labels int32[..]) of the answers of parts, without their scores."""
     ptrs, labels = [np.zeros(1, np.int64)], []
-    for found in predict_parts(predictor, rows, lambda: threshold, threads, on_done):
+    for found in parts:
         ptrs.append(found.ptr[1:] + ptrs[-1][-1])
         labels.append(found.labels)
     return np.concatenate(ptrs), np.concatenate(labels)
+
+
+def joined(parts: Iterable[Predictions]) -> Predictions:
+    """Return the answers of parts as one."""
+    found = list(parts)
+    ptr, labels = labels_of(found)
+    scores, exact, costs = (np.concatenate(each) for each in zip(*(part[2:] for part in found), strict=True))
+    return Predictions(ptr, labels, scores, exact, costs)
 
 
 def part_of(rows: SparseRows, first: int, last: int) -> SparseRows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -28,11 +29,12 @@ from service.evaluation.reliability import (
     reliability,
 )
 from service.inference.answering import Predictions
-from service.inference.parts import predict_all, predict_parts
+from service.inference.chunks import CHUNK_LABELS
+from service.inference.parts import joined, labels_of, predict_chunked_parts, predict_parts
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.rows import LabelRows, SparseRows
+from service.rows import LabelRows
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
 
 TOP_R = 5
@@ -120,7 +122,7 @@ def evaluate_rows(
             **report,
             "bands": bands,
             "calibration_error": calibration_error(bins),
-            "us_per_row": _us_per_row(predictor, labelled.rows, on_progress),
+            "us_per_row": _us_per_row(predictor, labelled, on_progress),
             "threshold": THRESHOLD_UNTUNED if thresholds is None else "tuned",
             **({"note": note} if note else {}),
         },
@@ -217,18 +219,10 @@ def _measure(
     empty: EmptyConvention,
 ) -> _Measured:
     """Rank and decide labelled rows, and measure both."""
-    rows = labelled.rows
     predictor = make_predictor(model)
-    ranked = predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), threads)
-    decided = PredictedRows(
-        *predict_all(
-            predictor,
-            rows,
-            THRESHOLD_UNTUNED if thresholds is None else predictor.node_thresholds(thresholds),
-            threads,
-            lambda done: on_progress("decide", done, rows.n_rows),
-        )
-    )
+    ranked = _rank(predictor, labelled, threads)
+    least = THRESHOLD_UNTUNED if thresholds is None else thresholds
+    decided = PredictedRows(*labels_of(_reaching(predictor, labelled, least, threads, "decide", on_progress)))
     report = evaluation_report(
         PredictedRows(ranked.ptr, ranked.labels),
         decided,
@@ -238,25 +232,46 @@ def _measure(
         empty=empty,
         constants=constants_of(model.manifest.trainer.parameters),
     )
-    if model.manifest.link == "softmax":
+    if model.manifest.link == "softmax" and labelled.ptr is None:
         report.update(likelihood_report(predictor, labelled))
     return _Measured(report, predictor, ranked, decided)
+
+
+def _rank(predictor: Searcher, labelled: Labelled, threads: int) -> Predictions:
+    """Return the first TOP_R labels of each row."""
+    rows, ptr = labelled.rows, labelled.ptr
+    if ptr is None:
+        return predictor.predict_batch(rows, PredictOptions(top_r=TOP_R), threads)
+    return joined(predict_chunked_parts(predictor, rows, ptr, TOP_R, None, threads, lambda done: None))
+
+
+def _reaching(
+    predictor: Searcher,
+    labelled: Labelled,
+    least: NDArray[np.float32] | float,
+    threads: int,
+    phase: str,
+    on_progress: OnProgress,
+) -> Iterator[Predictions]:
+    """Yield the labels of each row that reach a threshold, or float32[K], each its own, part by part."""
+    rows, ptr = labelled.rows, labelled.ptr
+
+    def on_done(done: int) -> None:
+        on_progress(phase, done, labelled.n_rows)
+
+    if ptr is None:
+        at = least if isinstance(least, float) else predictor.node_thresholds(least)
+        return predict_parts(predictor, rows, lambda: at, threads, on_done)
+    return predict_chunked_parts(predictor, rows, ptr, predictor.n_labels, least, threads, on_done)
 
 
 def _sweep(
     predictor: Searcher, labelled: Labelled, threads: int, on_progress: OnProgress
 ) -> list[ThresholdPoint]:
     """Return the precision and recall of each threshold, one for all labels."""
-    rows, labels = labelled.rows, labelled.labels
+    labels = labelled.labels
     counting, first = ThresholdSweep(), 0
-    parts = predict_parts(
-        predictor,
-        rows,
-        lambda: LEAST_THRESHOLD,
-        threads,
-        lambda done: on_progress("sweep", done, rows.n_rows),
-    )
-    for found in parts:
+    for found in _reaching(predictor, labelled, LEAST_THRESHOLD, threads, "sweep", on_progress):
         last = first + len(found.ptr) - 1
         truth = _labels_of_part(labels, first, last)
         counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), truth))
@@ -270,9 +285,13 @@ def _labels_of_part(labels: LabelRows, first: int, last: int) -> LabelRows:
     return LabelRows(indptr - indptr[0], labels.indices[indptr[0] : indptr[-1]], labels.n_labels)
 
 
-def _us_per_row(predictor: Searcher, rows: SparseRows, on_progress: OnProgress) -> float:
-    """Return the microseconds a row takes in a batch on one thread: the median of a few runs."""
-    options = PredictOptions(top_r=TOP_R)
+def _us_per_row(predictor: Searcher, labelled: Labelled, on_progress: OnProgress) -> float:
+    """Return the microseconds a row takes in a batch on one thread: the median of a few runs.
+
+    Of a text that is divided, those of the searches of its chunks.
+    """
+    top_r = TOP_R if labelled.ptr is None else min(CHUNK_LABELS, predictor.n_labels)
+    rows, options = labelled.rows, PredictOptions(top_r=top_r)
     seconds: list[float] = []
     while len(seconds) < _REPEATS and sum(seconds) < _SECONDS_MAX:
         on_progress("time", len(seconds), _REPEATS)
@@ -280,4 +299,4 @@ def _us_per_row(predictor: Searcher, rows: SparseRows, on_progress: OnProgress) 
         predictor.predict(rows, options)
         seconds.append(time.perf_counter() - start)
     on_progress("time", _REPEATS, _REPEATS)
-    return 1e6 * median(seconds) / rows.n_rows
+    return 1e6 * median(seconds) / labelled.n_rows

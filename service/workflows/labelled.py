@@ -15,9 +15,10 @@ from model_store.version import Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets import Dataset, read_dataset
 from service.datasets.texts import read_texts
-from service.errors import BadData, BadInstance
+from service.errors import BadData, BadInstance, BadParameter
 from service.features import Featurizer, load_featurizer
 from service.features.context import ContextFeaturizer
+from service.inference.chunks import divide
 from service.rows import LabelRows, SparseRows
 
 OnProgress = Callable[[str, int, int], None]
@@ -33,20 +34,35 @@ class Labelled(NamedTuple):
 
     unknown  int32[n], how many more labels each row has that the model lacks
     source   the file; None of windows of words
+    ptr      int64[n + 1]: of texts that are divided, text i has the rows ptr[i] to ptr[i + 1], a chunk each;
+             None: each has one row
     """
 
     rows: SparseRows
     labels: LabelRows
     unknown: NDArray[np.int32]
     source: DataInfo | None = None
+    ptr: NDArray[np.int64] | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Return how many rows of the file these are."""
+        return self.labels.n_rows
 
 
 def read_labelled(
-    model: Model, data: Path, on_progress: OnProgress, columns: TableColumns = DEFAULT_COLUMNS
+    model: Model,
+    data: Path,
+    on_progress: OnProgress,
+    columns: TableColumns = DEFAULT_COLUMNS,
+    chunk_characters: int | None = None,
 ) -> Labelled:
-    """Read a labelled file for an opened version; `columns` of a table. Raises BadInput."""
+    """Read a labelled file for an opened version; `columns` of a table. Raises BadInput.
+
+    chunk_characters  of a chunk, into which longer texts are divided; None: none is
+    """
     featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
-    return read_labelled_with(model.labels, featurizer, data, on_progress, columns)
+    return read_labelled_with(model.labels, featurizer, data, on_progress, columns, chunk_characters)
 
 
 def read_labelled_with(
@@ -55,12 +71,15 @@ def read_labelled_with(
     data: Path,
     on_progress: OnProgress,
     columns: TableColumns = DEFAULT_COLUMNS,
+    chunk_characters: int | None = None,
 ) -> Labelled:
     """Read a labelled file as rows of a featurizer's features, labels with their ids. Raises BadInput.
 
     For windows of words the texts of the file are all: their words are the labels.
     """
     if isinstance(featurizer, ContextFeaturizer):
+        if chunk_characters is not None:
+            raise BadParameter("chunks: expected a model of texts, found one that predicts the next word")
         texts = read_texts(data, lambda done, total: on_progress("read", done, total)).texts
         windows = featurizer.windows_of(texts)
         return Labelled(*windows, np.zeros(windows.rows.n_rows, np.int32))
@@ -73,14 +92,27 @@ def read_labelled_with(
     )
     on_progress("features", 0, 1)
     try:
-        rows = featurizer.transform_dataset(dataset)
+        labelled = labelled_dataset(dataset, featurizer, chunk_characters)
     except BadInstance as error:
         raise BadData(f"{data}: {error}") from None
     on_progress("features", 1, 1)
-    return labelled_dataset(dataset, rows)
+    return labelled
 
 
-def labelled_dataset(dataset: Dataset, rows: SparseRows) -> Labelled:
-    """Return the labelled rows of a data set, of which rows of features have been made."""
+def labelled_dataset(
+    dataset: Dataset, featurizer: Featurizer, chunk_characters: int | None = None
+) -> Labelled:
+    """Return the labelled rows of a data set. Raises BadInput.
+
+    chunk_characters  of a chunk, into which longer texts are divided; None: none is
+    """
+    ptr = None
+    if chunk_characters is None:
+        rows = featurizer.transform_dataset(dataset)
+    elif dataset.texts is None:
+        raise BadData(f"{dataset.source}: expected texts to divide into chunks, found none")
+    else:
+        chunks, ptr = divide(dataset.texts, chunk_characters)
+        rows = featurizer.transform_texts(chunks)
     source = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
-    return Labelled(rows, dataset.labels, dataset.unknown_labels, source)
+    return Labelled(rows, dataset.labels, dataset.unknown_labels, source, ptr)

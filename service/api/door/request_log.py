@@ -75,9 +75,10 @@ class RequestLog:
         """
         now = time.time()
         if trace is not None:
+            trace_id = trace.id_text
             if trace.own is not None:
-                outcome.timing.point_to(trace.id_text, seconds, now)
-            said = b'%b,"trace_id":"%b"' % (outcome.said, trace.id_text.encode())
+                outcome.timing.point_to(trace_id, seconds, now)
+            said = b'%b,"trace_id":"%b"' % (outcome.said, trace_id.encode())
             outcome = RequestOutcome(outcome.timing, said, outcome.code, outcome.level)
         if now > self._settled_by:
             self._settled_by = now + _FORGOTTEN_SECONDS
