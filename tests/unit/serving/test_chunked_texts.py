@@ -26,6 +26,7 @@ from service.serving.served import ServedVersion
 from service.settings import Limits
 from service.stages import StageNotes
 from service.thresholds.store.state import Head
+from service.workflows.train import TrainRequest, train_and_publish
 from tests.served_models import TEXTS, publish_model
 
 MOST = 500
@@ -216,6 +217,21 @@ def test_the_command_evaluates_in_chunks(
     assert "chunks of 500 characters" in (tmp_path / "page" / "report.html").read_text()
 
 
+def test_chunks_of_a_model_of_exact_probabilities_have_no_log_loss(
+    rows: Path, run_here: Callable[..., Any], tmp_path: Path
+) -> None:
+    train_and_publish(Store(tmp_path), "exact", TrainRequest("huffman-tree", rows, parameters=("dim=4",)))
+    asked = ("evaluate", "exact", "--data", rows, "--json")
+    whole, chunks = (
+        json.loads(run_here(*asked, *more, store=tmp_path).stdout)
+        for more in ((), ("--chunk-characters", MOST))
+    )
+    assert "log_loss" in whole
+    assert "log_loss" not in chunks
+    done = run_here(*asked[:-1], "--chunk-characters", MOST, store=tmp_path)
+    assert done.returncode == 0 and "log-loss" not in done.stdout
+
+
 def test_an_evaluation_in_chunks_that_cannot_be_is_refused(
     store: Store, rows: Path, run_here: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -227,6 +243,11 @@ def test_an_evaluation_in_chunks_that_cannot_be_is_refused(
     done = run_here("evaluate", "raw", "--data", ids, "--chunk-characters", MOST, store=store.root)
     assert done.returncode == 2
     assert "ids.txt: expected texts to divide into chunks, found none" in done.stderr
+    request = TrainRequest("huffman-tree", rows, parameters=("task=text", "dim=4", "epochs=1"))
+    train_and_publish(Store(tmp_path / "words"), "next", request)
+    done = run_here("evaluate", "next", "--data", rows, "--chunk-characters", MOST, store=tmp_path / "words")
+    assert done.returncode == 2
+    assert "expected a model of texts, found one that predicts the next word" in done.stderr
     for wrong in (499, True, "500"):
         with pytest.raises(BadInput, match="chunk_characters: expected an integer of at least 500"):
             measured(store, rows, chunk_characters=wrong)
