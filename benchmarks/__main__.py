@@ -23,6 +23,7 @@ from benchmarks import (
     server,
     softmax_latency,
     softmax_trees,
+    starts,
     text,
     threads,
     threshold_cost,
@@ -62,10 +63,11 @@ TABLES = {
     "trainers": trainers.run,
     "estimator": estimator.run,
     "start": server.start,
+    "starts": starts.run,
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency", "cold", "threads"}
-WITHOUT_DATA = {"requests", "traces", "text", "growth", "lomtree", "threshold-cost", "next-words"}
+WITHOUT_DATA = {"requests", "starts", "traces", "text", "growth", "lomtree", "threshold-cost", "next-words"}
 
 
 def split_numbers(text: str) -> range:
@@ -103,7 +105,10 @@ def main() -> None:
         help="official splits of the data sets that have some; their train and test files if left out",
     )
     parser.add_argument(
-        "--against", type=Path, metavar="DIR", help="another checkout, measured in turns by `requests`"
+        "--against",
+        type=Path,
+        metavar="DIR",
+        help="another checkout, measured in turns by `requests` and `starts`",
     )
     parser.add_argument(
         "--words", type=int, default=next_words.WORDS, help="words that `next-words` trains on"

@@ -52,7 +52,7 @@ class Kind(NamedTuple):
 
 
 def run(settings: Settings) -> None:
-    store = _prepared(settings.out / "requests", settings.against)
+    store = prepared(settings.out / "requests", settings.against)
     kinds = _kinds(store)
     if settings.against is None:  # an older checkout may not have them
         kinds += _tensor_kinds(next(kind for kind in kinds if kind.name == "sparse").requests)
@@ -73,7 +73,7 @@ def run(settings: Settings) -> None:
         _processor_times(settings, kinds, store, checkouts)
 
 
-def _prepared(work: Path, against: Path | None) -> Path:
+def prepared(work: Path, against: Path | None) -> Path:
     """Return a store with a model of texts and one of named features.
 
     The other checkout trains them, if there is one: an older one cannot read what this one writes.
@@ -84,7 +84,7 @@ def _prepared(work: Path, against: Path | None) -> Path:
         work.mkdir(parents=True, exist_ok=True)
         named = work / "named.jsonl"
         with named.open("w") as out:
-            for text, labels in _rows("train"):
+            for text, labels in described("train"):
                 out.write(json.dumps({"features": _words(text), "labels": labels}) + "\n")
         for name, data in (("text", EXAMPLES / "train.jsonl.gz"), ("named", named)):
             note(f"trains {name}")
@@ -94,7 +94,7 @@ def _prepared(work: Path, against: Path | None) -> Path:
     return store
 
 
-def _rows(part: str) -> list[tuple[str, list[str]]]:
+def described(part: str) -> list[tuple[str, list[str]]]:
     with gzip.open(EXAMPLES / f"{part}.jsonl.gz", "rt") as file:
         rows = [json.loads(line) for line in file]
     return [(row["text"], row["labels"]) for row in rows]
@@ -105,7 +105,7 @@ def _words(text: str) -> dict[str, float]:
 
 
 def _kinds(store: Path) -> list[Kind]:
-    texts = [text for text, _ in _rows("test") if len(text) >= 300][:BODIES]
+    texts = [text for text, _ in described("test") if len(text) >= 300][:BODIES]
     short, long = ([{"text": text[:n]} for text in texts] for n in (60, 300))
     named = [{"features": _words(text[:300])} for text in texts]
     model = Store(store).open("text")
@@ -118,7 +118,7 @@ def _kinds(store: Path) -> list[Kind]:
         }
         for i in range(rows.n_rows)
     ]
-    allowed = [label for _, labels in _rows("test")[:20] for label in labels][:20]
+    allowed = [label for _, labels in described("test")[:20] for label in labels][:20]
     found = []
     for name, instances, more in (
         ("sparse", sparse, {}),

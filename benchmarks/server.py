@@ -23,7 +23,13 @@ from benchmarks.runs import Settings, show, spread, trained
 from benchmarks.systems import OURS
 
 ROOT = Path(__file__).resolve().parents[1]
-_RUN = "from service.cli import main; main()"
+_RUN = """
+try:
+    from xylem.command import main
+except ImportError:  # an older checkout
+    from service.cli import main
+main()
+"""
 READY_SECONDS_MAX = 120
 SAID_BYTES = 4000
 """Of what a server that does not become ready has said, so much is shown."""

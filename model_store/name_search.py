@@ -12,6 +12,8 @@ from model_store.compiled.decorators import inlined, kernel
 _FOLDED_BELOW = 0x20000
 """No code point from here on has another in lower case; a test looks at all of them."""
 
+_BLOCK = 64
+
 _LONGEST = 3
 """Code points that one becomes, at most."""
 
@@ -33,10 +35,13 @@ def _folded() -> NDArray[np.int32]:
     """Return int32[c, 3]: what `str.casefold` makes of each code point, 0 where it makes fewer."""
     table = np.zeros((_FOLDED_BELOW, _LONGEST), np.int32)
     table[:, 0] = np.arange(_FOLDED_BELOW)
-    for code in range(_FOLDED_BELOW):
-        text = chr(code).casefold()
-        if len(text) > 1 or ord(text) != code:
-            table[code, : len(text)] = [ord(character) for character in text]
+    for first in range(0, _FOLDED_BELOW, _BLOCK):
+        block = "".join(map(chr, range(first, first + _BLOCK)))
+        if block.casefold() == block:  # most are
+            continue
+        for code, character in enumerate(block, first):
+            folded = character.casefold()
+            table[code, : len(folded)] = [ord(each) for each in folded]
     return table
 
 

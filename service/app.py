@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import gc
 import logging
 import re
 import signal
@@ -56,6 +55,7 @@ from service.api.routes import (
 )
 from service.api.routes.openapi import openapi_document
 from service.api.routes.services import Services, Tune
+from service.collector import settle
 from service.errors import TimedOut
 from service.jobs.jobs import Jobs
 from service.logs import log
@@ -270,9 +270,8 @@ def _tuner(store: Store, learning: OnlineLearning, seconds_max: float, stopping:
 
 
 def _settle() -> None:
-    """Say that the store has been read, and keep the collector from walking what stays for good."""
-    gc.collect()
-    gc.freeze()
+    """Say that the store has been read, and that what there is stays."""
+    settle()
     log(logging.INFO, "models_opened")
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 
+from service.collector import collect_seldom
+
 
 def main() -> None:
     """Run the command line and exit.
@@ -13,6 +15,7 @@ def main() -> None:
     """
     if sys.argv[1:2] == ["serve"]:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    collect_seldom()
     from service.cli import main as run
 
     run()

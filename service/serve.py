@@ -27,6 +27,7 @@ from service.access.scopes import describe_access
 from service.api.door.neighbours import WorkerPlace, new_name
 from service.api.door.protocol import bounded_protocol
 from service.app import create_app
+from service.collector import collect_seldom
 from service.descriptors import are_used_up, raise_limit
 from service.errors import Unavailable
 from service.jobs.serving import JobWorkers
@@ -295,4 +296,5 @@ def _work(
     signal.signal(signal.SIGHUP, _leave_to_the_loop)  # to ignore it would forget one that waits
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     configure(settings.log_level)
+    collect_seldom()
     _Server(settings, parent, opens_first=opens_first, place=place).run([listener])

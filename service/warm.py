@@ -8,7 +8,6 @@ features and weights.
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import multiprocessing
@@ -27,6 +26,7 @@ from model_store.ensemble import Weights
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
+from service.collector import collect_seldom
 from service.serving.blocks import answer_block
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.lines import LineBlock
@@ -42,9 +42,6 @@ from service.workflows.tune import TuneRequest, tune
 
 _PROCESSES_MAX = 4
 """Each takes up to 0.8 GB, and more would wait for each other: a kernel is compiled by one only."""
-
-_COLLECT_EVERY = (20_000, 10, 10)
-"""Objects between collections: compilers make many that stay, and to walk them takes a part of the time."""
 
 _N_ROWS, _N_LABELS, _N_FEATURES = 40, 8, 12
 _N_RARE = 50
@@ -150,7 +147,7 @@ def warm(job: WarmUpJob) -> None:
 
 def _begin() -> None:
     """Set up a process that compiles, and need not say so: that is what was asked for."""
-    gc.set_threshold(*_COLLECT_EVERY)
+    collect_seldom()
     logging.getLogger("model_store.compiled.cache").setLevel(logging.ERROR)
 
 

@@ -1,0 +1,74 @@
+"""What has to begin, of this checkout and of another one (`--against`), in turns.
+
+A server from its start to ready, the first `xylem predict` of a process, all kernels compiled from nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.requests import described, prepared
+from benchmarks.runs import Settings, note, show, spread
+from benchmarks.server import ROOT, run_cli, served
+
+
+def run(settings: Settings) -> None:
+    """Print the seconds of each; kernels are cached but where they are compiled, which is done once."""
+    store = prepared(settings.out / "requests", settings.against)
+    checkouts = {"this checkout": ROOT}
+    if settings.against is not None:
+        checkouts["the other one"] = settings.against
+    line = settings.out / "line.jsonl"
+    line.write_text(json.dumps({"text": described("test")[0][0]}) + "\n")
+
+    def ready(checkout: Path) -> float:
+        with served(store, 1, checkout, own_database=True) as (_, seconds, _):
+            return seconds
+
+    def first(checkout: Path) -> float:
+        start = time.perf_counter()
+        run_cli(checkout, "predict", "text", "--data", str(line), "--store", str(store))
+        return time.perf_counter() - start
+
+    rows = [
+        _row("xylem serve: start to ready", ready, checkouts, settings.repeats),
+        _row("xylem predict of one text", first, checkouts, settings.repeats),
+        _row("all kernels, from nothing", _compiled, checkouts, 1),
+    ]
+    ratios = ("this / other",) if settings.against is not None else ()
+    show(settings, "starts, seconds", ("", *checkouts, *ratios), rows)
+
+
+def _row(
+    name: str, measure: Callable[[Path], float], checkouts: dict[str, Path], repeats: int
+) -> tuple[str, ...]:
+    """Return a row of the table: what each checkout takes, and the ratio of the two, turn by turn."""
+    note(name)
+    warm = measure is not _compiled
+    turns = [[measure(checkout) for checkout in checkouts.values()] for _ in range(repeats + warm)][warm:]
+    cells = [spread(list(seconds), 2) for seconds in zip(*turns, strict=True)]
+    if len(checkouts) > 1:
+        cells.append(spread([ours / other for ours, other in turns], 2))
+    return (name, *cells)
+
+
+def _compiled(checkout: Path) -> float:
+    """Return the seconds in which a checkout compiles all its kernels into an empty directory."""
+    with tempfile.TemporaryDirectory() as kernels:
+        environment = {**os.environ, "PYTHONPATH": str(checkout), "XYLEM_KERNEL_CACHE": kernels}
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "service.warm"],
+            cwd=checkout,
+            env=environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        return time.perf_counter() - start

@@ -1,0 +1,36 @@
+"""The collector waits while a process begins, is as usual afterwards, and never looks at what was there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import gc
+usual = gc.get_threshold()
+from service.collector import collect_seldom, settle
+collect_seldom()
+assert gc.get_threshold() > usual
+there = [[] for _ in range(1000)]
+assert gc.get_freeze_count() == 0
+settle()
+assert gc.get_threshold() == usual
+assert gc.get_freeze_count() > 1000
+"""
+
+BEGINS = """
+import gc, sys
+import service.entry
+sys.modules["service.cli"] = type(sys)("service.cli")
+sys.modules["service.cli"].main = lambda: print(gc.get_threshold()[0] > 5000)
+service.entry.main()
+"""
+
+
+def test_what_there_is_stays() -> None:
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True)
+
+
+def test_a_command_begins_without_it() -> None:
+    done = subprocess.run([sys.executable, "-c", BEGINS], check=True, capture_output=True, text=True)
+    assert done.stdout == "True\n"
