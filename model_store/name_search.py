@@ -35,8 +35,9 @@ def _folded() -> NDArray[np.int32]:
     """Return int32[c, 3]: what `str.casefold` makes of each code point, 0 where it makes fewer."""
     table = np.zeros((_FOLDED_BELOW, _LONGEST), np.int32)
     table[:, 0] = np.arange(_FOLDED_BELOW)
+    every = np.arange(_FOLDED_BELOW, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
     for first in range(0, _FOLDED_BELOW, _BLOCK):
-        block = "".join(map(chr, range(first, first + _BLOCK)))
+        block = every[first : first + _BLOCK]
         if block.casefold() == block:  # most are
             continue
         for code, character in enumerate(block, first):

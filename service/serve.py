@@ -50,6 +50,9 @@ until another has it: the writer of feedback does that at each statement, about 
 GRACE_SECONDS = 5.0
 """Given to workers to end beyond what the settings give to requests; then they are killed."""
 
+_OPENING_SECONDS = 30
+"""For so long jobs wait for the models to be opened: a process that starts takes from what another does."""
+
 _TICKS_A_SECOND = 10  # of uvicorn's
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -179,9 +182,14 @@ class _Server(uvicorn.Server):
         self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
         if counter % _TICKS_A_SECOND == 0:
             self._look_at_descriptors()
-            if self._jobs is not None and not self._app.state.draining.is_set():
+            if self._jobs is not None and self._may_work(counter // _TICKS_A_SECOND):
                 self._jobs.tend()
         return await super().on_tick(counter)
+
+    def _may_work(self, seconds: int) -> bool:
+        """Return whether jobs may be worked on after so many seconds: the models are opened first."""
+        is_settled = self._app.state.services.ready or seconds >= _OPENING_SECONDS
+        return is_settled and not self._app.state.draining.is_set()
 
     def _look_at_descriptors(self) -> None:
         """Log it when there is no descriptor left for a connection: the loop closes those without a word."""
