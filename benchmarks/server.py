@@ -23,13 +23,6 @@ from benchmarks.runs import Settings, show, spread, trained
 from benchmarks.systems import OURS
 
 ROOT = Path(__file__).resolve().parents[1]
-_RUN = """
-try:
-    from xylem.command import main
-except ImportError:  # an older checkout
-    from service.cli import main
-main()
-"""
 READY_SECONDS_MAX = 120
 SAID_BYTES = 4000
 """Of what a server that does not become ready has said, so much is shown."""
@@ -65,7 +58,7 @@ def served(
         tempfile.TemporaryDirectory() as own,
         tempfile.TemporaryFile() as said,
         subprocess.Popen(
-            [sys.executable, "-c", _RUN, "serve", *options],
+            [*command_of(checkout), "serve", *options],
             stdout=subprocess.DEVNULL,
             stderr=said,
             env={
@@ -90,11 +83,17 @@ def served(
             process.wait()
 
 
+def command_of(checkout: Path) -> list[str]:
+    """Return the words that run the command line of a checkout, an older one too."""
+    module = "xylem.command" if (checkout / "xylem" / "command.py").exists() else "service.cli"
+    return [sys.executable, "-c", f"from {module} import main; main()"]
+
+
 def run_cli(checkout: Path, *arguments: str) -> None:
     """Run the command line of a checkout."""
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     subprocess.run(
-        [sys.executable, "-c", _RUN, *arguments],
+        [*command_of(checkout), *arguments],
         cwd=checkout,
         env=environment,
         check=True,
