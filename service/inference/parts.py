@@ -48,11 +48,11 @@ def predict_chunked_parts(
 ) -> Iterator[Predictions]:
     """Yield the predictions of texts whose chunks the rows are, one part after the other.
 
-    ptr, least  as `service.inference.chunks.mean_of` takes them
-    on_done     is told how many texts have been answered
+    ptr, top_r, least  as `service.inference.chunks.mean_of` takes them; of a chunk CHUNK_LABELS labels count
+    on_done            is told how many texts have been answered
     """
     n, n_labels = len(ptr) - 1, predictor.n_labels
-    options = PredictOptions(top_r=min(max(top_r if least is None else 1, CHUNK_LABELS), n_labels))
+    options = PredictOptions(top_r=min(CHUNK_LABELS, n_labels))
     most, first = PLACES_MAX // options.top_r, 0
     while first < n:
         on_done(first)
