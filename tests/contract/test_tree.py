@@ -19,6 +19,7 @@ LINES_MAX = 70
 PARAMETERS_MAX = 10
 FILE_LINES_MAX = 400
 MANY_PARAMETERS = {
+    "service/cli/evaluate.py: evaluate",
     "service/cli/predict.py: predict",
     "service/cli/thresholds.py: thresholds",
     "service/cli/train.py: train",
