@@ -95,7 +95,7 @@ from service.thresholds.methods import estimates
 from service.thresholds.methods import fta
 from service.thresholds.methods import starts
 from service.thresholds.methods import sto
-from service.warm import jobs, warm
+from service.warm.kernels import jobs, warm
 
 with tempfile.TemporaryDirectory() as directory:
     warm(next(job for job in jobs(Path(directory)) if job.trainer == "label-tree"))
@@ -116,7 +116,7 @@ import tempfile
 from pathlib import Path
 from service.features import vocabulary
 from service.kernels.training import cluster
-from service.warm import jobs, warm
+from service.warm.kernels import jobs, warm
 
 with tempfile.TemporaryDirectory() as directory:
     chosen = [job for job in jobs(Path(directory)) if job.trainer == "label-tree"]

@@ -11,11 +11,11 @@ import pytest
 from model_store.ensemble import Weights
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
-from service import warm
 from service.errors import BadData, BadInput, BadParameter
 from service.inference import parts as inference_parts
 from service.trainers import TRAINERS, parse_parameters
 from service.trainers.source import Plan
+from service.warm import kernels as warm
 from service.workflows import evaluate as measuring
 from service.workflows.evaluate import evaluate
 from service.workflows.rounding import WEIGHED

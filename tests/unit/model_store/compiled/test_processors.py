@@ -99,11 +99,22 @@ def test_numba_compiles_for_the_level_and_not_for_this_machine() -> None:
         assert done.stdout.strip() == f"('{level}', '')"
 
 
-@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["models", "list"], ["predict", "m@1"]])
+COMMAND = ["-c", "from xylem.command import main; main()"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [*COMMAND, "serve", "--port", "0"],
+        [*COMMAND, "models", "list"],
+        [*COMMAND, "predict", "m@1"],
+        ["-m", "service.warm"],
+    ],
+)
 def test_the_command_says_so_in_one_line(tmp_path: Path, command: list[str]) -> None:
     environment = {**os.environ, "XYLEM_KERNEL_CPU": "haswell", "XYLEM_STORE": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-c", "from xylem.command import main; main()", *command],
+        [sys.executable, *command],
         env=environment,
         capture_output=True,
         text=True,

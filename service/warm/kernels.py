@@ -1,6 +1,5 @@
-"""Compile every kernel into the kernel cache: `python -m service.warm`, for images.
-
-With XYLEM_KERNEL_CPU=portable for each level of processors that this machine can run.
+"""Compile every kernel into the kernel cache, with XYLEM_KERNEL_CPU=portable for each level of processors
+that this machine can run.
 
 It does on tiny data what users do: train, evaluate, tune thresholds, open and answer, for each kind of
 features and weights.
@@ -176,12 +175,7 @@ def _warm_level(level: str | None) -> None:
     sys.stdout.write(f"{n_kernels} kernels in {cache_dir()} after {time.perf_counter() - start:.0f} s\n")
 
 
-def main() -> None:
+def compile_all() -> None:
     """Compile everything and say how long it took and where the kernels are."""
-    levels = levels_to_warm()
-    for level in levels:
+    for level in levels_to_warm():
         _warm_level(level)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,25 @@
+"""`python -m service.warm`: exit status 0, or 2 where the environment asks for what is not there."""
+
+from __future__ import annotations
+
+import sys
+
+from model_store.compiled.faults import BadProcessor
+
+_BAD_INPUT = 2
+
+
+def main() -> int:
+    """Compile all kernels; what stands in the way of that is one line on standard error."""
+    try:
+        from service.warm.kernels import compile_all  # looks at the environment while it is imported
+
+        compile_all()
+    except BadProcessor as error:
+        sys.stderr.write(f"xylem: {error}\n")
+        return _BAD_INPUT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
