@@ -1,4 +1,4 @@
-"""Python's collector of cycles while a process begins: what it makes then, modules, kernels, models, stays.
+"""Python's collector of cycles while a server begins: what it makes then, modules, kernels, models, stays.
 
 To walk it again and again took a fifth of a server's start.
 """

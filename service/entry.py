@@ -15,7 +15,8 @@ def main() -> None:
     """
     if sys.argv[1:2] == ["serve"]:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    collect_seldom()
+    if sys.argv[1:2] in (["serve"], ["predict"]):  # most of what they do is to begin
+        collect_seldom()
     from service.cli import main as run
 
     run()

@@ -56,6 +56,14 @@ class BadInput(XylemError):
         self.path = path
         return self
 
+    def kept(self) -> Self:
+        """Return this error as one that is told later, without the frames that raised it.
+
+        A frame has its callers', and who keeps the error is one of them: a cycle, with all that they hold.
+        """
+        self.__cause__ = self.__context__ = self.__traceback__ = None
+        return self
+
     def within(self, outer: str) -> Self:
         """Return this error, its place so far being one within `outer`."""
         return self.at(f"{outer}.{self.path}" if self.path else outer)

@@ -51,7 +51,7 @@ GRACE_SECONDS = 5.0
 """Given to workers to end beyond what the settings give to requests; then they are killed."""
 
 _OPENING_SECONDS = 30
-"""For so long jobs wait for the models to be opened: a process that starts takes from what another does."""
+"""For so long jobs wait for the models to be opened: their process would compete with that for processors."""
 
 _TICKS_A_SECOND = 10  # of uvicorn's
 

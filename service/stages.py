@@ -31,7 +31,7 @@ class StageNotes:
 
     noted      (stage, began, ended) of each, to be counted
     is_traced  whether a trace tells of them
-    told       what it tells where it does: each that was counted, by name
+    told       (name, began, ended) of each stage that was counted so far; filled only where `is_traced`
     """
 
     __slots__ = ("_at", "is_traced", "noted", "told")

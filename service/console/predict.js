@@ -177,7 +177,10 @@ function emptyRow() {
   const row = el("li", {}, tick, why, el("span", { class: "score" }), bar, el("span", { class: "threshold dim" }));
   why.addEventListener("click", () => {
     chosenLabel = row.dataset.label;
-    explainChosen(shown).catch(fail);
+    const mine = shown;
+    explainChosen(mine).catch((error) => {
+      if (mine === shown || !(error instanceof Problem)) fail(error); // else the page has gone on
+    });
   });
   tick.addEventListener("change", () => correct.tick(row.dataset.label, tick.checked));
   return row;

@@ -43,6 +43,12 @@ class SearchPlan(NamedTuple):
     stop: NDArray[np.uint8] | None
 
 
+def check_kind(model: Model, kind: Kind) -> None:
+    """Raise Unavailable for a model of another kind."""
+    if model.manifest.kind != kind:
+        raise Unavailable(f"expected a model of kind {kind}, found {model.manifest.kind}")
+
+
 class BaseSearcher(ABC):
     """Answers rows from one opened version. Safe to call from several threads at once.
 
@@ -50,9 +56,12 @@ class BaseSearcher(ABC):
     """
 
     def __init__(self, model: Model, kind: Kind, rerank: Rerank, make_own: MakeOwn) -> None:
-        """Take an opened model, whose arrays have been checked. Raises Unavailable for another kind."""
-        if model.manifest.kind != kind:
-            raise Unavailable(f"expected a model of kind {kind}, found {model.manifest.kind}")
+        """Take an opened model, whose arrays have been checked. Raises Unavailable for another kind.
+
+        make_own   makes a traversal's own buffers. It does not hold this searcher: a cycle would keep the
+                   model until the collector comes, which looks at nothing that a server began with
+        """
+        check_kind(model, kind)
         self._ensemble = model.ensemble
         self._samples = np.empty(0, model.ensemble.sparse.dtype), np.empty(0, model.ensemble.dense.dtype)
         self._link = LINK_CODES[model.manifest.link]

@@ -23,15 +23,12 @@ CHUNK_CHARACTERS_MIN = 500
 CHUNK_LABELS = 100
 """Labels of a chunk whose scores are known, at least; the others' count as 0 in the mean."""
 
-CHUNK_CHARACTERS_MAX = 1 << 40
-"""More than any text has."""
-
 _LAST_SPACE = re.compile(r"\s\S*\Z")
 
 
 def check_chunk_characters(most: object, name: str) -> int:
     """Return the length of a chunk, if it may be one. Raises BadParameter, which calls it `name`."""
-    if type(most) is not int or not CHUNK_CHARACTERS_MIN <= most <= CHUNK_CHARACTERS_MAX:
+    if type(most) is not int or most < CHUNK_CHARACTERS_MIN:
         raise BadParameter(
             f"{name}: expected an integer of at least {CHUNK_CHARACTERS_MIN}, found {most!r:.40}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,7 @@ from model_store.rerank import assemble_rerank, has_rerank
 from model_store.version import Model
 from service.inference.allowed import allowed_labels
 from service.inference.answering import Predictions, writeable
-from service.inference.base_searcher import BaseSearcher, SearchPlan
+from service.inference.base_searcher import BaseSearcher, SearchPlan, check_kind
 from service.inference.buffers import FIRST, Buffers, Need
 from service.inference.explain import ReachedLeaf, RoutedExplanation, RoutedStep, most_shares, told_shares
 from service.inference.options import (
@@ -42,10 +43,13 @@ class ForestPredictor(BaseSearcher):
 
     def __init__(self, model: Model) -> None:
         """Take an opened model, whose arrays have been checked. Raises Unavailable for another kind."""
+        check_kind(model, "decision-tree")
         is_reranked = has_rerank(model.arrays)
         rerank = assemble_rerank(model.manifest, model.arrays) if is_reranked else NO_RERANK
-        super().__init__(model, "decision-tree", rerank, self._make_own)
-        self._shape = RoutingShape(model.ensemble, self.n_labels, self.n_features if is_reranked else 0)
+        manifest = model.manifest
+        shape = RoutingShape(model.ensemble, manifest.n_labels, manifest.n_features if is_reranked else 0)
+        super().__init__(model, "decision-tree", rerank, partial(_make_own, shape))
+        self._shape = shape
         self._n_levels = _n_levels(model.ensemble.child_ptr)
 
     def predict_shortly(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
@@ -185,9 +189,6 @@ class ForestPredictor(BaseSearcher):
             for node, margin, told in zip(nodes.tolist(), margins, told_shares(features, shares), strict=True)
         ]
 
-    def _make_own(self, need: Need) -> RoutingWorkspace:
-        return self._shape.make(block_rows=need.block_rows, top_r=need.top_r)
-
     def _paths(self) -> Paths:
         return NO_PATHS
 
@@ -210,3 +211,7 @@ def _n_levels(child_ptr: NDArray[np.int32]) -> int:
     while child_ptr[first] < child_ptr[last]:
         first, last, n_levels = last, int(child_ptr[last]), n_levels + 1
     return n_levels
+
+
+def _make_own(shape: RoutingShape, need: Need) -> RoutingWorkspace:
+    return shape.make(block_rows=need.block_rows, top_r=need.top_r)

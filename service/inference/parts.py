@@ -16,6 +16,9 @@ from service.rows import SparseRows
 PLACES_MAX = 1 << 24
 """Places for predicted labels at a time: rows of a part times labels of the model."""
 
+CHUNK_PLACES_MAX = PLACES_MAX // 8
+"""The same of chunks, whose means take eight times the memory."""
+
 
 def predict_parts(
     predictor: Searcher,
@@ -53,7 +56,7 @@ def predict_chunked_parts(
     """
     n, n_labels = len(ptr) - 1, predictor.n_labels
     options = PredictOptions(top_r=min(CHUNK_LABELS, n_labels))
-    most, first = PLACES_MAX // options.top_r, 0
+    most, first = CHUNK_PLACES_MAX // options.top_r, 0
     while first < n:
         on_done(first)
         last = max(first + 1, int(np.searchsorted(ptr, ptr[first] + most, "right")) - 1)

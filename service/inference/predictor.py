@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.ensemble import LANES
+from model_store.ensemble import LANES, TreeEnsemble
 from model_store.version import Model
 from service.inference.allowed import allowed_labels
 from service.inference.answering import Predictions, writeable
@@ -47,7 +48,8 @@ class Predictor(BaseSearcher):
         self.shape = BeamShape(model.ensemble)
         self._n_chunks = len(model.ensemble.directory)
         self._widest = int(np.diff(model.ensemble.child_ptr).max())
-        super().__init__(model, "label-tree", NO_RERANK, self._make_own)
+        make_own = partial(_make_own, model.ensemble, self.shape)
+        super().__init__(model, "label-tree", NO_RERANK, make_own)
         self._scoring = self._plan(PredictOptions(top_r=1, exact=True))
 
     def predict_shortly(self, rows: SparseRows, options: PredictOptions) -> Predictions | None:
@@ -171,11 +173,6 @@ class Predictor(BaseSearcher):
         self.explain(row, 0, int(self._ensemble.node_label.max()))
         self.score_labels(row, np.array([0, 1]), np.zeros(1, np.int32))
 
-    def _make_own(self, need: Need) -> BeamWorkspace | QueueWorkspace:
-        if need.block_rows == 0:
-            return make_queue(self._ensemble, top_r=need.top_r)
-        return self.shape.make(n_rows=need.block_rows, beam_width=need.beam_width, top_r=need.top_r)
-
     def _paths(self) -> Paths:
         trees = self._ensemble
         return trees.child_ptr, trees.parent, trees.label_leaf
@@ -206,3 +203,9 @@ def _traversal(options: PredictOptions) -> Callable[..., None]:
         return best_first_rows if options.exact else beam_rows
     is_one_for_all = not isinstance(options.threshold, NodeThresholds)
     return threshold_rows if options.exact or is_one_for_all else beam_rows
+
+
+def _make_own(ensemble: TreeEnsemble, shape: BeamShape, need: Need) -> BeamWorkspace | QueueWorkspace:
+    if need.block_rows == 0:
+        return make_queue(ensemble, top_r=need.top_r)
+    return shape.make(n_rows=need.block_rows, beam_width=need.beam_width, top_r=need.top_r)

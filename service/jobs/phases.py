@@ -26,10 +26,10 @@ class PhaseNotes:
             self._end()
             self._phase, self._began = phase, perf_counter_ns()
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> tuple[Part, ...]:
         """Return the phases, the last of which ends now."""
         self._end()
-        return self._ended
+        return tuple(self._ended)
 
     def _end(self) -> None:
         if self._phase and len(self._ended) < PHASES_MAX:

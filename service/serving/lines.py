@@ -48,4 +48,4 @@ def value_of(
     try:
         return parse(line, limits)
     except BadInput as error:
-        return error
+        return error.kept()

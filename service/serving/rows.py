@@ -31,7 +31,10 @@ def to_rows(instances: Sequence[AnyInstance], featurizer: Featurizer) -> SparseR
         for i, instance in enumerate(instances):
             fault = fault_of(instance, featurizer)
             if fault is not None:
-                raise fault.within(f"instances[{i}]") from None
+                try:
+                    raise fault.within(f"instances[{i}]") from None
+                finally:
+                    del fault  # it holds this frame, and with it the model
         raise
 
 
@@ -40,7 +43,7 @@ def fault_of(instance: AnyInstance, featurizer: Featurizer) -> BadInput | None:
     try:
         transform([instance], featurizer)
     except BadInput as error:
-        return error.at((error.path or "").removeprefix("instances[0]").removeprefix("."))
+        return error.kept().at((error.path or "").removeprefix("instances[0]").removeprefix("."))
     return None
 
 

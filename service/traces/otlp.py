@@ -69,7 +69,7 @@ def _part(name: str) -> bytes:
     return _name(name) + b"0%c" % _KINDS["internal"]
 
 
-@lru_cache(_SHAPES_KEPT, typed=True)
+@lru_cache(_SHAPES_KEPT)
 def _shape(shape: SpanShape) -> tuple[bytes, bytes, bytes]:
     """Return what stands before the times of a span, its attributes, and its status, as far as alike."""
     front = _name(shape.name) + b"0%c" % _KINDS[shape.kind]
@@ -81,10 +81,8 @@ def _name(name: str) -> bytes:
     return _field(b"*", name.encode(errors="replace"))
 
 
-def _attribute(key: str, value: str | int | bool) -> bytes:
-    if isinstance(value, bool):
-        said = b"\x10%c" % value
-    elif isinstance(value, int):
+def _attribute(key: str, value: str | int) -> bytes:
+    if isinstance(value, int):
         said = b"\x18" + _varint(value & _VARINT_MASK)
     else:
         said = _field(b"\n", value.encode(errors="replace"))

@@ -17,7 +17,7 @@ from service.traces.context import (
     parse_traceparent,
 )
 
-Attributes = tuple[tuple[str, str | int | bool], ...]
+Attributes = tuple[tuple[str, str | int], ...]
 """Names and values. Each name once."""
 
 _IDS = (1 << 64) - 1
@@ -53,7 +53,7 @@ class Trace(NamedTuple):
 
 
 class SpanShape(NamedTuple):
-    """What spans have in common that are alike: it is worked out, and encoded, once for many.
+    """What spans have in common that are alike: it is encoded once for many.
 
     kind    server: of a request; consumer: of a job
     fault   why they failed, a code; None: they did not

@@ -46,7 +46,7 @@ class Labelled(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Return how many rows of the file these are."""
+        """Return how many are measured: rows of a file, or windows of words."""
         return self.labels.n_rows
 
 
@@ -78,8 +78,7 @@ def read_labelled_with(
     For windows of words the texts of the file are all: their words are the labels.
     """
     if isinstance(featurizer, ContextFeaturizer):
-        if chunk_characters is not None:
-            raise BadParameter("chunks: expected a model of texts, found one that predicts the next word")
+        _refuse_chunks(chunk_characters)
         texts = read_texts(data, lambda done, total: on_progress("read", done, total)).texts
         windows = featurizer.windows_of(texts)
         return Labelled(*windows, np.zeros(windows.rows.n_rows, np.int32))
@@ -107,6 +106,8 @@ def labelled_dataset(
     chunk_characters  of a chunk, into which longer texts are divided; None: none is
     """
     ptr = None
+    if isinstance(featurizer, ContextFeaturizer):
+        _refuse_chunks(chunk_characters)
     if chunk_characters is None:
         rows = featurizer.transform_dataset(dataset)
     elif dataset.texts is None:
@@ -116,3 +117,9 @@ def labelled_dataset(
         rows = featurizer.transform_texts(chunks)
     source = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
     return Labelled(rows, dataset.labels, dataset.unknown_labels, source, ptr)
+
+
+def _refuse_chunks(chunk_characters: int | None) -> None:
+    if chunk_characters is not None:
+        expected = "expected none with a model that predicts the next word"
+        raise BadParameter(f"chunk_characters: {expected}, found {chunk_characters}")

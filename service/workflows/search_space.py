@@ -79,7 +79,6 @@ _KIND = f"{PREFIX}kind"
 _WORDS, _CHARS = TfidfParameters.kind, WordsCharsParameters.kind
 
 _TEXT: dict[str, Dimension] = {
-    _KIND: Choice((_WORDS, _CHARS)),
     f"{PREFIX}ngram_max": Choice((1, 2)),
     f"{PREFIX}min_df": Range(1, 3, 1),
     f"{PREFIX}sublinear_tf": Choice((True, False)),
@@ -104,8 +103,14 @@ def dimensions_of(name: str, fixed: Mapping[str, Scalar], *, are_texts: bool) ->
     """Return what is tried with a trainer: not what is fixed; with texts their features too, if of words."""
     space = dict(SPACES[name])
     if are_texts and fixed.get(_KIND, _WORDS) in (_WORDS, _CHARS):
-        space |= _TEXT
+        space |= {_KIND: Choice(_kinds_with(fixed)), **_TEXT}
     return {key: dimension for key, dimension in space.items() if key not in fixed}
+
+
+def _kinds_with(fixed: Mapping[str, Scalar]) -> tuple[str, ...]:
+    """Return the kinds of features, words at least, that have the parameters that are fixed."""
+    names = {key.removeprefix(PREFIX) for key in fixed if key.startswith(PREFIX)} - {"kind"}
+    return (_WORDS, _CHARS) if names <= TfidfParameters.model_fields.keys() else (_CHARS,)
 
 
 def fixed_of(name: str, fixed: Mapping[str, Scalar]) -> dict[str, Scalar]:

@@ -42,7 +42,7 @@ def shape_of(
     code    that of a problem
     by      the version that answered
     """
-    attributes: list[tuple[str, str | int | bool]] = [
+    attributes: list[tuple[str, str | int]] = [
         ("http.request.method", method),
         ("http.route", route),
         ("url.path", without_secrets(path[:256])),
@@ -59,5 +59,8 @@ def shape_of(
 
 
 def facts_of(shape: SpanShape, request_id: str, began: int, notes: StageNotes) -> SpanFacts:
-    """Return what the span of a request says that has ended; it began at `began`, by `perf_counter_ns`."""
-    return SpanFacts(shape, (("xylem.request_id", request_id),), began, notes.told)
+    """Return what the span of a request says that has ended; it began at `began`, by `perf_counter_ns`.
+
+    What blocks of a stream that is given up still note is not told.
+    """
+    return SpanFacts(shape, (("xylem.request_id", request_id),), began, tuple(notes.told))

@@ -200,7 +200,7 @@ def test_an_evaluation_is_of_the_means(
     assert report != measured(store, rows)
     whole = measured(store, rows, chunk_characters=1_000_000)
     assert whole == measured(store, rows)
-    monkeypatch.setattr(parts, "PLACES_MAX", 1)  # a text at a time
+    monkeypatch.setattr(parts, "CHUNK_PLACES_MAX", 1)  # a text at a time
     assert measured(store, rows, chunk_characters=MOST) == report
 
 
@@ -247,7 +247,11 @@ def test_an_evaluation_in_chunks_that_cannot_be_is_refused(
     train_and_publish(Store(tmp_path / "words"), "next", request)
     done = run_here("evaluate", "next", "--data", rows, "--chunk-characters", MOST, store=tmp_path / "words")
     assert done.returncode == 2
-    assert "expected a model of texts, found one that predicts the next word" in done.stderr
+    assert (
+        "chunk_characters: expected none with a model that predicts the next word, found 500" in done.stderr
+    )
+    with pytest.raises(BadInput, match="expected none with a model that predicts the next word"):
+        xylem.load(tmp_path / "words", "next").evaluate([LONG], [["a"]], chunk_characters=MOST)
     for wrong in (499, True, "500"):
         with pytest.raises(BadInput, match="chunk_characters: expected an integer of at least 500"):
             measured(store, rows, chunk_characters=wrong)

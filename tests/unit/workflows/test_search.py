@@ -53,6 +53,24 @@ def request_of(file: Path) -> SearchRequest:
     return SearchRequest(file, trainers=("ovr", "plt"), metric="P@1", minutes=10.0, trials=2)
 
 
+@pytest.mark.parametrize(
+    ("fixed", "kinds"),
+    [
+        ({}, ("tfidf", "words+chars")),
+        ({"features.min_df": 2}, ("tfidf", "words+chars")),
+        ({"features.char_max": 4}, ("words+chars",)),
+        ({"features.kind": "words+chars"}, None),
+        ({"features.kind": "chars"}, None),
+    ],
+)
+def test_characters_beside_the_words_are_tried(
+    fixed: dict[str, str | int], kinds: tuple[str, ...] | None
+) -> None:
+    found = dimensions_of("ovr", fixed, are_texts=True).get("features.kind")
+    assert found == (None if kinds is None else Choice(kinds))
+    assert "features.kind" not in dimensions_of("ovr", fixed, are_texts=False)
+
+
 @pytest.mark.parametrize("name", SPACES)
 def test_everything_that_is_tried_is_a_parameter_in_its_range(name: str) -> None:
     dimensions = dimensions_of(name, {}, are_texts=True)
