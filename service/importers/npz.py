@@ -6,7 +6,6 @@ file's; nothing is unpickled.
 
 from __future__ import annotations
 
-import ast
 import io
 import math
 import struct
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.arrays import HEADER_FAULTS, header_fields
 from service.importers.files import ModelFile
 
 HEADER_BYTES_MAX = 1024
@@ -87,9 +87,9 @@ def read_npy(file: ModelFile, name: str, data: bytes) -> NDArray[Any]:
     end = 10 + int.from_bytes(data[8:10], "little")
     file.expect(end <= min(len(data), HEADER_BYTES_MAX), f"a whole header of {name}", f"{len(data)} bytes")
     try:
-        header = ast.literal_eval(data[10:end].decode("ascii").strip())
+        header = header_fields(data[10:end])
         dtype, order, shape = header["descr"], header["fortran_order"], header["shape"]
-    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
+    except (*HEADER_FAULTS, KeyError) as error:
         raise file.fault(f"a header of {name}", f"{data[10:end]!r:.80}") from error
     file.expect(dtype in DTYPES and order is False, f"{name} to be numbers", f"{header!r:.80}")
     sizes = type(shape) is tuple and all(type(size) is int and size >= 0 for size in shape)

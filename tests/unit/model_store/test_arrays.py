@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gc
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from model_store.arrays import (
     ArrayInfo,
     check_digest,
     file_name,
+    header_fields,
     header_of,
     map_array,
     write_array,
@@ -147,3 +151,35 @@ def test_a_digest_that_is_wrong(tmp_path: Path) -> None:
     _, mapped = map_array(FS, tmp_path, "g/x", info)
     with pytest.raises(Corrupt, match="sha256 0000"):
         check_digest("g/x", mapped, info._replace(sha256="0" * 64))
+
+
+class Finalized:
+    """What the collector calls Python for, in which threads change places."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+    def __del__(self) -> None:
+        for _ in range(20):
+            pass
+
+
+def test_headers_are_read_by_many_threads_at_once() -> None:
+    """Python's parser by itself raises a SystemError in most runs of this (3.11)."""
+    text = b"{'shape': (3, 4), 'fortran_order': False, 'descr': '<f4'}  "
+    expected = {"shape": (3, 4), "fortran_order": False, "descr": "<f4"}
+
+    def read(_: int) -> bool:
+        for _ in range(5):
+            Finalized()
+        return bool(header_fields(text) == expected)
+
+    interval, threshold = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(20)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(read, range(3000)))
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*threshold)
