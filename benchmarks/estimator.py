@@ -17,9 +17,7 @@ import scipy.sparse as sp
 
 from benchmarks.data import Prepared
 from benchmarks.runs import Settings, note, show, spread
-from benchmarks.server import ROOT
-
-_CLI = "from service.cli import main; main()"
+from benchmarks.server import ROOT, command_of
 
 
 def run(settings: Settings) -> None:
@@ -29,7 +27,9 @@ def run(settings: Settings) -> None:
         firsts, seconds, trainings = [], [], []
         for turn in range(settings.repeats + 1):
             note(f"{data.name}: turn {turn} of {settings.repeats}")
-            first, second = json.loads(_process("-m", "benchmarks.estimator", str(data.work)))
+            first, second = json.loads(
+                _last_line(sys.executable, "-m", "benchmarks.estimator", str(data.work))
+            )
             trained = _by_command(data)
             if turn:  # the first one fills the caches
                 firsts.append(first)
@@ -45,15 +45,13 @@ def _by_command(data: Prepared) -> float:
     """Train by the command line; return the seconds that it says that it trained."""
     with tempfile.TemporaryDirectory() as store:
         options = ("--data", str(data.work / "train.txt"), "--model", "m", "--store", store, "--json")
-        said = _process("-c", _CLI, "train", "label-tree", *options)
+        said = _last_line(*command_of(ROOT), "train", "label-tree", *options)
     return float(json.loads(said)["train_seconds"])
 
 
-def _process(*arguments: str) -> str:
-    """Return the last line that a Python process prints."""
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+def _last_line(*command: str) -> str:
+    """Return the last line that a process prints."""
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return done.stdout.decode().splitlines()[-1]
 
 

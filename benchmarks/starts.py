@@ -40,19 +40,27 @@ def run(settings: Settings) -> None:
     rows = [
         _row("xylem serve: start to ready", ready, checkouts, settings.repeats),
         _row("xylem predict of one text", first, checkouts, settings.repeats),
-        _row("all kernels, from nothing", _compiled, checkouts, 1),
+        _row("all kernels, from nothing", _compiled, checkouts, 1, is_warm=False),
     ]
     ratios = ("this / other",) if settings.against is not None else ()
     show(settings, "starts, seconds", ("", *checkouts, *ratios), rows)
 
 
 def _row(
-    name: str, measure: Callable[[Path], float], checkouts: dict[str, Path], repeats: int
+    name: str,
+    measure: Callable[[Path], float],
+    checkouts: dict[str, Path],
+    repeats: int,
+    *,
+    is_warm: bool = True,
 ) -> tuple[str, ...]:
-    """Return a row of the table: what each checkout takes, and the ratio of the two, turn by turn."""
+    """Return a row of the table: what each checkout takes, and the ratio of the two, turn by turn.
+
+    is_warm   whether a turn that does not count goes before, which fills the caches
+    """
     note(name)
-    warm = measure is not _compiled
-    turns = [[measure(checkout) for checkout in checkouts.values()] for _ in range(repeats + warm)][warm:]
+    n_turns = repeats + is_warm
+    turns = [[measure(checkout) for checkout in checkouts.values()] for _ in range(n_turns)][is_warm:]
     cells = [spread(list(seconds), 2) for seconds in zip(*turns, strict=True)]
     if len(checkouts) > 1:
         cells.append(spread([ours / other for ours, other in turns], 2))

@@ -77,8 +77,8 @@ def header_of(dtype: str, shape: tuple[int, ...]) -> bytes:
 def header_fields(text: bytes) -> Any:
     """Return what a header says behind its length, a dictionary if it is right. Raises HEADER_FAULTS.
 
-    One thread at a time: Python 3.11 and 3.12 count the depth of a syntax tree for all threads together, and
-    raise a SystemError where two of them parse.
+    One thread at a time: Python 3.11 raises a SystemError where two of them parse
+    and the collector of cycles lets them change places.
     """
     with _PARSING:
         return ast.literal_eval(text.decode("ascii").strip())
@@ -155,9 +155,9 @@ def _check_header(where: str, head: bytes, info: ArrayInfo) -> int:
     length = 10 + int.from_bytes(head[8:10], "little")
     if length % ALIGNMENT or length > len(head):
         raise Corrupt(where, f"a header of a multiple of {ALIGNMENT} bytes, within the file", length)
-    expected = {"descr": DESCRIPTORS[info.dtype], "fortran_order": False, "shape": info.shape}
     if head[:length] == header_of(info.dtype, info.shape):  # as we write it
         return length
+    expected = {"descr": DESCRIPTORS[info.dtype], "fortran_order": False, "shape": info.shape}
     try:
         found = header_fields(head[10:length])
     except HEADER_FAULTS:

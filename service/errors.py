@@ -68,6 +68,10 @@ class BadInput(XylemError):
         """Return this error, its place so far being one within `outer`."""
         return self.at(f"{outer}.{self.path}" if self.path else outer)
 
+    def without(self, outer: str) -> Self:
+        """Return this error, its place being told from `outer` on, within which it was."""
+        return self.at((self.path or "").removeprefix(outer).removeprefix("."))
+
 
 class BadData(BadInput):
     """A data file that cannot be used; the message begins with `file:line:`."""

@@ -43,7 +43,7 @@ def fault_of(instance: AnyInstance, featurizer: Featurizer) -> BadInput | None:
     try:
         transform([instance], featurizer)
     except BadInput as error:
-        return error.kept().at((error.path or "").removeprefix("instances[0]").removeprefix("."))
+        return error.kept().without("instances[0]")
     return None
 
 

@@ -146,7 +146,7 @@ def _alone(instance: AnyScored, served: ServedVersion, limits: Limits) -> Instan
     try:
         return score_instances([instance], served, limits)[0]
     except BadInput as error:
-        return error.kept().at((error.path or "").removeprefix("instances[0]").removeprefix("."))
+        return error.kept().without("instances[0]")
 
 
 def _parse(line: bytes | None, limits: Limits) -> AnyScored | BadInput:
