@@ -6,7 +6,12 @@ import http.client
 import json
 import shutil
 import signal
+import socket
+import socketserver
+import struct
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,7 +27,7 @@ from tests.balanced import (
     restart_all,
     stream_a_batch,
 )
-from tests.replicas import Replica, listens, reserved_ports, wait_until
+from tests.replicas import BODY, PREDICT, Replica, listens, reserved_ports, wait_until
 
 CONF = Path(__file__).resolve().parents[2] / "deploy" / "haproxy.cfg"
 HAPROXY = shutil.which("haproxy") or "/usr/sbin/haproxy"
@@ -78,6 +83,64 @@ def test_the_death_of_a_replica_breaks_no_more_than_what_is_in_flight(
 
 def test_a_batch_of_any_length_streams_both_ways(cluster: Cluster) -> None:
     stream_a_batch(cluster)
+
+
+class Dying(socketserver.ThreadingTCPServer):
+    """Says that it is ready, and closes the connection of any other request: a replica at its death."""
+
+    allow_reuse_address = daemon_threads = True
+
+    def __init__(self, *, resets: bool) -> None:
+        super().__init__(("127.0.0.1", 0), _Death)
+        self.port: int = self.server_address[1]
+        self.resets = resets
+        self.n_deaths = 0
+
+
+class _Death(socketserver.StreamRequestHandler):
+    server: Dying
+
+    def handle(self) -> None:
+        head = self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        if b"/readyz" in head:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            return
+        self.server.n_deaths += 1
+        if self.server.resets:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["closes", "resets"])
+@pytest.mark.parametrize("pause", [None, 0.0, 0.02], ids=["whole", "two packets", "body later"])
+def test_a_request_is_repeated_however_its_client_sends_it(
+    cluster: Cluster, tmp_path: Path, pause: float | None, resets: bool
+) -> None:
+    """A body in a packet of its own: haproxy repeats only what it has whole."""
+    n_requests = 20
+    head = f"POST {PREDICT} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head += f"content-length: {len(BODY)}\r\n\r\n"
+    with ExitStack() as stack:
+        [port] = stack.enter_context(reserved_ports(1))
+        dying = stack.enter_context(Dying(resets=resets))
+        threading.Thread(target=dying.serve_forever, daemon=True).start()
+        stack.callback(dying.shutdown)
+        stack.enter_context(balanced(port, [dying.port, cluster.replicas[1].port], tmp_path))
+        connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(n_requests):
+            if pause is None:
+                connection.sendall((head + BODY).encode())
+            else:
+                connection.sendall(head.encode())
+                time.sleep(pause)
+                connection.sendall(BODY.encode())
+            response = http.client.HTTPResponse(connection)
+            response.begin()
+            assert (response.status, len(json.loads(response.read())["predictions"])) == (200, 1)
+        assert dying.n_deaths > 0
 
 
 @pytest.mark.parametrize("path", HIDDEN_PATHS)
