@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+RowArrays: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
+"""indptr, indices and values of rows, as kernels take and return them."""
 
 
 class SparseRows(NamedTuple):

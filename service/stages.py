@@ -17,6 +17,14 @@ events of feedback until they are durable."""
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
 
+BEGAN, HAS_READ, MADE, SEARCHED, WRITTEN = range(5)
+"""Places of a kernel's times: when it began, had read, had made rows of texts, had searched, had written.
+
+Where nothing was read, or no rows were made, two times are equal.
+"""
+
+N_TIMES = 5
+
 STAGE_SECONDS = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 5e-3, 0.025, 0.1, 0.5, 2.5)
 """The bounds of the histogram's buckets."""
 
@@ -24,6 +32,13 @@ _BOUNDS_NS = [round(1e9 * bound) for bound in STAGE_SECONDS]
 
 NOTES_MAX = 256
 """Stages of a request that a trace tells of: a stream may have any number."""
+
+
+def _spans(times: NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    """Return (stage, began, ended) of each stage of a kernel's call."""
+    at = times.tolist()
+    found = zip((READ, FEATURES, SEARCH, WRITE), at, at[1:], strict=False)
+    return [(stage, began, ended) for stage, began, ended in found if ended > began or stage >= SEARCH]
 
 
 class StageNotes:
@@ -53,12 +68,9 @@ class StageNotes:
         self._at = now
 
     def take_counted(self, times: NDArray[np.int64]) -> None:
-        """Let a trace tell what a kernel has counted: when it began, had read, searched, and written; [4]."""
-        began, read, searched, written = times.tolist()
-        if read > began:
-            self.told.append((STAGES[READ], began, read))
-        self.told += ((STAGES[SEARCH], read, searched), (STAGES[WRITE], searched, written))
-        self._at = written
+        """Let a trace tell what a kernel has counted, whose times these are; [N_TIMES]."""
+        self.told += [(STAGES[stage], began, ended) for stage, began, ended in _spans(times)]
+        self._at = times.item(WRITTEN)
 
     def add(self, other: StageNotes) -> None:
         """Let a trace tell what was counted of a part of the request, as far as there is room."""
@@ -95,12 +107,9 @@ class StageTimes:
         self._total_ns[stage] += nanoseconds
 
     def count_times(self, times: NDArray[np.int64]) -> None:
-        """Count a call that began, had read, searched, and written at these times, [4]."""
-        began, read, searched, written = times.tolist()
-        if read > began:
-            self.count_one(READ, read - began)
-        self.count_one(SEARCH, searched - read)
-        self.count_one(WRITE, written - searched)
+        """Count the stages of a call whose times these are; [N_TIMES]."""
+        for stage, began, ended in _spans(times):
+            self.count_one(stage, ended - began)
 
     def figures(self) -> list[tuple[str, list[int], int]]:
         """Return each stage, its counts by bucket, and its nanoseconds, whoever counted them."""

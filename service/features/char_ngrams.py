@@ -67,13 +67,21 @@ def _padded_end(padded: NDArray[np.uint8], start: int) -> int:
     return end + 1
 
 
-@inlined
-def _room(n_bytes: int, shortest: int, longest: int) -> int:
-    """Return how many n-grams so many padded bytes have at most.
+def ngrams_a_character(shortest: int, longest: int) -> int:
+    """Return how many n-grams a character begins at most, blanks beside words counted as characters.
 
     The blank between two words is of both, and so counted twice as an n-gram of one character.
     """
-    return n_bytes * (longest - shortest + (2 if shortest == 1 else 1))
+    return longest - shortest + (2 if shortest == 1 else 1)
+
+
+_ngrams_a_character = inlined(ngrams_a_character)
+
+
+@inlined
+def _room(n_bytes: int, shortest: int, longest: int) -> int:
+    """Return how many n-grams so many padded bytes have at most."""
+    return n_bytes * _ngrams_a_character(shortest, longest)
 
 
 @kernel

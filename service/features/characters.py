@@ -42,6 +42,18 @@ _UNSPACED = (
 )
 """First and last code points of the blocks of scripts that are written without blanks."""
 
+_READY_CODES = 0x1FB00
+"""Characters from here on, rare Han among them, are left to Python; emoji are not."""
+
+_FIRST_SURROGATE, _LAST_SURROGATE = 0xD800, 0xDFFF
+_JAMO = 0x1100, 0x11FF
+"""Parts of Korean syllables: two that stand together may be one character."""
+
+_ODD_CAPITALS = "\N{LATIN CAPITAL LETTER I WITH DOT ABOVE}\N{GREEK CAPITAL LETTER SIGMA}"
+"""In lower case the first is two characters, and the second another one at the end of a word."""
+
+_RUN = 256
+
 _CONTROLS = ((0x00, 0x1F), (0x7F, 0x9F))
 _MARKS = ((0x0300, 0x1E94A), (0xE0100, 0xE01EF))
 """Where all combining marks stand."""
@@ -67,6 +79,37 @@ def classes(unicode: bool) -> NDArray[np.uint8]:
         for first, last in _UNSPACED:
             block = found[first : last + 1]
             block[block & WORD != 0] |= UNSPACED
+    found.flags.writeable = False
+    return found
+
+
+@functools.cache
+def ready_codes(lowercase: bool, unicode: bool) -> NDArray[np.int32]:
+    """Return what each character becomes where a text is made ready, int32[..]; about 5 ms at the first call.
+
+    -1: that depends on what stands beside it, or it becomes several: such texts are for `encoded`. A
+    combining mark is one where `unicode` asks for normalisation form C, as are the parts of Korean syllables.
+    """
+    codes = np.arange(_READY_CODES, dtype="<u4")
+    every = codes.tobytes().decode("utf-32-le", "surrogatepass")
+    left = [*range(_FIRST_SURROGATE, _LAST_SURROGATE + 1)]
+    if lowercase:
+        plain = every
+        for capital in _ODD_CAPITALS:
+            left.append(ord(capital))
+            plain = plain.replace(capital, "-")
+        codes = np.frombuffer(plain.lower().encode("utf-32-le", "surrogatepass"), "<u4")
+    found = codes.astype(np.int32)
+    found[left] = -1
+    if unicode:
+        found[classes(unicode)[:_READY_CODES] & MARK != 0] = -1
+        found[_JAMO[0] : _JAMO[1] + 1] = -1
+        for first in range(0, _READY_CODES, _RUN):
+            run = every[first : first + _RUN]
+            if not unicodedata.is_normalized("NFC", run):
+                for character in run:
+                    if not unicodedata.is_normalized("NFC", character):
+                        found[ord(character)] = -1
     found.flags.writeable = False
     return found
 

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32_1, I64_1, U8_1, U64_2, Handle, handle, struct_at
 from model_store.errors import Corrupt
 from model_store.names import NameTable, build_names
 from service.errors import BadData, BadParameter
-from service.features.blocks import in_blocks, joined
-from service.features.char_ngrams import char_counts, char_spans, pad_words
+from service.features.blocks import in_blocks
+from service.features.char_ngrams import char_counts, char_spans, ngrams_a_character, pad_words
 from service.features.characters import classes, encoded
-from service.features.featurizer import Featurizer
 from service.features.parameters import CharsParameters, WordsCharsParameters
 from service.features.short_names import short_names
 from service.features.tables import CHARS, NAMES, table_arrays, take_idf, take_names
-from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows
+from service.features.text_featurizer import TextFeaturizer, TextRows, text_rows_by
+from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, word_table
 from service.features.vocabulary import Vocabulary, choose, rows_meant
 from service.features.weights import NORM_CODES, idf_of, normalise_rows, weighted_rows
 from service.features.word_forms import WordForms, load_forms
-from service.features.words import NgramSpans, split_words
-from service.rows import SparseRows
+from service.features.words import NgramSpans, ngrams_a_word, split_words
+from service.rows import RowArrays, SparseRows
 
 CHAR_IDF = "features/char_idf"
 """The array of the weights of n-grams of characters."""
@@ -34,8 +35,44 @@ FIT_CHARACTERS = 1 << 18
 """Characters whose n-grams are held at once while they are counted; one text may have more."""
 
 
-CharTable: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint64], NDArray[np.float32]]
-"""Offsets and utf8 of a vocabulary (NameTable), what `short_names` made of it, and its weights, or none."""
+@handle
+class CharTable(NamedTuple):
+    """What a kernel needs to make weighted rows of n-grams of characters.
+
+    offsets, utf8      of the vocabulary, a NameTable; short: what `short_names` made of it
+    idf                its weights, or none
+    of_classes         the classes of characters
+    shortest, longest  characters of a feature
+    sublinear_tf       0 or 1
+    norm               one of NORM_CODES
+    """
+
+    offsets: I64_1
+    utf8: U8_1
+    short: U64_2
+    idf: F32_1
+    of_classes: U8_1
+    shortest: int
+    longest: int
+    sublinear_tf: int
+    norm: int
+
+
+@handle
+class TextTable(NamedTuple):
+    """What a kernel needs to make rows of words and of n-grams of characters, side by side.
+
+    words, chars  handles of a WordTable and of a CharTable
+    scales        float32[2]  what the words and the characters are multiplied by
+    n_words       features of words
+    norm          one of NORM_CODES
+    """
+
+    words: Handle
+    chars: Handle
+    scales: F32_1
+    n_words: int
+    norm: int
 
 
 class WeightedNames(NamedTuple):
@@ -44,11 +81,6 @@ class WeightedNames(NamedTuple):
     names: NameTable
     idf: NDArray[np.float32]
 
-    @property
-    def table(self) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]]:
-        """Return both as kernels take them."""
-        return *self.names, self.idf
-
 
 @functools.cache
 def no_names() -> WeightedNames:
@@ -56,7 +88,7 @@ def no_names() -> WeightedNames:
     return WeightedNames(build_names([]), np.empty(0, np.float32))
 
 
-class CharsFeaturizer(Featurizer):
+class CharsFeaturizer(TextFeaturizer):
     """Character n-grams of a fitted vocabulary, weighted; before them words, where the parameters have them.
 
     Feature ids follow the words sorted by bytes, then the n-grams sorted by bytes.
@@ -76,9 +108,14 @@ class CharsFeaturizer(Featurizer):
         self.words = words
         self.chars = chars
         self.forms = forms
-        self._classes = classes(parameters.unicode)
-        self._scales = _scales_of(parameters)
-        self._char_names = (chars.names.offsets, chars.names.utf8, short_names(chars.names))
+        self._chars = _text_rows_of_chars(chars, parameters)
+        self.text_rows = self._chars
+        if isinstance(parameters, WordsCharsParameters):
+            words_table = word_table(words.names, words.idf, parameters)
+            self._words = text_rows_by(
+                word_rows, words_table, ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
+            )
+            self.text_rows = _side_by_side(self._words, self._chars, words.names.n_names, parameters)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
@@ -91,32 +128,44 @@ class CharsFeaturizer(Featurizer):
             found |= self.forms.arrays()
         return found | weights if self.parameters.use_idf else found
 
-    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
-        """Return a row for each text; n-grams outside the vocabularies are left out."""
-        return joined([self._transform_block(block) for block in in_blocks(texts)], self.n_features)
-
-    def _transform_block(self, texts: Sequence[str]) -> SparseRows:
+    def _rows_by_forms(self, texts: Sequence[str]) -> RowArrays:
+        assert self.forms is not None
         chosen = self.parameters
         utf8, text_ptr = encoded(texts, chosen.lowercase, chosen.unicode)
-        chars = (*self._char_names, self.chars.idf)
-        of_chars = (chars, utf8, text_ptr, self._classes, (chosen.char_min, chosen.char_max))
-        weighing = (chosen.sublinear_tf, NORM_CODES[chosen.norm])
-        if not isinstance(chosen, WordsCharsParameters):
-            return SparseRows(*char_rows(*of_chars, *weighing), self.n_features)
-        ngrams = (chosen.ngram_min, chosen.ngram_max)
-        if self.forms is None:
-            rows = text_rows(self.words.table, *of_chars, ngrams, *weighing, self._scales)
-            return SparseRows(*rows, self.n_features)
         words = self.forms.of(split_words(texts, chosen.lowercase, chosen.unicode))
-        word_part = rows_of_words(self.words.table, *words, ngrams, *weighing)
-        n_words, norm = self.words.names.n_names, NORM_CODES[chosen.norm]
-        both = side_by_side(word_part, char_rows(*of_chars, *weighing), n_words, self._scales, norm)
-        return SparseRows(*both, self.n_features)
+        word_part = rows_of_words(*words, self._words.table)
+        char_part = char_rows(utf8, text_ptr, self._chars.table)
+        return side_by_side(word_part, char_part, self.text_rows.table)
 
 
-def _scales_of(parameters: CharsParameters | WordsCharsParameters) -> tuple[float, float]:
+def _text_rows_of_chars(chars: WeightedNames, parameters: CharsParameters | WordsCharsParameters) -> TextRows:
+    chosen, names = parameters, chars.names
+    table = CharTable(
+        offsets=names.offsets,
+        utf8=names.utf8,
+        short=short_names(names),
+        idf=chars.idf,
+        of_classes=classes(chosen.unicode),
+        shortest=chosen.char_min,
+        longest=chosen.char_max,
+        sublinear_tf=chosen.sublinear_tf,
+        norm=NORM_CODES[chosen.norm],
+    )
+    return text_rows_by(char_rows, table, ngrams_a_character(chosen.char_min, chosen.char_max))
+
+
+def _side_by_side(
+    words: TextRows, chars: TextRows, n_words: int, parameters: WordsCharsParameters
+) -> TextRows:
+    scales = np.array(_scales_of(parameters), np.float32)
+    table = TextTable(words.table, chars.table, scales, n_words, NORM_CODES[parameters.norm])
+    features = words.features_a_character + chars.features_a_character
+    return text_rows_by(text_rows, table, features)
+
+
+def _scales_of(parameters: WordsCharsParameters) -> tuple[float, float]:
     """Return what each part, scaled alone, is multiplied by: the words and the characters."""
-    if not isinstance(parameters, WordsCharsParameters) or parameters.norm == "none":
+    if parameters.norm == "none":
         return 1.0, 1.0
     share = parameters.char_share
     if parameters.norm == "l1":
@@ -125,70 +174,41 @@ def _scales_of(parameters: CharsParameters | WordsCharsParameters) -> tuple[floa
 
 
 @kernel
-def text_rows(
-    words: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]],
-    chars: CharTable,
-    utf8: NDArray[np.uint8],
-    text_ptr: NDArray[np.int64],
-    of_classes: NDArray[np.uint8],
-    lengths: tuple[int, int],
-    ngrams: tuple[int, int],
-    sublinear_tf: bool,
-    norm: int,
-    scales: tuple[float, float],
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+def text_rows(utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], table_at: Handle) -> RowArrays:
     """Return texts as weighted rows of words, then characters: (indptr, indices, values).
 
-    words    as `word_rows` takes it, and `ngrams` too
-    chars    as `char_rows` takes it, and `lengths` too
-    norm     one of NORM_CODES: each part is scaled alone, then multiplied by its one of `scales`, the words'
-             and the characters', then the row
+    utf8, text_ptr  what `encoded` returned
+    table_at        of a TextTable: each part is scaled alone, then multiplied by its scale, then the row
 
     Linear in the bytes of the texts.
     """
-    char_part = char_rows(chars, utf8, text_ptr, of_classes, lengths, sublinear_tf, norm)
-    word_part = word_rows(words, utf8, text_ptr, of_classes, ngrams, sublinear_tf, norm)
-    return side_by_side(word_part, char_part, len(words[0]) - 1, scales, norm)
+    table = struct_at(TextTable, table_at)
+    char_part = char_rows(utf8, text_ptr, table.chars)
+    word_part = word_rows(utf8, text_ptr, table.words)
+    return side_by_side(word_part, char_part, table_at)
 
 
 @kernel
-def char_rows(
-    chars: CharTable,
-    utf8: NDArray[np.uint8],
-    text_ptr: NDArray[np.int64],
-    of_classes: NDArray[np.uint8],
-    lengths: tuple[int, int],
-    sublinear_tf: bool,
-    norm: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+def char_rows(utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], table_at: Handle) -> RowArrays:
     """Return the n-grams of characters of texts as weighted rows: (indptr, indices, values).
 
-    utf8, text_ptr, of_classes  what `encoded` returned, and the classes of characters
-    lengths  the least and the most characters of a feature
-    norm     one of NORM_CODES
+    utf8, text_ptr  what `encoded` returned
+    table_at        of a CharTable
     """
-    offsets, names, table, idf = chars
-    padded, ptr = pad_words(utf8, text_ptr, of_classes)
-    counts = char_counts(offsets, names, table, padded, ptr, lengths)
-    return weighted_rows(counts, idf, sublinear_tf, norm)
+    table = struct_at(CharTable, table_at)
+    padded, ptr = pad_words(utf8, text_ptr, table.of_classes)
+    lengths = table.shortest, table.longest
+    counts = char_counts(table.offsets, table.utf8, table.short, padded, ptr, lengths)
+    return weighted_rows(counts, table.idf, table.sublinear_tf, table.norm)
 
 
 @kernel
-def side_by_side(
-    words: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
-    chars: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
-    n_words: int,
-    scales: tuple[float, float],
-    norm: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """Return the rows of both parts, each (indptr, indices, values), multiplied by its scale, then scaled.
-
-    n_words  the features of the words; those of the characters come after
-    norm     one of NORM_CODES
-    """
+def side_by_side(words: RowArrays, chars: RowArrays, table_at: Handle) -> RowArrays:
+    """Return the rows of both parts, as `text_rows` does with the TextTable at the handle."""
+    table = struct_at(TextTable, table_at)
     word_ptr, word_ids, word_values = words
     char_ptr, char_ids, char_values = chars
-    of_words, of_chars = np.float32(scales[0]), np.float32(scales[1])
+    of_words, of_chars, n_words = table.scales[0], table.scales[1], table.n_words
     indptr = word_ptr + char_ptr
     indices = np.empty(len(word_ids) + len(char_ids), np.int32)
     values = np.empty(len(indices), np.float32)
@@ -200,7 +220,7 @@ def side_by_side(
         for i in range(char_ptr[row], char_ptr[row + 1]):
             indices[at], values[at] = n_words + char_ids[i], char_values[i] * of_chars
             at += 1
-    normalise_rows(indptr, values, norm)
+    normalise_rows(indptr, values, table.norm)
     return indptr, indices, values
 
 

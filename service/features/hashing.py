@@ -4,25 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
-from model_store.names import hash_bytes
-from service.features.blocks import in_blocks, joined
-from service.features.featurizer import Featurizer
+from model_store.compiled.handles import U8_1, Handle, handle, struct_at
+from service.features.characters import classes
 from service.features.parameters import HashingParameters
 from service.features.raw import finite_values, tidied
+from service.features.text_featurizer import TextFeaturizer, text_rows_by
+from service.features.weights import NORM_CODES, normalise_rows
 from service.features.word_forms import WordForms
-from service.features.words import find_ngrams, split_words
-from service.rows import SparseRows, offsets_of
+from service.features.words import ngram_spans, ngrams_a_word, split, split_words
+from service.kernels.text.names import hashed_feature
+from service.kernels.text.sort_and_sum import sort_and_sum_rows
+from service.rows import RowArrays, SparseRows, offsets_of
 
-_SIGN_BIT = np.uint64(63)
+
+@handle
+class HashTable(NamedTuple):
+    """What a kernel needs to make rows of hashed words.
+
+    of_classes            the classes of characters
+    ngram_min, ngram_max  the least and the most words of a feature
+    mask                  features less one
+    signed                0 or 1
+    norm                  one of NORM_CODES
+    """
+
+    of_classes: U8_1
+    ngram_min: int
+    ngram_max: int
+    mask: int
+    signed: int
+    norm: int
 
 
-class HashingFeaturizer(Featurizer):
+class HashingFeaturizer(TextFeaturizer):
     """Counts of n-grams, or values by name, under the low bits of `hash_bytes`; no vocabulary is fitted.
 
     Source: Weinberger et al. 2009, "Feature hashing for large scale multitask learning", equation 1.
@@ -34,14 +54,14 @@ class HashingFeaturizer(Featurizer):
     def __init__(self, parameters: HashingParameters, forms: WordForms | None = None) -> None:
         super().__init__(parameters, parameters.n_features)
         self.forms = forms
+        chosen = parameters
+        ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
+        table = HashTable(classes(chosen.unicode), *ngrams, self.n_features - 1, chosen.signed, norm)
+        self.text_rows = text_rows_by(hashed_rows, table, ngrams_a_word(*ngrams))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return no arrays but stop words."""
         return self.forms.arrays() if self.forms else {}
-
-    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
-        """Return a row for each text."""
-        return joined([self._transform_block(block) for block in in_blocks(texts)], self.n_features)
 
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; values whose names share an id are summed."""
@@ -55,14 +75,39 @@ class HashingFeaturizer(Featurizer):
         _hash(utf8, offsets[:-1], offsets[1:], self.n_features - 1, self.parameters.signed, indices, signs)
         return self._normalised(tidied(indptr, indices, values * signs, self.n_features))
 
-    def _transform_block(self, texts: Sequence[str]) -> SparseRows:
-        chosen = self.parameters
-        words = split_words(texts, chosen.lowercase, chosen.unicode)
-        words = words if self.forms is None else self.forms.of(words)
-        spans = find_ngrams(words, chosen.ngram_min, chosen.ngram_max)
-        indices, values = np.empty(len(spans.start), np.int32), np.empty(len(spans.start), np.float32)
-        _hash(words.utf8, spans.start, spans.end, self.n_features - 1, chosen.signed, indices, values)
-        return self._normalised(tidied(spans.row_ptr, indices, values, self.n_features))
+    def _rows_by_forms(self, texts: Sequence[str]) -> RowArrays:
+        assert self.forms is not None
+        words = self.forms.of(split_words(texts, self.parameters.lowercase, self.parameters.unicode))
+        return hashed_words(*words, self.text_rows.table)
+
+
+@kernel
+def hashed_rows(utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], table_at: Handle) -> RowArrays:
+    """Return the words of texts as rows of their hashes: (indptr, indices, values).
+
+    utf8, text_ptr  what `encoded` returned
+    table_at        of a HashTable
+    """
+    words, word_ptr, start, end = split(utf8, text_ptr, struct_at(HashTable, table_at).of_classes)
+    return hashed_words(words, word_ptr, start, end, table_at)
+
+
+@kernel
+def hashed_words(
+    words: NDArray[np.uint8],
+    word_ptr: NDArray[np.int64],
+    start: NDArray[np.int64],
+    end: NDArray[np.int64],
+    table_at: Handle,
+) -> RowArrays:
+    """Do as `hashed_rows`, of words as `split` returns them."""
+    table = struct_at(HashTable, table_at)
+    indptr, starts, ends = ngram_spans(word_ptr, start, end, table.ngram_min, table.ngram_max)
+    indices, values = np.empty(len(starts), np.int32), np.empty(len(starts), np.float32)
+    _hash(words, starts, ends, table.mask, table.signed, indices, values)
+    n, _ = sort_and_sum_rows(indptr, indices, values)
+    normalise_rows(indptr, values, table.norm)
+    return indptr, indices[:n], values[:n]
 
 
 @kernel
@@ -71,11 +116,9 @@ def _hash(
     start: NDArray[np.int64],
     end: NDArray[np.int64],
     mask: int,
-    signed: bool,
+    signed: int,
     indices_out: NDArray[np.int32],
     values_out: NDArray[np.float32],
 ) -> None:
     for i in range(len(start)):
-        h = hash_bytes(utf8, start[i], end[i])
-        indices_out[i] = np.int64(h & np.uint64(mask))
-        values_out[i] = np.float32(-1.0) if signed and (h >> _SIGN_BIT) else np.float32(1.0)
+        indices_out[i], values_out[i] = hashed_feature(utf8, start[i], end[i], mask, signed)

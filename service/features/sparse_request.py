@@ -1,8 +1,8 @@
-"""Bodies of predict requests: sparse instances, numbers of labels and nodes, thresholds, exactness, no more.
+"""Bodies of predict requests: instances of one kind, and the usual options, no more.
 
-Such a body becomes rows of the model by one call of a kernel: to parse it, check each number and bring the
-rows into their form costs more than to predict them. What is not sparse, or not right, is left to the
-models of requests, which say what is wrong with it.
+Such a body becomes rows of the model by kernels: to parse it, check each number and bring the rows into
+their form costs more than to predict them. What is more, or not right, is left to the models of requests,
+which say what is wrong with it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.calls import address_of
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import Handle, handle_of, struct_at
+from service.features.characters import ready_codes
 from service.features.featurizer import Featurizer
+from service.features.hashing import HashingFeaturizer
+from service.features.named import NamedFeaturizer
+from service.features.text_featurizer import TextFeaturizer
 from service.features.weights import NORM_CODES, normalise_rows
 from service.kernels.search.query import NO_THRESHOLD as NO_THRESHOLD
 from service.kernels.search.query import NUMBER as NUMBER
 from service.kernels.search.query import TUNED as TUNED
 from service.kernels.text.decimals import is_digit, parse_id
+from service.kernels.text.names import (
+    BY_HASH,
+    BY_TABLE,
+    NO_NAMES,
+    BodyNames,
+    is_named,
+    read_named,
+)
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 from service.kernels.text.sparse_json import (
     CLOSE,
@@ -34,7 +48,16 @@ from service.kernels.text.sparse_json import (
     read_number,
     skip_blanks,
 )
-from service.rows import SparseRows
+from service.kernels.text.strings import UTF8_A_CHARACTER
+from service.kernels.text.texts import (
+    ROWS,
+    TEXTS,
+    BodyTexts,
+    is_text,
+    read_texts,
+    write_rows,
+)
+from service.rows import RowArrays, SparseRows
 
 _INSTANCES = np.frombuffer(b'"instances"', np.uint8)
 _TOP_R = np.frombuffer(b'"top_r"', np.uint8)
@@ -44,12 +67,32 @@ _TUNED_WORD = np.frombuffer(b'"tuned"', np.uint8)
 _EXACT = np.frombuffer(b'"exact"', np.uint8)
 _TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 _QUOTE, _ZERO, _E, _F, _H, _I, _O, _T = 34, 48, 101, 102, 104, 105, 111, 116
+_SPARSE, _TEXTS, _NAMED = range(3)
 COUNT_LIMIT = 1 << 31
 
 
-class SparseQuery(NamedTuple):
-    """What a sparse body asks for; n_rows is 0: it is not sparse, and the rest says nothing.
+class BodyForms(NamedTuple):
+    """What bodies are read, and what they mean.
 
+    rows_max, values_max            the most instances of a body, and features of all of them
+    characters_max, text_bytes_max  the most characters of all its texts, and bytes of one
+    name_bytes_max                  the most bytes of the name of a feature
+    top_r, beam_width               what a body means that does not say them
+    """
+
+    rows_max: int
+    values_max: int
+    characters_max: int
+    text_bytes_max: int
+    name_bytes_max: int
+    top_r: int
+    beam_width: int
+
+
+class SparseQuery(NamedTuple):
+    """What a body asks for; n_rows is 0: it is not for kernels, and the rest says nothing.
+
+    n_values   TEXTS: the instances are texts, whose rows are yet to be made
     threshold  NO_THRESHOLD, TUNED or NUMBER
     is_exact   0 or 1: whether the answer must surely be right
     """
@@ -63,51 +106,87 @@ class SparseQuery(NamedTuple):
 
 
 class SparseBodies:
-    """Reads bodies into buffers of its own: one thread at a time.
+    """Reads bodies for a model's featurizer into buffers of its own: one thread at a time.
 
-    rows_max, features_max   the most instances of a body that it takes, and features of all of them
-    top_r, beam_width        what a body means that does not say them
-    arrays                   where the rows are until the next body is read: the first fields of SparseRows,
-                             and float32[2], the number that labels must reach, and room for others
+    arrays    where the rows are until the next body is read: the first fields of SparseRows, which bound
+              them, and float32[2], the number that labels must reach, and room for others
+    texts     what texts are read by, and into; names: what named features are
+    read_by   their handles
     """
 
-    def __init__(self, rows_max: int, features_max: int, top_r: int, beam_width: int) -> None:
-        self.defaults = top_r, beam_width
+    def __init__(self, forms: BodyForms, featurizer: Featurizer) -> None:
+        norm = NORM_CODES[featurizer.parameters.norm]
+        self.constants = featurizer.n_features, norm, forms.top_r, forms.beam_width
         self.arrays = (
-            np.zeros(rows_max + 1, np.int64),
-            np.empty(features_max, np.int32),
-            np.empty(features_max, np.float32),
+            np.zeros(forms.rows_max + 1, np.int64),
+            np.empty(forms.values_max, np.int32),
+            np.empty(forms.values_max, np.float32),
             np.zeros(2, np.float32),
         )
+        self.texts, self.names = texts_of(featurizer, forms), names_of(featurizer, forms)
+        self.read_by = handle_of(self.texts), handle_of(self.names)
 
-    def read(self, message: bytes, start: int, featurizer: Featurizer) -> SparseQuery:
+    def read(self, message: bytes, start: int) -> SparseQuery:
         """Return the query that message[start:] is, its rows, checked and in their form, in `arrays`.
 
         The counts that it asks for are not checked against the limits. About a nanosecond a byte.
         """
-        norm = NORM_CODES[featurizer.parameters.norm]
-        counts = featurizer.n_features, norm, *self.defaults
-        return SparseQuery(*read_body(data_of(message), start, *counts, *self.arrays))
+        out = self.arrays[:3], self.arrays[3], self.read_by
+        return SparseQuery(*read_body(data_of(message), start, self.constants, *out))
 
-    def read_rows(
-        self, message: bytes, start: int, featurizer: Featurizer
-    ) -> tuple[SparseRows, SparseQuery, float] | None:
+    def read_rows(self, message: bytes, start: int) -> tuple[SparseRows, SparseQuery, float] | None:
         """Return the rows that message[start:] has, what it asks for, and the number that labels must reach.
 
         They are in `arrays`, until the next body is read. None: it is not for `read`.
         """
-        return self.rows_read(self.read(message, start, featurizer), featurizer)
+        return self.rows_read(self.read(message, start))
 
-    def rows_read(
-        self, asked: SparseQuery, featurizer: Featurizer
-    ) -> tuple[SparseRows, SparseQuery, float] | None:
-        """Return the rows in `arrays`, what was asked for them and the number that labels must reach."""
+    def rows_read(self, asked: SparseQuery) -> tuple[SparseRows, SparseQuery, float] | None:
+        """Return the rows in `arrays`, what was asked for them and the number that labels must reach.
+
+        Those of texts are made first.
+        """
         if asked.n_rows == 0:
             return None
         indptr, indices, values, number = self.arrays
+        if asked.n_values == TEXTS:
+            asked = asked._replace(n_values=write_rows(self.read_by[0], asked.n_rows, self.arrays[:3]))
+            if asked.n_values == 0:
+                return None
         n_rows, n_values = asked.n_rows, asked.n_values
-        rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], featurizer.n_features)
+        rows = SparseRows(indptr[: n_rows + 1], indices[:n_values], values[:n_values], self.constants[0])
         return rows, asked, number.item(0)
+
+
+def texts_of(featurizer: Featurizer, forms: BodyForms) -> BodyTexts:
+    """Return what texts are read by; none are where the model takes none, or Python looks for their words."""
+    if not isinstance(featurizer, TextFeaturizer) or featurizer.forms is not None:
+        ready, empty = np.empty(0, np.int32), np.empty(0, np.int64)
+        return BodyTexts(0, empty, ready, np.empty(0, np.uint8), empty, 0, 0)
+    parameters, by = featurizer.parameters, featurizer.text_rows
+    characters_max = min(forms.characters_max, forms.values_max // by.features_a_character)
+    text_ptr = np.zeros(forms.rows_max + 1, np.int64)
+    return BodyTexts(
+        rows_by=address_of(by.kernel, ROWS, np.frombuffer(b"", np.uint8), text_ptr, by.table),
+        table=by.table,
+        ready=ready_codes(parameters.lowercase, parameters.unicode),
+        utf8=np.empty(UTF8_A_CHARACTER * characters_max, np.uint8),
+        text_ptr=text_ptr,
+        characters_max=characters_max,
+        bytes_max=forms.text_bytes_max,
+    )
+
+
+def names_of(featurizer: Featurizer, forms: BodyForms) -> BodyNames:
+    """Return what named features are read by; none are where the model takes none."""
+    empty = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int32)
+    name = np.empty(forms.name_bytes_max + UTF8_A_CHARACTER, np.uint8)
+    if isinstance(featurizer, NamedFeaturizer):
+        return BodyNames(BY_TABLE, *featurizer.names, 0, 0, name)
+    if isinstance(featurizer, HashingFeaturizer):
+        mask, signed = featurizer.n_features - 1, featurizer.parameters.signed
+        return BodyNames(BY_HASH, *empty, mask, signed, name)
+    return BodyNames(NO_NAMES, *empty, 0, 0, name)
 
 
 def data_of(message: bytes) -> NDArray[np.uint8]:
@@ -119,27 +198,35 @@ def data_of(message: bytes) -> NDArray[np.uint8]:
 def read_body(
     data: NDArray[np.uint8],
     start: int,
-    n_features: int,
-    norm: int,
-    top_r: int,
-    beam_width: int,
-    indptr_out: NDArray[np.int64],
-    indices_out: NDArray[np.int32],
-    values_out: NDArray[np.float32],
+    constants: tuple[int, int, int, int],
+    rows_out: RowArrays,
     number_out: NDArray[np.float32],
+    read_by: tuple[Handle, Handle],
 ) -> tuple[int, int, int, int, int, int]:
     """Read a body into rows that are sorted, summed and normalised; return the fields of SparseQuery.
 
-    A number as threshold goes to `number_out`. It is between 0 and 1: how these two round is for others.
+    constants   features of the model, code of the norm, top_r and beam_width if the body does not say them
+    rows_out    indptr, indices, values, which bound the rows
+    number_out  where a number as threshold goes; it is between 0 and 1: how these two round is for others
+    read_by     of BodyTexts, where the instances are read to if they are texts, and of BodyNames
+
+    Of named features that stand twice the last counts; that is left to others, as is a row without features.
     """
-    i, n_rows, options = after(data, start, OPEN), 0, (top_r, beam_width, NO_THRESHOLD, 0)
+    n_features, norm, top_r, beam_width = constants
+    i, n_rows, kind = after(data, start, OPEN), 0, _SPARSE
+    options = top_r, beam_width, NO_THRESHOLD, 0
     while True:
         i = skip_blanks(data, i)
         if data[i] == _QUOTE and data[i + 1] == _I and n_rows == 0:
-            i = after(data, after_key(data, i, _INSTANCES), COLON)
-            i, n_rows = _read_instances(
-                data, after(data, i, OPEN_LIST), n_features, indptr_out, indices_out, values_out
-            )
+            i = after(data, after(data, after_key(data, i, _INSTANCES), COLON), OPEN_LIST)
+            if is_text(data, i):
+                kind = _TEXTS
+                i, n_rows = read_texts(data, i, struct_at(BodyTexts, read_by[0]))
+            elif is_named(data, i):
+                kind = _NAMED
+                i, n_rows = read_named(data, i, struct_at(BodyNames, read_by[1]), rows_out)
+            else:
+                i, n_rows = _read_instances(data, i, n_features, rows_out)
         else:
             i, options = read_option(data, i, options, number_out)
         i = skip_blanks(data, i)
@@ -149,9 +236,12 @@ def read_body(
     i = skip_blanks(data, after(data, i, CLOSE))
     if data[i] != END or i != len(data) - 2 or n_rows == 0:
         return 0, 0, 0, 0, 0, 0
-    n_values = finish_rows(norm, indptr_out[: n_rows + 1], indices_out, values_out)
-    if n_values < 0:
-        return 0, 0, 0, 0, 0, 0
+    indptr, indices, values = rows_out
+    n_read, n_values = indptr[n_rows], TEXTS
+    if kind != _TEXTS:
+        n_values = finish_rows(norm, indptr[: n_rows + 1], indices, values)
+        if n_values < 0 or (kind == _NAMED and n_values < n_read):
+            return 0, 0, 0, 0, 0, 0
     return n_rows, n_values, options[0], options[1], options[2], options[3]
 
 
@@ -194,20 +284,12 @@ def read_option(
 
 
 @inlined
-def _read_instances(
-    data: NDArray[np.uint8],
-    i: int,
-    n_features: int,
-    indptr_out: NDArray[np.int64],
-    indices_out: NDArray[np.int32],
-    values_out: NDArray[np.float32],
-) -> tuple[int, int]:
-    """Read instances from after the bracket to after its fellow; return (that place, how many)."""
+def _read_instances(data: NDArray[np.uint8], i: int, n_features: int, rows_out: RowArrays) -> tuple[int, int]:
+    """Read sparse instances from after the bracket to after its fellow; return (that place, how many)."""
+    indptr, indices, values = rows_out
     n_rows = 0
-    while n_rows + 1 < len(indptr_out):
-        i, indptr_out[n_rows + 1] = read_instance(
-            data, i, n_features, indices_out, values_out, indptr_out[n_rows]
-        )
+    while n_rows + 1 < len(indptr):
+        i, indptr[n_rows + 1] = read_instance(data, i, n_features, indices, values, indptr[n_rows])
         n_rows += 1
         i = skip_blanks(data, i)
         if data[i] == CLOSE_LIST:

@@ -13,6 +13,7 @@ from model_store.compiled.decorators import inlined, kernel
 from service.features.featurizer import Featurizer
 from service.features.sparse_request import (
     COUNT_LIMIT,
+    BodyForms,
     SparseBodies,
     SparseQuery,
     data_of,
@@ -20,7 +21,6 @@ from service.features.sparse_request import (
     read_option,
     read_truth,
 )
-from service.features.weights import NORM_CODES
 from service.kernels.search.query import NO_THRESHOLD
 from service.kernels.text.decimals import parse_id
 from service.kernels.text.sparse_json import (
@@ -80,20 +80,19 @@ class TensorBodies(SparseBodies):
     form  int64[FORM_SIZE]: what the answer to the last of them has
     """
 
-    def __init__(self, rows_max: int, features_max: int, top_r: int, beam_width: int) -> None:
-        super().__init__(rows_max, features_max, top_r, beam_width)
+    def __init__(self, forms: BodyForms, featurizer: Featurizer) -> None:
+        super().__init__(forms, featurizer)
         self.form = np.zeros(FORM_SIZE, np.int64)
 
     def tensor_rows(
-        self, message: bytes, span: tuple[int, int], featurizer: Featurizer
+        self, message: bytes, span: tuple[int, int]
     ) -> tuple[SparseRows, SparseQuery, float] | None:
         """Return what `read_rows` does of a body whose JSON is message[span[0] : span[1]].
 
         What is behind that are its binary data.
         """
-        constants = featurizer.n_features, NORM_CODES[featurizer.parameters.norm], *self.defaults
-        asked = read_tensors(data_of(message), span, constants, self.arrays[:3], self.arrays[3], self.form)
-        return self.rows_read(SparseQuery(*asked), featurizer)
+        out = self.arrays[:3], self.arrays[3], self.form
+        return self.rows_read(SparseQuery(*read_tensors(data_of(message), span, self.constants, *out)))
 
 
 @kernel

@@ -3,33 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, Handle, handle, struct_at
 from model_store.names import NameTable, build_names, probe
 from service.datasets.growing import Growing
 from service.errors import BadData, BadParameter
-from service.features.blocks import in_blocks, joined
-from service.features.characters import classes, encoded
-from service.features.featurizer import Featurizer
+from service.features.blocks import in_blocks
+from service.features.characters import classes
 from service.features.parameters import TfidfParameters
 from service.features.raw import tidied
 from service.features.tables import table_arrays, take_feature_names, take_idf
+from service.features.text_featurizer import TextFeaturizer, text_rows_by
 from service.features.vocabulary import Vocabulary, choose, rows_meant
 from service.features.weights import NORM_CODES, idf_of, weigh_counts, weighted_rows
 from service.features.word_forms import WordForms, fit_forms, load_forms
-from service.features.words import find_ngrams, ngram_spans, split, split_words
+from service.features.words import find_ngrams, ngram_spans, ngrams_a_word, split, split_words
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
-from service.rows import SparseRows
+from service.rows import RowArrays, SparseRows
 
 IDF = "features/idf"
 """The array of the words' weights."""
 
 
-class TfidfFeaturizer(Featurizer):
+@handle
+class WordTable(NamedTuple):
+    """What a kernel needs to make weighted rows of words.
+
+    offsets, utf8, slots  of the vocabulary, a NameTable; idf: its weights, or none
+    of_classes            the classes of characters
+    ngram_min, ngram_max  the least and the most words of a feature
+    sublinear_tf          0 or 1
+    norm                  one of NORM_CODES
+    """
+
+    offsets: I64_1
+    utf8: U8_1
+    slots: I32_1
+    idf: F32_1
+    of_classes: U8_1
+    ngram_min: int
+    ngram_max: int
+    sublinear_tf: int
+    norm: int
+
+
+def word_table(names: NameTable, idf: NDArray[np.float32], parameters: TfidfParameters) -> WordTable:
+    """Return what kernels need to make rows of these words."""
+    chosen = parameters
+    ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
+    return WordTable(*names, idf, classes(chosen.unicode), *ngrams, chosen.sublinear_tf, norm)
+
+
+class TfidfFeaturizer(TextFeaturizer):
     """Words and n-grams of a fitted vocabulary, weighted; feature ids follow the n-grams sorted by bytes."""
 
     takes = "text or ids and values"
@@ -46,7 +76,8 @@ class TfidfFeaturizer(Featurizer):
         self.names = names
         self.idf = idf
         self.forms = forms
-        self._classes = classes(parameters.unicode)
+        features = ngrams_a_word(parameters.ngram_min, parameters.ngram_max)
+        self.text_rows = text_rows_by(word_rows, word_table(names, idf, parameters), features)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the names, and the weights where the parameters use them."""
@@ -54,67 +85,43 @@ class TfidfFeaturizer(Featurizer):
         stops = self.forms.arrays() if self.forms else {}
         return table_arrays(self.names) | weights | stops
 
-    def transform_texts(self, texts: Sequence[str]) -> SparseRows:
-        """Return a row for each text; n-grams outside the vocabulary are left out."""
-        return joined([self._transform_block(block) for block in in_blocks(texts)], self.n_features)
-
     def weighted(self, counts: SparseRows) -> SparseRows:
         """Return rows of counts as rows of weights; the arrays are used up."""
         weigh_counts(counts.indices, counts.values, self.idf, self.parameters.sublinear_tf)
         return self._normalised(counts)
 
-    def _transform_block(self, texts: Sequence[str]) -> SparseRows:
-        chosen = self.parameters
-        ngrams, norm = (chosen.ngram_min, chosen.ngram_max), NORM_CODES[chosen.norm]
-        table = (*self.names, self.idf)
-        if self.forms is not None:
-            words = self.forms.of(split_words(texts, chosen.lowercase, chosen.unicode))
-            rows = rows_of_words(table, *words, ngrams, chosen.sublinear_tf, norm)
-            return SparseRows(*rows, self.n_features)
-        utf8, text_ptr = encoded(texts, chosen.lowercase, chosen.unicode)
-        rows = word_rows(table, utf8, text_ptr, self._classes, ngrams, chosen.sublinear_tf, norm)
-        return SparseRows(*rows, self.n_features)
+    def _rows_by_forms(self, texts: Sequence[str]) -> RowArrays:
+        assert self.forms is not None
+        words = self.forms.of(split_words(texts, self.parameters.lowercase, self.parameters.unicode))
+        return rows_of_words(*words, self.text_rows.table)
 
 
 @kernel
-def word_rows(
-    table: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]],
-    utf8: NDArray[np.uint8],
-    text_ptr: NDArray[np.int64],
-    of_classes: NDArray[np.uint8],
-    ngrams: tuple[int, int],
-    sublinear_tf: bool,
-    norm: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+def word_rows(utf8: NDArray[np.uint8], text_ptr: NDArray[np.int64], table_at: Handle) -> RowArrays:
     """Return the words of texts as weighted rows: (indptr, indices, values).
 
-    table    offsets, utf8 and slots of the vocabulary (NameTable), and its weights, or none
-    utf8, text_ptr, of_classes  what `encoded` returned, and the classes of characters
-    ngrams   the least and the most words of a feature
-    norm     one of NORM_CODES
+    utf8, text_ptr  what `encoded` returned
+    table_at        of a WordTable
     """
-    words, word_ptr, start, end = split(utf8, text_ptr, of_classes)
-    return rows_of_words(table, words, word_ptr, start, end, ngrams, sublinear_tf, norm)
+    words, word_ptr, start, end = split(utf8, text_ptr, struct_at(WordTable, table_at).of_classes)
+    return rows_of_words(words, word_ptr, start, end, table_at)
 
 
 @kernel
 def rows_of_words(
-    table: tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int32], NDArray[np.float32]],
     words: NDArray[np.uint8],
     word_ptr: NDArray[np.int64],
     start: NDArray[np.int64],
     end: NDArray[np.int64],
-    ngrams: tuple[int, int],
-    sublinear_tf: bool,
-    norm: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+    table_at: Handle,
+) -> RowArrays:
     """Do as `word_rows`, of words as `split` returns them."""
-    offsets, names, slots, idf = table
-    spans = ngram_spans(word_ptr, start, end, ngrams[0], ngrams[1])
-    indptr, indices = _look_up(offsets, names, slots, words, spans[0], spans[1], spans[2])
+    table = struct_at(WordTable, table_at)
+    spans = ngram_spans(word_ptr, start, end, table.ngram_min, table.ngram_max)
+    indptr, indices = _look_up(table.offsets, table.utf8, table.slots, words, spans[0], spans[1], spans[2])
     values = np.ones(len(indices), np.float32)
     n, _ = sort_and_sum_rows(indptr, indices, values)
-    return weighted_rows((indptr, indices[:n], values[:n]), idf, sublinear_tf, norm)
+    return weighted_rows((indptr, indices[:n], values[:n]), table.idf, table.sublinear_tf, table.norm)
 
 
 @kernel

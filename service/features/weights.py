@@ -27,7 +27,7 @@ def idf_of(frequency: NDArray[np.int64], n_texts: int, smooth: bool) -> NDArray[
 
 @kernel
 def weigh_counts(
-    indices: NDArray[np.int32], values: NDArray[np.float32], idf: NDArray[np.float32], sublinear_tf: bool
+    indices: NDArray[np.int32], values: NDArray[np.float32], idf: NDArray[np.float32], sublinear_tf: int
 ) -> None:
     """Turn counts into tf-idf weights, in place: (1 + ln(count), or the count) times idf[feature].
 
@@ -67,7 +67,7 @@ def normalise_rows(indptr: NDArray[np.int64], values: NDArray[np.float32], code:
 def weighted_rows(
     counts: tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]],
     idf: NDArray[np.float32],
-    sublinear_tf: bool,
+    sublinear_tf: int,
     norm: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
     """Return rows of counts (indptr, indices, values) as rows of weights, scaled; the arrays are used up.

@@ -63,6 +63,11 @@ def find_ngrams(words: Words, ngram_min: int, ngram_max: int) -> NgramSpans:
     return NgramSpans(*ngram_spans(words.word_ptr, words.start, words.end, ngram_min, ngram_max))
 
 
+def ngrams_a_word(ngram_min: int, ngram_max: int) -> int:
+    """Return how many n-grams begin with a word at most."""
+    return max(2, ngram_max) - ngram_min + 1
+
+
 @inlined
 def _word_end(
     utf8: NDArray[np.uint8], i: int, stop: int, of_classes: NDArray[np.uint8]

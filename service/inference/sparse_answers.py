@@ -8,27 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import handle_of
+from service.features.sparse_request import BodyForms
 from service.inference.options import NodeThresholds
 from service.inference.prediction_json import Seal
 from service.inference.tensors_json import Tensors
 from service.kernels.search.sparse_request import SparseLimits as SparseLimits
 from service.kernels.search.sparse_request import SparsePresent
 from service.kernels.text.tensors import IDENTITY, IDENTITY_END
-from service.stages import READ, StageTimes
+from service.stages import BEGAN, FEATURES, HAS_READ, MADE, READ, StageTimes
 
 
 class SparseForms(NamedTuple):
-    """What bodies are taken, and what they mean.
-
-    rows_max, values_max  the most rows of a body, and values of all of them
-    top_r, beam_width     what a body means that does not say them
-    """
+    """What requests are taken, and what bodies are read."""
 
     limits: SparseLimits
-    rows_max: int
-    values_max: int
-    top_r: int
-    beam_width: int
+    bodies: BodyForms
 
 
 _NO_THRESHOLDS = np.empty(0, np.float32)
@@ -81,7 +75,13 @@ def identity_of(form: NDArray[np.int64]) -> tuple[int, int]:
     return form.item(IDENTITY), form.item(IDENTITY_END)
 
 
-def begin_at(began: int, times: NDArray[np.int64], stages: StageTimes) -> None:
-    """Let an answer whose rows were read before its call have begun then."""
-    times[0] = began
-    stages.count_one(READ, int(times[1]) - began)
+def begin_at(began: int, read: int | None, times: NDArray[np.int64], stages: StageTimes) -> None:
+    """Let an answer whose rows were read before its call have begun then.
+
+    read   when its texts had been read, whose rows were made from then on; None: it had none
+    """
+    made = times.item(MADE)
+    times[BEGAN], times[HAS_READ] = began, made if read is None else read
+    stages.count_one(READ, times.item(HAS_READ) - began)
+    if read is not None:
+        stages.count_one(FEATURES, made - read)

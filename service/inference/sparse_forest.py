@@ -21,7 +21,7 @@ from service.inference.tensors_json import tensors_json
 from service.kernels.search.query import NUMBER, TUNED
 from service.kernels.search.sparse_request import is_taken
 from service.rows import SparseRows
-from service.stages import StageTimes
+from service.stages import N_TIMES, StageTimes
 
 
 class SparseForest(ReadsFirst):
@@ -37,11 +37,10 @@ class SparseForest(ReadsFirst):
         mask: NDArray[np.uint8] | None = None,
     ) -> None:
         """Take what `SparseBeam` takes, and the model's predictor."""
-        self.times = np.zeros(4, np.int64)
+        self.times = np.zeros(N_TIMES, np.int64)
         self._stages = stages
-        self._reader = TensorBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
+        self._reader = TensorBodies(forms.bodies, featurizer)
         self._predictor = predictor
-        self._featurizer = featurizer
         self._names = model.labels
         self._limits = forms.limits
         self._mask = mask
@@ -87,7 +86,7 @@ class SparseForest(ReadsFirst):
 
     def _count(self, began: int, searched_at: int) -> None:
         """Count the stages of a call that has searched and written."""
-        self.times[:] = began, began, searched_at, perf_counter_ns()
+        self.times[:] = began, began, began, searched_at, perf_counter_ns()
         self._stages.count_times(self.times)
 
     def _predict(

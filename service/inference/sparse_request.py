@@ -49,7 +49,7 @@ from service.kernels.search.sparse_request import (
 from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
 from service.kernels.text.tensors import write_tensors
 from service.rows import SparseRows
-from service.stages import StageTimes
+from service.stages import N_TIMES, StageTimes
 
 _FIRST_NEED = Need(1, 256, 10, 10)
 _KIND = 4
@@ -61,7 +61,7 @@ _NO_DATA = data_of(b"")
 class SparseBeam:
     """Answers sparse requests by the beam search of a label tree. One call at a time.
 
-    times   when the last answer's call began, had read, searched, and written; [4], of `perf_counter_ns`
+    times   int64[N_TIMES]  of the last answer's call (`service.stages`)
     """
 
     def __init__(
@@ -79,10 +79,10 @@ class SparseBeam:
         mask     what Predictor.label_mask prepared, for all answers; None: all labels are allowed
         """
         ensemble, shape = model.ensemble, predictor.shape
-        self.times = np.zeros(4, np.int64)
+        self.times = np.zeros(N_TIMES, np.int64)
         self._stages = stages
         self._pool = predictor.pool
-        self._bodies = TensorBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
+        self._bodies = TensorBodies(forms.bodies, featurizer)
         self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
         self._limits = handle_of(forms.limits)
         self._names = model.labels
@@ -97,8 +97,8 @@ class SparseBeam:
             writing_tensors=0,
             n_features=featurizer.n_features,
             norm=NORM_CODES[featurizer.parameters.norm],
-            top_r=forms.top_r,
-            beam_width=forms.beam_width,
+            top_r=forms.bodies.top_r,
+            beam_width=forms.bodies.beam_width,
             link=LINK_CODES[model.manifest.link],
             n_labels=model.manifest.n_labels,
             n_chunks=len(ensemble.directory),
@@ -223,15 +223,15 @@ class SparseBeam:
         )
         labels, scores = np.empty(n_places, np.int32), np.empty(n_places, np.float32)
         exact = np.empty(n_rows, np.uint8)
-        reading = address_of(read_body, READS, data_of(b""), 0, 0, 0, 0, 0, *self._bodies.arrays)
         searching = address_of(beam_rows, SEARCHES, buffers.call, *self._dtypes)
         seal = np.empty(0, np.uint64), 0, 0, 0, 0
         written = (*spans, labels, scores, exact), scores, names, seal, 0
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
-        form, constants = self._bodies.form, (0, 0, 0, 0)
-        tensors = _NO_DATA, (0, 0), constants, self._bodies.arrays[:3], self._bodies.arrays[3], form
+        bodies, form = self._bodies, self._bodies.form
+        read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
+        tensors = _NO_DATA, (0, 0), *read_to, form
         model = self._constants._replace(
-            reading=reading,
+            reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.read_by),
             searching=searching,
             writing=writing,
             reading_tensors=address_of(read_tensors, READS, *tensors),
@@ -247,7 +247,9 @@ class SparseBeam:
             self._given,
             self._asked,
             np.array(buffers.room[1:], np.int64),
-            *self._bodies.arrays,
+            *bodies.arrays,
+            texts=bodies.read_by[0],
+            names=bodies.read_by[1],
             form=form,
             allowed=self._allowed,
             none=ALL_EQUAL,
@@ -288,8 +290,7 @@ class EmbeddedBeam(ReadsFirst):
         self._beam = SparseBeam(model, predictor, featurizer, forms, stages, mask)
         self.times = self._beam.times
         self._stages = stages
-        self._reader = TensorBodies(forms.rows_max, forms.values_max, forms.top_r, forms.beam_width)
-        self._featurizer = featurizer
+        self._reader = TensorBodies(forms.bodies, featurizer)
         self._embedding = predictor.embedding
 
     def answer_rows(

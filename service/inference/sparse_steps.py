@@ -8,10 +8,10 @@ from time import perf_counter_ns
 import numpy as np
 from numpy.typing import NDArray
 
-from service.features import Featurizer
 from service.features.sparse_request import SparseQuery
 from service.features.tensor_request import TensorBodies
 from service.inference.sparse_answers import Present, SparseAnswer, TensorsAnswer, begin_at
+from service.kernels.text.texts import TEXTS
 from service.rows import SparseRows
 from service.stages import StageTimes
 
@@ -22,26 +22,27 @@ class ReadsFirst(ABC):
     times: NDArray[np.int64]
     _stages: StageTimes
     _reader: TensorBodies
-    _featurizer: Featurizer
 
     def answer(
         self, message: bytes, start: int, present: Present, epoch: int, serial: int
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer`."""
         began = perf_counter_ns()
-        found = self._reader.read_rows(message, start, self._featurizer)
+        asked = self._reader.read(message, start)
+        read = perf_counter_ns() if asked.n_values == TEXTS else None
+        found = self._reader.rows_read(asked)
         answer = None if found is None else self.answer_rows(*found, present, epoch, serial)
         if answer is not None:
-            begin_at(began, self.times, self._stages)
+            begin_at(began, read, self.times, self._stages)
         return answer
 
     def answer_tensors(self, message: bytes, span: tuple[int, int], present: Present) -> TensorsAnswer | None:
         """Do as `SparseBeam.answer_tensors`."""
         began = perf_counter_ns()
-        found = self._reader.tensor_rows(message, span, self._featurizer)
+        found = self._reader.tensor_rows(message, span)
         answer = None if found is None else self.rows_as_tensors(*found, self._reader.form, present)
         if answer is not None:
-            begin_at(began, self.times, self._stages)
+            begin_at(began, None, self.times, self._stages)
         return answer
 
     @abstractmethod

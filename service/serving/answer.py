@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.features.sparse_request import NO_THRESHOLD, NUMBER, SparseQuery
+from service.features.sparse_request import NO_THRESHOLD, NUMBER, BodyForms, SparseQuery
 from service.features.sparse_request import TUNED as TUNED_KIND
 from service.inference.sparse_answers import SparseForms, SparseLimits
 from service.rows import SparseRows
@@ -37,8 +37,6 @@ Where Python looks for the stems or lemmas of words, a character counts as often
 
 SHORT_NODES = 64
 """Nodes told of all labels, of the rows together, up to which an explanation does."""
-
-_INDICES = b'"indices"'
 
 LABEL_TOLD_ITEMS = 128
 """Items that a label counts whose label info is told: about 20 microseconds."""
@@ -93,22 +91,19 @@ def answer_now(
 ) -> Answer | PredictRequest:
     """Return the answer to the body message[start:], or the request that it is if that is for a thread.
 
-    One kernel reads, searches and writes sparse rows. What it does not read, the models of
-    `service.serving.schemas` read, which refuse what is wrong; rows of texts and of names go on by the same
-    kernel. Event loop only. Raises BadInput.
+    One kernel reads, searches and writes. What it does not read, the models of `service.serving.schemas`
+    read, which refuse what is wrong; their rows go on by the same kernel. Event loop only. Raises BadInput.
 
     notes   where it is noted when the stages end that the kernel does not count
     """
-    if _INDICES in message:  # else there is no sparse row
-        epoch = served.thresholds.epoch
-        ids = served.ids
-        found = served.sparse.answer(message, start, ids.present(), epoch, ids.serials(SHORT_BEAMS))
-        if found is not None:
-            if notes.is_traced:
-                notes.take_counted(served.sparse.times)
-            n_rows, predictions, is_tuned = found
-            head = answer_head(served.name, served.version, epoch)
-            return Answer((head, predictions, ANSWER_END), n_rows, is_tuned)
+    epoch, ids = served.thresholds.epoch, served.ids
+    found = served.sparse.answer(message, start, ids.present(), epoch, ids.serials(SHORT_BEAMS))
+    if found is not None:
+        if notes.is_traced:
+            notes.take_counted(served.sparse.times)
+        n_rows, predictions, is_tuned = found
+        head = answer_head(served.name, served.version, epoch)
+        return Answer((head, predictions, ANSWER_END), n_rows, is_tuned)
     notes.begin()
     query = parse_predict(message[start:], limits)
     notes.end(READ)
@@ -234,5 +229,13 @@ def sparse_forms(limits: Limits) -> SparseForms:
     labels_max = min(limits.answer_labels_max, SHORT_ITEMS)
     most = SparseLimits(limits.top_r_max, limits.beam_width_max, labels_max, SHORT_BEAMS, SHORT_CHILDREN)
     usual = Options()
-    rows_max, values_max = min(SHORT_BEAMS, limits.instances_max), min(SHORT_ITEMS, limits.features_max)
-    return SparseForms(most, rows_max, values_max, usual.top_r, usual.beam_width)
+    bodies = BodyForms(
+        rows_max=min(SHORT_BEAMS, limits.instances_max),
+        values_max=min(SHORT_ITEMS, limits.features_max),
+        characters_max=SHORT_ITEMS,
+        text_bytes_max=limits.text_bytes_max,
+        name_bytes_max=limits.name_bytes_max,
+        top_r=usual.top_r,
+        beam_width=usual.beam_width,
+    )
+    return SparseForms(most, bodies)

@@ -34,7 +34,7 @@ ENTRY_POINTS = {"service.entry", "service.app", "service.serve"}
 
 _KERNELS_USE = {
     f"model_store.{name}"
-    for name in ("ensemble", "embedding", "hashing", "compiled", "rerank", "calibration")
+    for name in ("ensemble", "embedding", "hashing", "names", "compiled", "rerank", "calibration")
 }
 
 _COMMON = {"service.features", "service.inference", "service.thresholds", "service.db", "model_store"}

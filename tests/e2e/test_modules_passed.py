@@ -20,7 +20,11 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES_MAX = 10
 """Kernels not counted; docs/architecture.md lists them all."""
 
-ROW = {"indices": [1, 5], "values": [1.0, 0.5]}
+INSTANCES: dict[str, dict[str, Any]] = {
+    "raw": {"indices": [1, 5], "values": [1.0, 0.5]},
+    "text": {"text": "a text editor for the terminal"},
+    "named": {"features": {"blue": 1.0, "green": 0.5}},
+}
 OPTIONS: dict[str, dict[str, Any]] = {"none": {}, "top_r and beam_width": {"top_r": 3, "beam_width": 4}}
 
 
@@ -80,9 +84,10 @@ async def traced(store: Path, model: str, body: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_request_for_sparse_rows_passes_few_modules(shared_store: Path, options: str) -> None:
-    body = {"instances": [ROW], **OPTIONS[options]}
-    files = asyncio.run(traced(shared_store, "raw", body))
+@pytest.mark.parametrize("model", INSTANCES)
+def test_a_request_passes_few_modules(shared_store: Path, model: str, options: str) -> None:
+    body = {"instances": [INSTANCES[model]], **OPTIONS[options]}
+    files = asyncio.run(traced(shared_store, model, body))
     ours = {file for file in files if not file.startswith("service/kernels/")}
     assert {"service/api/door/protocol.py", "service/serving/answer.py"} <= ours
     assert len(ours) <= MODULES_MAX, sorted(ours)

@@ -27,11 +27,20 @@ def test_what_kernels_counted_is_added() -> None:
     stages = StageTimes()
     stages.counts[WRITE, 3] += 5
     stages.total_ns[WRITE] += 70
-    stages.count_times(np.array([10, 10, 1510, 4010]))  # given rows: nothing was read
-    assert sum(_counts(stages, READ)) == 0
+    stages.count_times(np.array([10, 10, 10, 1510, 4010]))  # given rows: nothing was read
+    assert sum(_counts(stages, READ)) == sum(_counts(stages, FEATURES)) == 0
     assert _counts(stages, SEARCH)[1] == 1
     assert _counts(stages, WRITE)[:4] == [0, 1, 0, 5]
     assert stages.figures()[WRITE][2] == 70 + 2500
+
+
+def test_each_stage_of_a_text_is_counted_and_told() -> None:
+    times = np.array([10, 1010, 6010, 7010, 7011])
+    stages, notes = StageTimes(), StageNotes(is_traced=True)
+    stages.count_times(times)
+    assert [total for _, _, total in stages.figures()[:4]] == [1000, 5000, 1000, 1]
+    notes.take_counted(times)
+    assert [name for name, _, _ in notes.told] == ["read", "features", "search", "write"]
 
 
 def test_notes_are_counted_once() -> None:

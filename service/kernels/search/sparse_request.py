@@ -35,7 +35,8 @@ from service.kernels.search.beam_workspace import widest_level
 from service.kernels.search.calibrated import log_reaching
 from service.kernels.search.call import Call
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED, Search
-from service.stages import READ, SEARCH, WRITE
+from service.kernels.text.texts import TEXTS, write_rows
+from service.stages import BEGAN, FEATURES, HAS_READ, MADE, READ, SEARCH, SEARCHED, WRITE, WRITTEN
 
 _UniTuple: Any = types.UniTuple
 READS, SEARCHES, WRITES = _UniTuple(types.int64, 6), types.none, types.boolean
@@ -123,6 +124,7 @@ class SparseCall(NamedTuple):
     room                     [3]   the values, nodes of a level and top_r that there are buffers for
     indptr, indices, values  where the rows are read to, which bounds them
     number                   [2]   a threshold for all labels, and its logarithm
+    texts, names             handles of BodyTexts and BodyNames, by which these are read
     form                     [..]  what an answer of tensors has (`service.kernels.text.tensors`)
     allowed                  [N]   as a Search has it; or empty: all labels are
     none                     [0]   what no weights and no thresholds are; no_costs [0, 2]
@@ -131,7 +133,7 @@ class SparseCall(NamedTuple):
     exact                    [most rows]
     offsets, utf8            the fields of a NameTable
     token, text, text_ends   as `write_predictions` takes them
-    times                    [4]   when the call began, had read, searched, and written, in nanoseconds
+    times                    [N_TIMES]  of the call (`service.stages`)
     bounds_ns, stage_counts, total_ns   of a StageTimes
     """
 
@@ -147,6 +149,8 @@ class SparseCall(NamedTuple):
     indices: I32_1
     values: F32_1
     number: F32_1
+    texts: Handle
+    names: Handle
     form: I64_1
     allowed: U8_1
     none: F32_1
@@ -235,6 +239,39 @@ def _search_rows(
 
 
 @inlined
+def _spread(n_rows: int, top_r: int, call: SparseCall) -> bool:
+    """Say where the labels of each row begin and end; return whether all rows are surely right."""
+    is_exact = True
+    for row in range(n_rows):
+        is_exact &= call.exact[row] != 0
+        call.starts[row] = row * top_r
+        call.ends[row] = row * top_r + call.counts[row]
+    return is_exact
+
+
+@inlined
+def _write_answer(
+    kind: int,
+    model: SparseModel,
+    n_rows: int,
+    thresholds: NDArray[np.float32],
+    seal: tuple[NDArray[np.uint64], int, int, int, int],
+    serial: int,
+    call: SparseCall,
+) -> bool:
+    """Write predictions, or tensors, of the rows to `text`; return whether there is room."""
+    spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
+    names = call.offsets, call.utf8
+    is_written: bool
+    if kind == TENSORS:
+        is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
+    else:
+        on = call.token, call.text, call.text_ends
+        is_written = _write(model.writing, (spans, thresholds, names, seal, serial, *on))
+    return is_written
+
+
+@inlined
 def _count_stage(stage: int, nanoseconds: int, call: SparseCall) -> None:
     """Count that a stage took so long."""
     bucket = 0
@@ -248,25 +285,28 @@ def _count_stage(stage: int, nanoseconds: int, call: SparseCall) -> None:
 def _count_stages(is_read: bool, call: SparseCall) -> None:
     """Count what a call took that ends now; whether it has read its rows too."""
     times = call.times
-    times[3] = clock_ns()
+    times[WRITTEN] = clock_ns()
     if is_read:
-        _count_stage(READ, times[1] - times[0], call)
-    _count_stage(SEARCH, times[2] - times[1], call)
-    _count_stage(WRITE, times[3] - times[2], call)
+        _count_stage(READ, times[HAS_READ] - times[BEGAN], call)
+    if times[MADE] > times[HAS_READ]:
+        _count_stage(FEATURES, times[MADE] - times[HAS_READ], call)
+    _count_stage(SEARCH, times[SEARCHED] - times[MADE], call)
+    _count_stage(WRITE, times[WRITTEN] - times[SEARCHED], call)
 
 
 @inlined
 def _read_body(
     data: NDArray[np.uint8], span: tuple[int, int], kind: int, model: SparseModel, call: SparseCall
 ) -> tuple[int, int, int, int, int, int]:
-    """Read a body of a kind into rows; return what is asked for them."""
+    """Read a body of a kind into rows, or into texts; return what is asked for them."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width
     rows = call.indptr, call.indices, call.values
     asked: tuple[int, int, int, int, int, int]
     if kind == TENSORS:
         asked = _read(model.reading_tensors, (data, span, constants, rows, call.number, call.form))
     else:
-        asked = _read(model.reading, (data, span[0], *constants, *rows, call.number))
+        read_by = call.texts, call.names
+        asked = _read(model.reading, (data, span[0], constants, rows, call.number, read_by))
     return asked
 
 
@@ -283,9 +323,9 @@ def answer_sparse(
 ) -> int:
     """Answer the body in `data`, which ends as bodies of JSON do, or the rows given; return how many rows.
 
-    0: it is not sparse, or not within the limits, or must surely be right, and no beam search of that width
-    says that it is. GROW: there is no room for what `asked` says now, or for the text. Else the answer is in
-    `text`: predictions, or tensors as the form says.
+    0: it is not for kernels, or not within the limits, or must surely be right, and no beam search of that
+    width says that it is. GROW: there is no room for what `asked` says now, or for the text. Else the answer
+    is in `text`: predictions, or tensors as the form says.
 
     start, end       where the JSON of the body begins and ends
     kind             PREDICTIONS, whose body has nothing behind it, or TENSORS
@@ -298,10 +338,10 @@ def answer_sparse(
     model, limits = struct_at(SparseModel, call.model), struct_at(SparseLimits, call.limits)
     asked = _given_of(call.given)
     is_read = asked[0] == 0
-    call.times[0] = call.times[1] = clock_ns()
+    call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
     if is_read:
         asked = _read_body(data, (start, end), kind, model, call)
-        call.times[1] = clock_ns()
+        call.times[HAS_READ] = call.times[MADE] = clock_ns()
     n_rows, n_values, top_r, beam_width, threshold, is_exact = asked
     call.asked[4] = threshold
     is_sure = is_exact != 0 or threshold == NUMBER
@@ -311,27 +351,23 @@ def answer_sparse(
         return 0
     if (threshold == TUNED and len(present.log_threshold) == 0) or (is_sure and model.n_trees > 1):
         return 0
+    if n_values == TEXTS:
+        n_values = write_rows(call.texts, n_rows, (call.indptr, call.indices, call.values))
+        call.times[MADE] = clock_ns()
+        if n_values == 0:
+            return 0
     log_threshold = _log_threshold_for(threshold, present.log_threshold, call)
     top_r = min(top_r, model.n_labels)
     n_kept = _widest_level(n_chunks, model.n_levels, model.n_chunks, threshold != NO_THRESHOLD)
     if not _has_room(n_rows, n_values, top_r, n_kept, call):
         return GROW
     _search_rows(model, n_rows, top_r, n_chunks, log_threshold, call)
-    call.times[2] = clock_ns()
-    for row in range(n_rows):
-        if is_sure and not call.exact[row]:
-            return 0
-        call.starts[row] = row * top_r
-        call.ends[row] = row * top_r + call.counts[row]
+    call.times[SEARCHED] = clock_ns()
+    if not _spread(n_rows, top_r, call) and is_sure:
+        return 0
+    seal = present.keyed, present.model, present.version, epoch, present.expiry
     named = present.thresholds[:0] if threshold == TUNED else present.thresholds
-    spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
-    names, on = (call.offsets, call.utf8), (call.token, call.text, call.text_ends)
-    if kind == TENSORS:
-        is_written = _write(model.writing_tensors, (spans, names, call.form, call.text))
-    else:
-        seal = present.keyed, present.model, present.version, epoch, present.expiry
-        is_written = _write(model.writing, (spans, named, names, seal, serial, *on))
-    if not is_written:
+    if not _write_answer(kind, model, n_rows, named, seal, serial, call):
         return GROW
     _count_stages(is_read, call)
     return n_rows

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.errors import BadInput
 from service.features import Featurizer, load_featurizer
-from service.features.sparse_request import SparseBodies, SparseQuery
+from service.features.sparse_request import BodyForms, SparseBodies, SparseQuery
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
 from service.rows import SparseRows
 from service.serving.parse import parse_predict
@@ -23,6 +23,7 @@ ANY = 1_000_000_000
 LIMITS = Limits(top_r_max=ANY, beam_width_max=ANY, answer_labels_max=ANY)
 N_FEATURES = 40
 ROWS_MAX, FEATURES_MAX = 4, 20
+FORMS = BodyForms(ROWS_MAX, FEATURES_MAX, 0, 0, 0, Options().top_r, Options().beam_width)
 PLAIN = b'{"instances":[{"indices":[3,17],"values":[0.5,1]}],"top_r":3,"beam_width":7}'
 PLAIN_TUNED = b'{"threshold":"tuned","instances":[{"indices":[3],"values":[0.5]}],"top_r":3}'
 PLAIN_NUMBER = b'{"threshold":0.25,"instances":[{"indices":[3],"values":[0.5]}],"exact":true}'
@@ -42,9 +43,9 @@ def generally(body: bytes) -> PredictRequest | None:
 def read(
     body: bytes, norm: str = "none", before: bytes = b""
 ) -> tuple[SparseQuery, SparseRows, float] | None:
-    bodies = SparseBodies(ROWS_MAX, FEATURES_MAX, Options().top_r, Options().beam_width)
-    bodies.read(PLAIN, 0, featurizer_of(norm))  # leaves nothing behind
-    query = bodies.read(before + body, len(before), featurizer_of(norm))
+    bodies = SparseBodies(FORMS, featurizer_of(norm))
+    bodies.read(PLAIN, 0)  # leaves nothing behind
+    query = bodies.read(before + body, len(before))
     indptr, indices, values, number = bodies.arrays
     n = query.n_values
     rows = SparseRows(indptr[: query.n_rows + 1], indices[:n], values[:n], N_FEATURES)
@@ -189,10 +190,10 @@ NOT_SPARSE = [
 @pytest.mark.parametrize("body", NOT_SPARSE)
 def test_the_work_on_a_body_is_bounded_by_its_length_and_not_by_the_buffers(body: bytes) -> None:
     """Each turn of the kernel's loops writes an index, a value or a row's end: these count."""
-    bodies = SparseBodies(64, 100_000, 5, 10)
+    bodies = SparseBodies(FORMS._replace(rows_max=64, values_max=100_000), featurizer_of("none"))
     indptr, indices, values, _ = bodies.arrays
     indptr[1:], indices[:], values[:] = -1, -1, np.nan
-    assert bodies.read(body, 0, featurizer_of("none")).n_rows == 0
+    assert bodies.read(body, 0).n_rows == 0
     n_written = np.count_nonzero(indptr[1:] != -1) + np.count_nonzero(indices != -1)
     n_written += np.count_nonzero(~np.isnan(values))
     assert n_written <= len(body) + 2

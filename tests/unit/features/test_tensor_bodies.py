@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from service.errors import BadInput
 from service.features import Featurizer, load_featurizer
+from service.features.sparse_request import BodyForms
 from service.features.tensor_request import TensorBodies
 from service.inference.tensors_json import form_of
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
@@ -25,6 +26,7 @@ ANY = 1_000_000_000
 LIMITS = Limits(top_r_max=ANY, beam_width_max=ANY, answer_labels_max=ANY)
 N_FEATURES = 40
 ROWS_MAX, FEATURES_MAX = 4, 20
+FORMS = BodyForms(ROWS_MAX, FEATURES_MAX, 0, 0, 0, Options().top_r, Options().beam_width)
 ROWS = [{"indices": [3, 17], "values": [0.5, 1]}, {"indices": [], "values": []}]
 BEFORE = b"before"
 
@@ -35,12 +37,12 @@ def featurizer_of(norm: str = "none") -> Featurizer:
 
 def assert_the_same(body: bytes, n_json: int | None = None, norm: str = "none") -> bool:
     """Compare the two; return whether the kernel took the body."""
-    bodies = TensorBodies(ROWS_MAX, FEATURES_MAX, Options().top_r, Options().beam_width)
+    bodies = TensorBodies(FORMS, featurizer_of(norm))
     for other in (binary_body({"inputs": csr(ROWS)})[0], json.dumps({"inputs": csr(ROWS)}).encode()):
-        bodies.tensor_rows(other, (0, len(other)), featurizer_of())  # leaves nothing behind
+        bodies.tensor_rows(other, (0, len(other)))  # leaves nothing behind
     end = len(body) if n_json is None else n_json
     message = BEFORE + body
-    found = bodies.tensor_rows(message, (len(BEFORE), len(BEFORE) + end), featurizer_of(norm))
+    found = bodies.tensor_rows(message, (len(BEFORE), len(BEFORE) + end))
     assert bodies.arrays[0][0] == 0
     if found is None:
         return False
@@ -124,9 +126,9 @@ def taken(request: dict[str, Any], norm: str = "none", *, binary: bool = False, 
 
 
 def not_taken(body: bytes, n_json: int | None) -> bool:
-    bodies = TensorBodies(ROWS_MAX, FEATURES_MAX, 5, 10)
+    bodies = TensorBodies(FORMS, featurizer_of())
     span = 0, len(body) if n_json is None else n_json
-    assert bodies.tensor_rows(body, span, featurizer_of()) is None, body
+    assert bodies.tensor_rows(body, span) is None, body
     return False
 
 
@@ -214,8 +216,8 @@ def test_rows_beyond_the_buffers_and_odd_ones_are_left_to_others() -> None:
             request = {"inputs": csr(rows)}
             body, headers = binary_body(request) if binary else (json.dumps(request).encode(), {})
             n_json = int(headers[HEADER]) if binary else len(body)
-            bodies = TensorBodies(ROWS_MAX, FEATURES_MAX, 5, 10)
-            assert (bodies.tensor_rows(body, (0, n_json), featurizer_of()) is not None) == is_taken
+            bodies = TensorBodies(FORMS, featurizer_of())
+            assert (bodies.tensor_rows(body, (0, n_json)) is not None) == is_taken
 
 
 @pytest.mark.parametrize("values", [np.nan, np.inf, -np.inf])

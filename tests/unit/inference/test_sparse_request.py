@@ -14,7 +14,7 @@ from model_store.names import build_names
 from model_store.store import Store
 from model_store.version import Model
 from service.features import Featurizer, load_featurizer
-from service.features.sparse_request import SparseQuery
+from service.features.sparse_request import BodyForms, SparseQuery
 from service.inference.answering import Predictions
 from service.inference.prediction_json import predictions_json, spans_of
 from service.inference.predictor import PredictOptions
@@ -30,7 +30,16 @@ from tests.oip_requests import csr
 from tests.small_models import small_draft
 
 LIMITS = SparseLimits(top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20)
-FORMS = SparseForms(LIMITS, rows_max=32, values_max=2000, top_r=5, beam_width=10)
+BODIES = BodyForms(
+    rows_max=32,
+    values_max=2000,
+    characters_max=400,
+    text_bytes_max=300,
+    name_bytes_max=20,
+    top_r=5,
+    beam_width=10,
+)
+FORMS = SparseForms(LIMITS, BODIES)
 EPOCH = 3
 TOKENS = Tokens([b"key"], 1000)
 KINDS = ["label-tree", "decision-tree"]

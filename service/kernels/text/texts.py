@@ -1,0 +1,133 @@
+"""Texts of requests: JSON strings made ready for features, and the rows that a kernel of the features makes.
+
+It is a part of what JSON allows, as in `service.kernels.text.sparse_json`: what is not as expected, and
+characters that Python must look at, lead to the last place of the data.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from model_store.compiled.calls import caller
+from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import I32_1, I64_1, U8_1, Handle, handle, struct_at
+from service.kernels.text.sparse_json import (
+    CLOSE,
+    CLOSE_LIST,
+    COLON,
+    COMMA,
+    OPEN,
+    after,
+    after_key,
+    skip_blanks,
+)
+from service.kernels.text.strings import QUOTE, encode, next_code, size_of
+from service.rows import RowArrays
+
+_Tuple: Any = types.Tuple
+ROWS = _Tuple([types.int64[::1], types.int32[::1], types.float32[::1]])
+"""What kernels return that make rows of texts (`service.features.text_featurizer`)."""
+
+_rows_by = caller(ROWS)
+
+_TEXT = np.frombuffer(b'"text"', np.uint8)
+TEXTS = -1
+"""In place of a number of values that was read: the instances are texts, whose rows are yet to be made."""
+
+_LEFT = -1
+
+
+@handle
+class BodyTexts(NamedTuple):
+    """What a kernel needs to read the texts of a body, and to make their rows.
+
+    rows_by         the address of the kernel that makes them, 0: no texts are read; table: what it is given
+    ready           int32[codes]  what a character becomes, -1: that is for Python, as are codes from here on
+    utf8            uint8[..]     where the texts are made ready, UTF8_A_CHARACTER bytes a character
+    text_ptr        int64[n + 1]  where they begin and end
+    characters_max  of all texts
+    bytes_max       of a text as it is sent
+    """
+
+    rows_by: int
+    table: Handle
+    ready: I32_1
+    utf8: U8_1
+    text_ptr: I64_1
+    characters_max: int
+    bytes_max: int
+
+
+@inlined
+def is_text(data: NDArray[np.uint8], i: int) -> bool:
+    """Return whether an instance that begins here is a text."""
+    return bool(after_key(data, after(data, i, OPEN), _TEXT) < len(data) - 1)
+
+
+@inlined
+def read_texts(data: NDArray[np.uint8], i: int, texts: BodyTexts) -> tuple[int, int]:
+    """Read texts from after the bracket to after its fellow; return (that place, how many).
+
+    The last place of all when one is no text, or for Python, or there is no room.
+    """
+    n_texts, n_characters = 0, 0
+    while n_texts + 1 < len(texts.text_ptr) and texts.rows_by != 0:
+        i = after(data, after_key(data, after(data, i, OPEN), _TEXT), COLON)
+        i, end, n_characters = _read_string(data, i, texts, texts.text_ptr[n_texts], n_characters)
+        i = skip_blanks(data, after(data, i, CLOSE))
+        n_texts += 1
+        texts.text_ptr[n_texts] = end
+        if data[i] == CLOSE_LIST:
+            return i + 1, n_texts
+        i = after(data, i, COMMA)
+        if i == len(data) - 1:
+            break
+    return len(data) - 1, 0
+
+
+@inlined
+def _read_string(
+    data: NDArray[np.uint8], i: int, texts: BodyTexts, at: int, n_characters: int
+) -> tuple[int, int, int]:
+    """Read a string and write it, made ready, to utf8[at:].
+
+    Returns (the place after it, where it ends, how many characters there are now).
+    """
+    ready, utf8 = texts.ready, texts.utf8
+    i = after(data, i, QUOTE)
+    n_bytes, room = 0, texts.characters_max - n_characters
+    while data[i] != QUOTE:
+        i, code = next_code(data, i)
+        n_bytes += size_of(code)
+        code = int(np.int64(ready[code])) if 0 <= code < len(ready) else _LEFT
+        room -= 1
+        if code < 0 or room < 0 or n_bytes > texts.bytes_max:
+            return len(data) - 1, at, n_characters
+        at = encode(code, utf8, at)
+    return i + 1, at, texts.characters_max - room
+
+
+@kernel
+def write_rows(texts_at: Handle, n_texts: int, rows_out: RowArrays) -> int:
+    """Make the rows of the texts that were read; return how many features they have.
+
+    0: there is no room, or a text has none, which is told where Python answers.
+    """
+    texts = struct_at(BodyTexts, texts_at)
+    indptr, indices, values = rows_out
+    text_ptr = texts.text_ptr[: n_texts + 1]
+    ptr, ids, weights = _rows_by(texts.rows_by, (texts.utf8[: text_ptr[n_texts]], text_ptr, texts.table))
+    n = len(ids)
+    if n > len(indices):
+        return 0
+    for row in range(n_texts):
+        indptr[row + 1] = ptr[row + 1]
+        if ptr[row + 1] == ptr[row]:
+            n = 0
+    for i in range(n):
+        indices[i], values[i] = ids[i], weights[i]
+    return n
