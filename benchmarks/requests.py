@@ -41,8 +41,8 @@ CONNECTIONS = 512
 FACTORS = (2, 5, 10)
 REFUSALS = frozenset({b"422"})
 WITH_ID = "x-request-id: bench\r\n"
-COMBINING_ACUTE = "\u0301"
-"""What stands before it decides what both are: kernels leave such a text to Python."""
+SIGMA = "\N{GREEK CAPITAL LETTER SIGMA}"
+"""What it is in lower case says its place in a word: kernels leave such a text to Python."""
 
 
 class Kind(NamedTuple):
@@ -109,7 +109,7 @@ def _words(text: str) -> dict[str, float]:
 def _kinds(store: Path) -> list[Kind]:
     texts = [text for text, _ in described("test") if len(text) >= 300][:BODIES]
     short, long = ([{"text": text[:n]} for text in texts] for n in (60, 300))
-    marked = [{"text": f"{instance['text']} e{COMBINING_ACUTE}"} for instance in long]
+    greek = [{"text": f"{instance['text']} {SIGMA}"} for instance in long]
     named = [{"features": _words(text[:300])} for text in texts]
     model = Store(store).open("text")
     featurizer = load_featurizer(model.manifest.features, model.arrays, model.manifest.n_features)
@@ -127,7 +127,7 @@ def _kinds(store: Path) -> list[Kind]:
         ("sparse", sparse, {}),
         ("text, 60 characters", short, {}),
         ("text, 300 characters", long, {}),
-        ("text, 300 characters, the last a combining mark", marked, {}),
+        ("text, 300 characters, the last one for Python", greek, {}),
         ("named features", named, {}),
         ("text, allow_labels", long, {"allow_labels": sorted(set(allowed))}),
         ("text, explain", long, {"explain": True}),
