@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from service.cli.console import print_json, print_line, print_result, print_table
 from service.cli.database import user_name
+from service.cli.groups import grouped
 from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir, parse_version
 from service.db.of_store import opened_database
 from service.errors import BadParameter, DatabaseUnavailable
@@ -31,6 +32,15 @@ NoHistory = Annotated[
     bool,
     typer.Option("--no-history", help="Ask no database: when it is gone. The history finds the move later."),
 ]
+
+
+class Why(NamedTuple):
+    """What the history keeps of a move, and whether there is one."""
+
+    reason: Reason = ""
+    no_history: NoHistory = False
+
+
 KeepThresholds = Annotated[
     bool,
     typer.Option("--keep-thresholds", help="Leave thresholds in the database: other stores share it."),
@@ -67,11 +77,12 @@ def cause_of(reason: str) -> Cause:
 
 
 @app.command()
+@grouped
 def promote(
     model: Promoted,
+    *,
     alias: Alias = LATEST,
-    reason: Reason = "",
-    no_history: NoHistory = False,
+    why: Why,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -80,19 +91,20 @@ def promote(
     Without a version it is the canary of the alias. In any case a canary and a shadow of the alias end.
     """
     name, reference = parse_version(model) if "@" in model else (model, None)
-    with opened_registry(store, create=True, asks_none=no_history) as registry:
-        move = registry.promote(name, reference, alias, cause_of(reason))
+    with opened_registry(store, create=True, asks_none=why.no_history) as registry:
+        move = registry.promote(name, reference, alias, cause_of(why.reason))
     facts = {"model": name, "alias": alias, "version": move.now, "previous_version": move.before}
     print_result(json, f"{name}: {alias} -> {move.now}", **facts)
 
 
 @app.command()
+@grouped
 def rollback(
     model: Name,
+    *,
     alias: Alias = LATEST,
     to: Annotated[int | None, typer.Option(metavar="VERSION", help="Further back: to this version.")] = None,
-    reason: Reason = "",
-    no_history: NoHistory = False,
+    why: Why,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -100,24 +112,24 @@ def rollback(
 
     While the alias has a canary, that is what ends, and the alias stays.
     """
-    with opened_registry(store, create=True, asks_none=no_history) as registry:
-        move = registry.rollback(model, alias, cause_of(reason), to)
+    with opened_registry(store, create=True, asks_none=why.no_history) as registry:
+        move = registry.rollback(model, alias, cause_of(why.reason), to)
     facts = {"model": model, "alias": alias, "version": move.now, "previous_version": move.before}
     print_result(json, f"{model}: {alias} -> {move.now}", **facts)
 
 
 @app.command()
+@grouped
 def unalias(
     model: Name,
     alias: Annotated[str, typer.Argument(metavar="ALIAS", help="An alias other than latest.")],
-    reason: Reason = "",
-    no_history: NoHistory = False,
+    why: Why,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
     """Remove an alias; the version that it names stays, and can then be deleted."""
-    with opened_registry(store, create=True, asks_none=no_history) as registry:
-        registry.delete_alias(model, alias, cause_of(reason))
+    with opened_registry(store, create=True, asks_none=why.no_history) as registry:
+        registry.delete_alias(model, alias, cause_of(why.reason))
     print_result(json, f"{model}: {alias} removed", model=model, alias=alias, deleted=True)
 
 

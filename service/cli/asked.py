@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from service.cli.options import DEFAULT_STORE, StoreDir
 from service.errors import BadInput, BadParameter, Unavailable
 
 if TYPE_CHECKING:
@@ -28,6 +29,14 @@ KeyFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A file that has the key for --url; else $XYLEM_KEY."),
 ]
+
+
+class Place(NamedTuple):
+    """Where the models are that a command asks: a store, or with `url` a server."""
+
+    store: StoreDir = DEFAULT_STORE
+    url: Url = None
+    key_file: KeyFile = None
 
 
 def read_key(file: Path | None) -> str | None:

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from service.cli.aliases import note_publication
 from service.cli.console import print_facts, print_json, print_table, progress
+from service.cli.groups import grouped
 from service.cli.options import (
     DEFAULT_STORE,
     Data,
     Json,
     Model,
     StoreDir,
+    Table,
     Threads,
+    n_threads,
     parse_reference,
-    takes_columns,
 )
-from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 
 _HEADS = ("scores", "predictions", "mean score", "true")
 
 
-@takes_columns
+@grouped
 def calibrate(
     model: Model,
     data: Data,
+    table: Table,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
-    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Publish a version once more with scores that are probabilities: true as often as they say.
 
@@ -40,12 +40,10 @@ def calibrate(
     from model_store.store import Store
     from service.workflows.calibrate import calibrate_and_publish
 
-    refuse_without_table(columns, data)
+    columns = table.columns(data)
     name, reference = parse_reference(model)
     with progress(json) as show:
-        facts = calibrate_and_publish(
-            Store(store), name, reference, data, columns, threads or os.cpu_count() or 1, show
-        )
+        facts = calibrate_and_publish(Store(store), name, reference, data, columns, n_threads(threads), show)
     note_publication(store, name, facts["version"], "xylem calibrate")
     if json:
         print_json(facts)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
 
 from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.evaluate import empty_convention, tuned_of
+from service.cli.groups import grouped
 from service.cli.options import (
     DEFAULT_STORE,
     Data,
     EmptyLabels,
     Json,
     StoreDir,
+    Table,
     Threads,
+    n_threads,
     parse_reference,
-    takes_columns,
 )
-from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 
 First = Annotated[str, typer.Argument(metavar="A", help="A version, NAME[@VERSION].")]
 Second = Annotated[str, typer.Argument(metavar="B", help="The version to compare it with.")]
@@ -27,18 +27,18 @@ Resamples = Annotated[int, typer.Option(min=100, max=100_000, help="So often are
 DrawSeed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same intervals.")]
 
 
-@takes_columns
+@grouped
 def compare(
     a: First,
     b: Second,
     data: Data,
+    table: Table,
     empty_labels: EmptyLabels = "one",
     resamples: Resamples = 1000,
     seed: DrawSeed = 0,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
-    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Compare two versions on the same labelled file, and say which differences are more than chance.
 
@@ -49,9 +49,8 @@ def compare(
     from service.workflows.compare import CompareRequest, Contender
     from service.workflows.compare import compare as compare_versions
 
-    refuse_without_table(columns, data)
     request = CompareRequest(
-        data, empty_convention(empty_labels), resamples, seed, threads or os.cpu_count() or 1, columns
+        data, empty_convention(empty_labels), resamples, seed, n_threads(threads), table.columns(data)
     )
     contenders = []
     for text in (a, b):

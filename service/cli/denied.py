@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.aliases import NoHistory, Reason, cause_of, opened_registry
+from service.cli.aliases import Why, cause_of, opened_registry
 from service.cli.console import print_json, print_line
+from service.cli.groups import grouped
 from service.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
 from service.errors import BadInput, BadParameter
 
@@ -38,14 +39,15 @@ Clear = Annotated[bool, typer.Option("--clear", help="Deny none any more.")]
 
 
 @app.command()
+@grouped
 def deny(
     model: Alias,
+    *,
     label: Label = None,
     labels: Labels = None,
     allow_again: Again = False,
     clear: Clear = False,
-    reason: Reason = "",
-    no_history: NoHistory = False,
+    why: Why,
     url: Url = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
@@ -62,15 +64,15 @@ def deny(
         raise BadParameter("--clear: expected no label beside it, found some")
     if allow_again and not names:
         raise BadParameter("--allow-again: expected --label or --labels, found neither")
-    if url is not None and (reason or no_history):
+    if url is not None and why != Why():
         raise BadParameter("--url: expected no --reason and no --no-history beside it: it keeps no history")
     if url is not None:
         print_denial(deny_there(url, store, (name, alias), names, clear=clear, allow_again=allow_again), json)
         return
-    with opened_registry(store, create=bool(names or clear), asks_none=no_history) as registry:
+    with opened_registry(store, create=bool(names or clear), asks_none=why.no_history) as registry:
         if names or clear:
             change = change_of(names, allow_again=allow_again)
-            found = registry.denials.change(name, alias, change, cause_of(reason), anew=clear)
+            found = registry.denials.change(name, alias, change, cause_of(why.reason), anew=clear)
         else:
             found = registry.denials.show(name, alias)
     print_denial(found, json)

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
 
 from service.cli.console import mebibytes, print_facts, print_json, progress
-from service.cli.options import TRAINER_NAMES, Data, Json, Parameters, Seed, Threads, takes_columns
+from service.cli.groups import grouped
+from service.cli.options import (
+    TRAINER_NAMES,
+    Data,
+    Json,
+    Parameters,
+    Table,
+    Work,
+    n_threads,
+)
 from service.cli.train import LabelNames
-from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 
 Trainer = Annotated[
     str, typer.Option("--trainer", metavar="TRAINER", help=f"One of {', '.join(TRAINER_NAMES)}.")
 ]
 
 
-@takes_columns
+@grouped
 def estimate(
     data: Data,
+    table: Table,
+    work: Work,
     parameters: Parameters = None,
     trainer: Trainer = "label-tree",
     label_names: LabelNames = None,
-    threads: Threads = None,
-    seed: Seed = 0,
     json: Json = False,
-    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Bound a model's size before training it, and compare with flat one-vs-rest.
 
@@ -34,15 +40,14 @@ def estimate(
     """
     from service.workflows.train import TrainRequest, estimate_size
 
-    refuse_without_table(columns, data)
     request = TrainRequest(
         trainer=trainer,
         data=data,
         parameters=tuple(parameters or ()),
         label_names=label_names,
-        columns=columns,
-        seed=seed,
-        threads=threads or os.cpu_count() or 1,
+        columns=table.columns(data),
+        seed=work.seed,
+        threads=n_threads(work.threads),
     )
     with progress(json) as show:
         size = estimate_size(request, show)

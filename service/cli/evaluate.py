@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from service.cli.console import print_facts, print_json, print_line, print_table, progress
+from service.cli.groups import grouped
 from service.cli.options import (
     DEFAULT_STORE,
     ChunkCharacters,
@@ -17,11 +17,11 @@ from service.cli.options import (
     Json,
     Model,
     StoreDir,
+    Table,
     Threads,
+    n_threads,
     parse_reference,
-    takes_columns,
 )
-from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 from service.db.of_store import opened_database
 from service.errors import BadParameter
 
@@ -43,23 +43,30 @@ Trees = Annotated[
     typer.Option(metavar="T", help="Only the first T trees of an ensemble answer; all if left out."),
 ]
 
+
+class Written(NamedTuple):
+    """What is written besides what is printed."""
+
+    per_label: PerLabel = None
+    report: ReportDir = None
+
+
 _CUTS = (1, 3, 5)
 _RANKINGS = ("P", "nDCG", "PSP", "PSnDCG")
 
 
-@takes_columns
+@grouped
 def evaluate(
     model: Model,
     data: Data,
+    table: Table,
+    files: Written,
     empty_labels: EmptyLabels = "one",
-    per_label: PerLabel = None,
-    report: ReportDir = None,
     trees: Trees = None,
     chunk_characters: ChunkCharacters = None,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
-    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Measure a version on a labelled file: rankings and F-measures in percent, microseconds a row.
 
@@ -74,7 +81,7 @@ def evaluate(
     from service.workflows.label_table import check_label_table, label_lines, write_label_table
     from service.workflows.labelled import read_labelled
 
-    refuse_without_table(columns, data)
+    columns, (per_label, report) = table.columns(data), files
     name, reference = parse_reference(model)
     empty = empty_convention(empty_labels)
     opened = Store(store).open(name, reference)
@@ -94,7 +101,7 @@ def evaluate(
         found = evaluate_rows(
             opened,
             read_labelled(opened, data, show, columns, chunk_characters),
-            threads or os.cpu_count() or 1,
+            n_threads(threads),
             show,
             thresholds=None if tuned is None else tuned.thresholds,
             empty=empty,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from service.cli.asked import KeyFile, Url, asked_server, read_key, refuse_beside_url
+from service.cli.asked import Place, asked_server, read_key, refuse_beside_url
 from service.cli.console import print_facts, print_json, print_line, print_table
+from service.cli.groups import grouped
 from service.cli.jobs_source import JobFacts, JobSource, ServerJobs, StoreJobs
-from service.cli.options import DEFAULT_STORE, Json, StoreDir
+from service.cli.options import Json
 from service.db.of_store import opened_database
 
 app = typer.Typer(
@@ -36,37 +36,34 @@ Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the 
 
 
 @contextmanager
-def _opened(
-    context: typer.Context, store: Path, url: str | None, key_file: Path | None
-) -> Iterator[JobSource]:
+def _opened(context: typer.Context, place: Place) -> Iterator[JobSource]:
     """Yield the jobs of a server, or those of a store's database."""
-    if url is not None:
+    if place.url is not None:
         refuse_beside_url(context, ("store",))
-        with asked_server(url, read_key(key_file)) as client:
-            yield ServerJobs(url, client)
+        with asked_server(place.url, read_key(place.key_file)) as client:
+            yield ServerJobs(place.url, client)
         return
     from service.jobs.jobs import Jobs
     from service.settings import read_settings
 
-    with opened_database(store, create=False) as database:
-        jobs = None if database is None else Jobs(database, read_settings(store=store))
-        yield StoreJobs(str(store), jobs)
+    with opened_database(place.store, create=False) as database:
+        jobs = None if database is None else Jobs(database, read_settings(store=place.store))
+        yield StoreJobs(str(place.store), jobs)
 
 
 @app.command("list")
+@grouped
 def list_jobs(
     context: typer.Context,
+    place: Place,
     state: State = None,
     model: ModelName = None,
     kind: KindName = None,
     limit: Limit = 100,
-    store: StoreDir = DEFAULT_STORE,
-    url: Url = None,
-    key_file: KeyFile = None,
     json: Json = False,
 ) -> None:
     """List the jobs, the newest first."""
-    with _opened(context, store, url, key_file) as jobs:
+    with _opened(context, place) as jobs:
         found = jobs.list(state, model, kind, limit)
     columns = ("id", "kind", "model", "state", "created", "progress")
     if json:
@@ -78,31 +75,29 @@ def list_jobs(
 
 
 @app.command()
+@grouped
 def show(
     context: typer.Context,
     job: Id,
-    store: StoreDir = DEFAULT_STORE,
-    url: Url = None,
-    key_file: KeyFile = None,
+    place: Place,
     json: Json = False,
 ) -> None:
     """Show a job: what was asked for, how far it is, and what came of it."""
-    with _opened(context, store, url, key_file) as jobs:
+    with _opened(context, place) as jobs:
         found = jobs.get(job)
     _report(found, json)
 
 
 @app.command("log")
+@grouped
 def show_log(
     context: typer.Context,
     job: Id,
-    store: StoreDir = DEFAULT_STORE,
-    url: Url = None,
-    key_file: KeyFile = None,
+    place: Place,
     json: Json = False,
 ) -> None:
     """Print what a job has logged so far, as lines of JSON."""
-    with _opened(context, store, url, key_file) as jobs:
+    with _opened(context, place) as jobs:
         text = jobs.log_text(job)
     if json:
         print_json({"id": job, "log": text})
@@ -111,31 +106,29 @@ def show_log(
 
 
 @app.command()
+@grouped
 def cancel(
     context: typer.Context,
     job: Id,
-    store: StoreDir = DEFAULT_STORE,
-    url: Url = None,
-    key_file: KeyFile = None,
+    place: Place,
     json: Json = False,
 ) -> None:
     """Cancel a job: one that waits ends at once, one that runs within seconds."""
-    with _opened(context, store, url, key_file) as jobs:
+    with _opened(context, place) as jobs:
         found = jobs.cancel(job)
     _report(found, json)
 
 
 @app.command()
+@grouped
 def retry(
     context: typer.Context,
     job: Id,
-    store: StoreDir = DEFAULT_STORE,
-    url: Url = None,
-    key_file: KeyFile = None,
+    place: Place,
     json: Json = False,
 ) -> None:
     """Queue a job again that failed or was cancelled."""
-    with _opened(context, store, url, key_file) as jobs:
+    with _opened(context, place) as jobs:
         found = jobs.retry(job)
     _report(found, json)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import wraps
+import os
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
-from service.columns import columns_of
+from service.columns import TableColumns, columns_of, refuse_without_table
 from service.errors import BadParameter
 
 LATEST = "latest"
@@ -83,31 +81,30 @@ LabelSeparator = Annotated[
 DEFAULT_STORE = Path("store")
 
 
-def takes_columns(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that takes `columns` the options of tables, after --data, in place of that parameter.
+class Table(NamedTuple):
+    """Of a table: which columns are read."""
 
-    typer reads options from a signature alone: this is the one place that knows the three.
-    """
-    signature = inspect.signature(command, eval_str=True)
-    kinds = {"text_column": TextColumns, "label_column": LabelColumn, "label_separator": LabelSeparator}
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in kinds.items()
-    ]
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        if parameter.name != "columns":
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-        if parameter.name == "data":
-            parameters += options
+    text_column: TextColumns = None
+    label_column: LabelColumn = None
+    label_separator: LabelSeparator = None
 
-    @wraps(command)
-    def run(*arguments: Any, **given: Any) -> None:
-        text, label, separator = (given.pop(name, None) for name in kinds)
-        command(*arguments, columns=columns_of(text, label, separator), **given)
+    def columns(self, *files: Path | None) -> TableColumns:
+        """Return the columns that are named. Raises BadParameter where none of the files is a table."""
+        columns = columns_of(self.text_column, self.label_column, self.label_separator)
+        refuse_without_table(columns, *files)
+        return columns
 
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return run
+
+class Work(NamedTuple):
+    """How a model is made: on how many threads, and from which seed."""
+
+    threads: Threads = None
+    seed: Seed = 0
+
+
+def n_threads(threads: int | None) -> int:
+    """Return how many threads are meant: as many as there are processors where it is not said."""
+    return threads or os.cpu_count() or 1
 
 
 class Reference(NamedTuple):

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
 import typer
 
-from service.cli.asked import KeyFile, Url, read_key, refuse_beside_url
+from service.cli.asked import Place, read_key, refuse_beside_url
 from service.cli.console import complain, progress
 from service.cli.database import opened_learning
+from service.cli.groups import grouped
 from service.cli.options import (
-    DEFAULT_STORE,
     ChunkCharacters,
     Json,
     Model,
     Reference,
-    StoreDir,
+    Table,
     Threads,
+    n_threads,
     parse_reference,
-    takes_columns,
 )
-from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 from service.errors import BadData, BadParameter
 from service.serving.line_files import STDIN, Source, blocks, idle, in_order, opened
 
@@ -57,28 +55,43 @@ Language = Annotated[
 LabelInfo = Annotated[
     bool, typer.Option("--label-info", help="Tell all that the model's label info has of each label.")
 ]
+
+
+class Asked(NamedTuple):
+    """What is asked for each instance: as a request says it."""
+
+    top_r: TopR = 5
+    threshold: Threshold = None
+    beam_width: BeamWidth = 10
+    exact: Exact = False
+    explain: Explain = False
+    language: Language = None
+    label_info: LabelInfo = False
+    chunk_characters: ChunkCharacters = None
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of a request. Raises BadParameter where two do not go together."""
+        if self.chunk_characters is not None and self.explain:
+            raise BadParameter("--chunk-characters: expected none with --explain, which is of one search")
+        given = {name: value for name, value in self._asdict().items() if value is not None}
+        del given["explain"]
+        return given if self.label_info else {k: v for k, v in given.items() if k != "label_info"}
+
+
 _LOCAL_ONLY = ("store", "threads", "explain")
 
 
-@takes_columns
+@grouped
 def predict(
     context: typer.Context,
     model: Model,
+    *,
     data: Instances = STDIN,
-    top_r: TopR = 5,
-    threshold: Threshold = None,
-    beam_width: BeamWidth = 10,
-    exact: Exact = False,
-    explain: Explain = False,
-    language: Language = None,
-    label_info: LabelInfo = False,
-    chunk_characters: ChunkCharacters = None,
+    table: Table,
+    asked: Asked,
+    place: Place,
     threads: Threads = None,
-    store: StoreDir = DEFAULT_STORE,
-    url: Url = None,
-    key_file: KeyFile = None,
     json: Json = False,
-    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Predict the labels of instances: one JSON object a line in, one prediction a line out.
 
@@ -87,23 +100,12 @@ def predict(
     each row is a text. A line that cannot be used has an error in its place, and the exit status is 2 at
     the end.
     """
-    refuse_without_table(columns, Path(data))
-    given: dict[str, Any] = {"top_r": top_r, "beam_width": beam_width, "exact": exact}
-    if language is not None:
-        given["language"] = language
-    if label_info:
-        given["label_info"] = True
-    if threshold is not None:
-        given["threshold"] = threshold
-    if chunk_characters is not None:
-        if explain:
-            raise BadParameter("--chunk-characters: expected none with --explain, which is of one search")
-        given["chunk_characters"] = chunk_characters
-    if url is not None:
+    columns, given = table.columns(Path(data)), asked.options()
+    if place.url is not None:
         refuse_beside_url(context, _LOCAL_ONLY)
-        answers = _by_server(url, key_file, parse_reference(model), given)
+        answers = _by_server(place.url, place.key_file, parse_reference(model), given)
     else:
-        answers = _by_store(store, model, given, threads or os.cpu_count() or 1, explain=explain)
+        answers = _by_store(place.store, model, given, n_threads(threads), explain=asked.explain)
     n_rows = n_bad = 0
     with opened(data, columns) as source, progress(json or data == STDIN) as show:
         for answered in answers(source):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import TYPE_CHECKING
 
 from service.cli.console import progress
-from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, Threads, parse_reference
+from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, Threads, n_threads, parse_reference
 from service.cli.predict import Instances
 from service.errors import BadData
 from service.serving.line_files import STDIN, blocks, idle, in_order, opened
@@ -46,7 +45,7 @@ def score(
     n_rows = n_bad = 0
     with opened(data) as source, progress(json or data == STDIN) as show:
         todo = blocks(source, limits.line_bytes_max, limits.block_rows_max)
-        for answered in in_order(todo, answer, threads or os.cpu_count() or 1, idle(source)):
+        for answered in in_order(todo, answer, n_threads(threads), idle(source)):
             sys.stdout.buffer.write(answered.lines)
             sys.stdout.buffer.flush()
             n_rows += answered.n_rows

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.aliases import Alias, NoHistory, Reason, cause_of, opened_registry
+from service.cli.aliases import Alias, Why, cause_of, opened_registry
 from service.cli.console import print_result
+from service.cli.groups import grouped
 from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir, parse_version
 from service.errors import BadParameter
 
@@ -25,15 +26,16 @@ Ends = Annotated[bool, typer.Option("--end", help="End it.")]
 
 
 @app.command()
+@grouped
 def canary(
     model: Version,
+    *,
     weight: Annotated[
         str | None, typer.Option(metavar="PART", help="Of the requests to the alias: 10% or 0.1.")
     ] = None,
     end: Ends = False,
     alias: Alias = LATEST,
-    reason: Reason = "",
-    no_history: NoHistory = False,
+    why: Why,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -44,21 +46,22 @@ def canary(
         raise BadParameter("expected --weight or --end, one of them")
     name, number = (model, 0) if end else _version_of(model, store)
     change = without_canary if weight is None else with_canary(number, fraction_of("--weight", weight))
-    with opened_registry(store, create=True, asks_none=no_history) as registry:
-        move = registry.change_split(name, alias, change, cause_of(reason))
+    with opened_registry(store, create=True, asks_none=why.no_history) as registry:
+        move = registry.change_split(name, alias, change, cause_of(why.reason))
     _print(move, json)
 
 
 @app.command()
+@grouped
 def shadow(
     model: Version,
+    *,
     share: Annotated[
         str | None, typer.Option(metavar="PART", help="Of the requests to the alias: all if left out.")
     ] = None,
     end: Ends = False,
     alias: Alias = LATEST,
-    reason: Reason = "",
-    no_history: NoHistory = False,
+    why: Why,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
@@ -69,8 +72,8 @@ def shadow(
         raise BadParameter("expected --share or --end, not both")
     name, number = (model, 0) if end else _version_of(model, store)
     change = without_shadow if end else with_shadow(number, fraction_of("--share", share or "1"))
-    with opened_registry(store, create=True, asks_none=no_history) as registry:
-        move = registry.change_split(name, alias, change, cause_of(reason))
+    with opened_registry(store, create=True, asks_none=why.no_history) as registry:
+        move = registry.change_split(name, alias, change, cause_of(why.reason))
     _print(move, json)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
 from service.cli.console import print_facts, print_json, print_table, progress
+from service.cli.groups import grouped
 from service.cli.options import (
     DEFAULT_STORE,
     FORMATS,
@@ -16,11 +16,11 @@ from service.cli.options import (
     Json,
     Model,
     StoreDir,
+    Table,
     Threads,
+    n_threads,
     parse_reference,
-    takes_columns,
 )
-from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 from service.db.of_store import opened_database
 from service.errors import BadParameter
 
@@ -58,23 +58,35 @@ StartValues = Annotated[
 ]
 
 
-# More parameters than ten: as in service.cli.train, each is an option, and typer takes them no other way.
-@takes_columns
+class Tuning(NamedTuple):
+    """How thresholds are found, and measured."""
+
+    method: Methods = None
+    test: Test = None
+    empty_labels: EmptyLabels = "one"
+    kappa: Kappa = None
+    start: StartValues = None
+
+
+class Candidate(NamedTuple):
+    """What becomes of a candidate."""
+
+    shadow: AsShadow = False
+    switch: Switch = False
+    drop: Drop = False
+
+
+@grouped
 def thresholds(
     model: Model,
+    *,
     data: Data = None,
-    method: Methods = None,
-    test: Test = None,
-    empty_labels: EmptyLabels = "one",
-    kappa: Kappa = None,
-    start: StartValues = None,
-    shadow: AsShadow = False,
-    switch: Switch = False,
-    drop: Drop = False,
+    table: Table,
+    tuning: Tuning,
+    candidate: Candidate,
     threads: Threads = None,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
-    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Tune a version's thresholds on a labelled file that it was not trained on, and keep them with it.
 
@@ -82,9 +94,10 @@ def thresholds(
     goes on from. With --shadow they are a candidate only, scored on feedback beside those in force, until
     --switch or --drop. All F-measures are in percent.
     """
-    refuse_without_table(columns, data, test)
+    columns, (shadow, switch, drop) = table.columns(data, tuning.test), candidate
     if switch or drop:
-        if (data, method, test, kappa, start) != (None,) * 5 or shadow or (switch and drop):
+        alone = Tuning(empty_labels=tuning.empty_labels)
+        if data is not None or tuning != alone or shadow or (switch and drop):
             raise BadParameter("expected --switch or --drop alone, found other options beside")
         _end_shadow(model, store, switch=switch, json=json)
         return
@@ -94,13 +107,13 @@ def thresholds(
     from service.workflows.tune import request_of, tune_and_keep
 
     request = request_of(
-        method,
+        tuning.method,
         data,
-        test,
-        empty_labels,
-        _kappa_of(kappa),
-        _start_of(start),
-        threads or os.cpu_count() or 1,
+        tuning.test,
+        tuning.empty_labels,
+        _kappa_of(tuning.kappa),
+        _start_of(tuning.start),
+        n_threads(threads),
         columns,
     )
     name, reference = parse_reference(model)
@@ -114,7 +127,7 @@ def thresholds(
         return
     measures = [
         f"{part}_{f}_f"
-        for part in (("validation",) if test is None else ("validation", "test"))
+        for part in (("validation",) if tuning.test is None else ("validation", "test"))
         for f in ("macro", "micro", "instance")
     ]
     heads = ("method", *(name.replace("_f", "-F").replace("_", " ") for name in measures))

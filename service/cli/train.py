@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from service.cli.aliases import note_publication
 from service.cli.console import mebibytes, print_facts, print_json, progress
+from service.cli.groups import grouped
 from service.cli.options import (
     DEFAULT_STORE,
     TRAINER_NAMES,
     Data,
     Json,
     Parameters,
-    Seed,
     StoreDir,
-    Threads,
-    takes_columns,
+    Table,
+    Work,
+    n_threads,
 )
-from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 from service.db.of_store import opened_database
 from service.errors import BadParameter
 
@@ -116,26 +115,41 @@ def _features_tried(choice: dict[str, Any]) -> dict[str, str]:
     return {"features": taken, **tried}
 
 
-# More parameters than ten: typer makes options of a function's parameters, and has no documented way to take
-# several of them together. What a command offers is read here at one glance.
-@takes_columns
+class NewVersion(NamedTuple):
+    """What is published: the model, its type of weights, and what is known of its labels."""
+
+    model: NewModel
+    weights: WeightType = "float32"
+    label_names: LabelNames = None
+    label_info: LabelInfo = None
+
+
+class HeldOut(NamedTuple):
+    """Rows that are not learnt: to measure on, and to fit scores to."""
+
+    valid: Valid = None
+    calibrate: Calibrate = False
+
+
+class Streaming(NamedTuple):
+    """Whether the data are never held in memory, and what is found on the way."""
+
+    stream: Stream = False
+    thresholds: Thresholds = None
+
+
+@grouped
 def train(
     trainer: Trainer,
     data: Data,
-    model: NewModel,
-    valid: Valid = None,
-    calibrate: Calibrate = False,
+    table: Table,
+    new: NewVersion,
+    held_out: HeldOut,
+    streaming: Streaming,
+    work: Work,
     parameters: Parameters = None,
-    label_names: LabelNames = None,
-    label_info: LabelInfo = None,
-    stream: Stream = False,
-    thresholds: Thresholds = None,
-    weights: WeightType = "float32",
-    threads: Threads = None,
-    seed: Seed = 0,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
-    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Train on a data file and publish the result as a new version of a model, its `latest`.
 
@@ -149,27 +163,26 @@ def train(
     from service.workflows.train import TrainRequest, train_and_publish
     from service.workflows.weight_types import weight_type
 
-    refuse_without_table(columns, data, valid)
     request = TrainRequest(
         trainer=trainer,
         data=data,
-        valid=valid,
+        valid=held_out.valid,
         parameters=tuple(parameters or ()),
-        label_names=label_names,
-        columns=columns,
-        weights=weight_type(weights),
-        seed=seed,
-        threads=threads or os.cpu_count() or 1,
-        stream=stream,
-        calibrate=calibrate,
+        label_names=new.label_names,
+        columns=table.columns(data, held_out.valid),
+        weights=weight_type(new.weights),
+        seed=work.seed,
+        threads=n_threads(work.threads),
+        stream=streaming.stream,
+        calibrate=held_out.calibrate,
     )
-    opened, info = Store(store), None if label_info is None else read_label_info(label_info)
-    with _threshold_database(opened, thresholds) as kept_in, progress(json) as show:
+    opened, info = Store(store), None if new.label_info is None else read_label_info(new.label_info)
+    with _threshold_database(opened, streaming.thresholds) as kept_in, progress(json) as show:
         say = partial(print_plan, json=json)
-        report = train_and_publish(opened, model, request, show, say, print_start, kept_in)
+        report = train_and_publish(opened, new.model, request, show, say, print_start, kept_in)
     if info is not None:
         report = with_label_info(opened, report, info)
-    note_publication(store, model, report.version, f"xylem train {trainer}")
+    note_publication(store, new.model, report.version, f"xylem train {trainer}")
     for warning in report.warnings or ():
         typer.echo(f"xylem: warning: {warning}", err=True)
     if json:

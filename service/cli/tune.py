@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from service.cli.aliases import note_publication
 from service.cli.console import mebibytes, print_facts, print_json, print_table, progress
+from service.cli.groups import grouped
 from service.cli.options import (
     DEFAULT_STORE,
     Data,
     Json,
     Parameters,
-    Seed,
     StoreDir,
-    Threads,
-    takes_columns,
+    Table,
+    Work,
+    n_threads,
 )
 from service.cli.train import LabelNames, NewModel
-from service.columns import DEFAULT_COLUMNS, TableColumns, refuse_without_table
 
 if TYPE_CHECKING:
     from service.workflows.search import TrialFacts
@@ -53,25 +52,35 @@ StudyFile = Annotated[
 _SHOWN = 10
 
 
-# More parameters than ten: as in service.cli.train, each is an option, and typer takes them no other way.
-@takes_columns
+class MeasuredOn(NamedTuple):
+    """What trials are measured on."""
+
+    valid: Valid = None
+    folds: Folds = None
+
+
+class SearchFor(NamedTuple):
+    """What is tried, for how long, and what is looked for."""
+
+    trainers: Trainers = None
+    metric: Metric = "P@5"
+    minutes: Minutes = 10.0
+    trials: Trials = 1000
+    study: StudyFile = None
+
+
+@grouped
 def tune(
     data: Data,
+    table: Table,
     model: NewModel,
-    valid: Valid = None,
-    folds: Folds = None,
-    trainers: Trainers = None,
-    metric: Metric = "P@5",
-    minutes: Minutes = 10.0,
-    trials: Trials = 1000,
-    study: StudyFile = None,
+    held: MeasuredOn,
+    asked: SearchFor,
+    work: Work,
     parameters: Parameters = None,
     label_names: LabelNames = None,
-    threads: Threads = None,
-    seed: Seed = 0,
     store: StoreDir = DEFAULT_STORE,
     json: Json = False,
-    columns: TableColumns = DEFAULT_COLUMNS,
 ) -> None:
     """Search for the trainer and the parameters that are best on held-out rows; publish that model.
 
@@ -85,24 +94,24 @@ def tune(
     from service.workflows.search_space import DEFAULT_TRAINERS
     from service.workflows.train import train_and_publish
 
-    refuse_without_table(columns, data, valid)
+    columns = table.columns(data, held.valid)
     check_model(model)
     home = Store(store)
     home.prepare()
     request = SearchRequest(
         data=data,
-        valid=valid,
-        folds=folds or 1,
-        trainers=tuple(trainers or DEFAULT_TRAINERS),
-        metric=metric,
-        minutes=minutes,
-        trials=trials,
-        study=study,
+        valid=held.valid,
+        folds=held.folds or 1,
+        trainers=tuple(asked.trainers or DEFAULT_TRAINERS),
+        metric=asked.metric,
+        minutes=asked.minutes,
+        trials=asked.trials,
+        study=asked.study,
         fixed=tuple(parameters or ()),
         label_names=label_names,
         columns=columns,
-        seed=seed,
-        threads=threads or os.cpu_count() or 1,
+        seed=work.seed,
+        threads=n_threads(work.threads),
     )
     with progress(json) as show:
         found = search(request, show)
@@ -110,10 +119,10 @@ def tune(
         report = train_and_publish(home, model, request.training(best), show)
     note_publication(store, model, report.version, f"xylem tune {best.trainer}")
     if json:
-        facts = {"model": model, "version": report.version, "metric": metric, "best": best._asdict()}
+        facts = {"model": model, "version": report.version, "metric": asked.metric, "best": best._asdict()}
         print_json({**facts, "trials": [each._asdict() for each in found]})
         return
-    _print_trials(found, metric)
+    _print_trials(found, asked.metric)
     told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
     print_facts(f"Published {model}@{report.version} in {store}", told)
 
