@@ -7,11 +7,13 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple, cast
 
+import numpy as np
+
 from service.errors import BadInput
 from service.features import Featurizer
 from service.features.sparse_lines import read_sparse_lines
+from service.features.text_lines import text_rows_of_lines
 from service.inference.predictor import PredictOptions
-from service.rows import SparseRows
 from service.serving.answers import tell_labels, write_predictions
 from service.serving.chunks import ChunkedRows, divided, search_chunked
 from service.serving.label_info import InfoAsked
@@ -82,9 +84,11 @@ def _read(
     lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits, chunk_characters: int | None
 ) -> tuple[ChunkedRows, list[_Said]]:
     """Return the rows of the lines that have one, and what each line says."""
-    sparse = _sparse_rows(lines, featurizer, limits)
-    if sparse is not None:
-        return ChunkedRows(sparse, None, []), [_NOTHING] * len(lines)
+    plain = None
+    if None not in lines:
+        plain = _plain_rows(cast(Sequence[bytes], lines), featurizer, limits, chunk_characters)
+    if plain is not None:
+        return plain, [_NOTHING] * len(lines)
     parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
     instances = [line for line in parsed if not isinstance(line, BadInput)]
     chunked, faults = rows_and_faults(instances, featurizer, partial(divided, most=chunk_characters))
@@ -96,12 +100,22 @@ def _read(
     return chunked, said
 
 
-def _sparse_rows(lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits) -> SparseRows | None:
-    """Return the rows of lines that are all sparse instances, nothing else and right; None if one is not."""
-    arrays = None
-    if None not in lines:
-        arrays = read_sparse_lines(cast(Sequence[bytes], lines), limits.features_max)
-    try:
-        return None if arrays is None else featurizer.transform_csr(*arrays)
-    except BadInput:
+def _plain_rows(
+    lines: Sequence[bytes], featurizer: Featurizer, limits: Limits, chunk_characters: int | None
+) -> ChunkedRows | None:
+    """Return the rows of lines that are all sparse instances, or all texts, nothing else and right.
+
+    None if one is not, or if texts are to be divided.
+    """
+    arrays = read_sparse_lines(lines, limits.features_max)
+    if arrays is not None:
+        try:
+            return ChunkedRows(featurizer.transform_csr(*arrays), None, [])
+        except BadInput:
+            return None
+    if chunk_characters is not None:
         return None
+    rows = text_rows_of_lines(lines, featurizer, limits.text_bytes_max)
+    if rows is None:
+        return None
+    return ChunkedRows(rows, None, np.flatnonzero(np.diff(rows.indptr) == 0).tolist())

@@ -20,6 +20,7 @@ from service.kernels.text.sparse_json import (
     CLOSE_LIST,
     COLON,
     COMMA,
+    END,
     OPEN,
     after,
     after_key,
@@ -76,17 +77,40 @@ def read_texts(data: NDArray[np.uint8], i: int, texts: BodyTexts) -> tuple[int, 
     """
     n_texts, n_characters = 0, 0
     while n_texts + 1 < len(texts.text_ptr) and texts.rows_by != 0:
-        i = after(data, after_key(data, after(data, i, OPEN), _TEXT), COLON)
-        i, end, n_characters = _read_string(data, i, texts, texts.text_ptr[n_texts], n_characters)
-        i = skip_blanks(data, after(data, i, CLOSE))
+        i, n_characters = _read_text(data, i, texts, n_texts, n_characters)
         n_texts += 1
-        texts.text_ptr[n_texts] = end
         if data[i] == CLOSE_LIST:
             return i + 1, n_texts
         i = after(data, i, COMMA)
         if i == len(data) - 1:
             break
     return len(data) - 1, 0
+
+
+@kernel
+def read_text_lines(data: NDArray[np.uint8], texts_at: Handle) -> bool:
+    """Read a text of each line of `data`, as many as there is room for; return whether all lines are texts.
+
+    Every line ends with END, which nothing within a line is.
+    """
+    texts = struct_at(BodyTexts, texts_at)
+    i, n_characters = 0, 0
+    for line in range(len(texts.text_ptr) - 1):
+        i, n_characters = _read_text(data, i, texts, line, n_characters)
+        if data[i] != END:
+            return False
+        i += 1
+    return True
+
+
+@inlined
+def _read_text(
+    data: NDArray[np.uint8], i: int, texts: BodyTexts, n: int, n_characters: int
+) -> tuple[int, int]:
+    """Read `{"text": "..."}`, the n-th; return (the place after it and blanks, how many characters now)."""
+    i = after(data, after_key(data, after(data, i, OPEN), _TEXT), COLON)
+    i, texts.text_ptr[n + 1], n_characters = _read_string(data, i, texts, texts.text_ptr[n], n_characters)
+    return skip_blanks(data, after(data, i, CLOSE)), n_characters
 
 
 @inlined

@@ -48,11 +48,15 @@ def test_every_way_to_an_answer_says_the_same(served: ServedVersion) -> None:
             assert labels_of(b"".join(now.parts)) == [labels]
     together = json.dumps({"instances": [{"text": text} for text in TEXTS], "top_r": 3}).encode()
     assert labels_of(answer_query(parse_predict(together, limits), served)) == expected
-    block = LineBlock(1, [json.dumps({"text": text}).encode() for text in TEXTS])
-    answer = answer_block(block, served, to_options(Options(top_r=3), served), limits)
-    lines = [json.loads(line) for line in answer[0].splitlines()]
-    assert [line["labels"] for line in lines] == expected
-    assert [line.get("no_known_features", False) for line in lines] == [False, True, False, True, True]
+    unknown = [False, True, False, True, True]
+    by_kernel = [i for i, text in enumerate(TEXTS) if "\u0301" not in text]
+    for chosen in (list(range(len(TEXTS))), by_kernel):
+        block = LineBlock(1, [json.dumps({"text": TEXTS[i]}).encode() for i in chosen])
+        answer = answer_block(block, served, to_options(Options(top_r=3), served), limits)
+        lines = [json.loads(line) for line in answer[0].splitlines()]
+        assert [line["labels"] for line in lines] == [expected[i] for i in chosen]
+        found = [line.get("no_known_features", False) for line in lines]
+        assert found == [unknown[i] for i in chosen]
 
 
 def test_a_feature_of_characters_explains_by_its_ngram(served: ServedVersion) -> None:
