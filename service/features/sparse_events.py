@@ -1,8 +1,8 @@
-"""Feedback whose events are sparse instances or prediction ids, with labels of the model, and nothing odd.
+"""Feedback whose events are instances of one kind or prediction ids, with labels of the model, nothing odd.
 
-Such events become rows and label ids by one call of a kernel, without an object for each number and name. As
-with sparse bodies of predict requests, what is not sparse, or not right, is left to the models, which says
-what is wrong with it.
+Such events become rows and label ids by a kernel, without an object for each number and name. As with bodies
+of predict requests, what is more, or not right, is left to the models, which say what is wrong with it. The
+instances are sparse, or texts.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import Handle, handle_of, struct_at
 from model_store.names import NameTable, probe
 from service.features.featurizer import Featurizer
+from service.features.text_featurizer import TextFeaturizer, body_texts
 from service.features.weights import NORM_CODES, normalise_rows
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
 from service.kernels.text.sparse_json import (
@@ -32,6 +34,7 @@ from service.kernels.text.sparse_json import (
     read_instance,
     skip_blanks,
 )
+from service.kernels.text.texts import BodyTexts, is_text, read_text
 from service.rows import SparseRows
 
 _EVENTS = np.frombuffer(b'"events"', np.uint8)
@@ -39,8 +42,8 @@ _EVENT_ID = np.frombuffer(b'"event_id"', np.uint8)
 _INSTANCE = np.frombuffer(b'"instance"', np.uint8)
 _LABELS = np.frombuffer(b'"labels"', np.uint8)
 _PREDICTION_ID = np.frombuffer(b'"prediction_id"', np.uint8)
-_HAS_ONE = (b'"indices"', b'"prediction_id"')
-"""Names of which a sparse event has one."""
+_HAS_ONE = (b'"indices"', b'"prediction_id"', b'"text"')
+"""Names of which such an event has one."""
 _QUOTE, _BACKSLASH, _FIRST, _FIRST_NOT_ASCII = 34, 92, 32, 128
 _E, _I, _L = 101, 105, 108
 _HAS_ID, _HAS_INSTANCE, _HAS_TOKEN, _HAS_LABELS = 1, 2, 4, 8
@@ -66,13 +69,15 @@ indptr, indices of the labels."""
 
 
 class EventLimits(NamedTuple):
-    """The most events of a body, labels of an event, bytes of a label and of an id, features of an event."""
+    """The most events of a body, labels of an event, bytes of a label and of an id, features of an event,
+    and bytes of its text."""
 
     events: int
     labels: int
     label_bytes: int
     id_bytes: int
     features: int
+    text_bytes: int
 
 
 class SparseEvents(NamedTuple):
@@ -95,7 +100,7 @@ class SparseEvents(NamedTuple):
 def read_sparse_events(
     body: bytes, featurizer: Featurizer, labels: NameTable, limits: EventLimits, *, are_lines: bool
 ) -> SparseEvents | None:
-    """Return the events that a body has; None: not all are sparse.
+    """Return the events that a body has; None: not all are for the kernel.
 
     are_lines  the body is lines of one event each; otherwise one event, or {"events": [...]}
 
@@ -110,6 +115,7 @@ def read_sparse_events(
     n_features = n_bytes // _BYTES_A_FEATURE + 1
     indices, values = np.empty(n_features, np.int32), np.empty(n_features, np.float32)
     label_ids = np.empty(n_bytes // _BYTES_A_LABEL + 1, np.int32)
+    texts = body_texts(featurizer, n_most, n_bytes, limits.text_bytes)
     n = _read(
         np.frombuffer(body + b"\n\0", np.uint8),
         are_lines,
@@ -118,17 +124,21 @@ def read_sparse_events(
         NORM_CODES[featurizer.parameters.norm],
         labels[:],
         (spans, row_ptr, indices, values, label_ptr, label_ids),
+        handle_of(texts),
     )
     if n == 0:
         return None
     row_ptr, label_ptr = row_ptr[: n + 1], label_ptr[: n + 1]
     end = row_ptr.item(n)
+    rows = SparseRows(row_ptr, indices[:end], values[:end], featurizer.n_features)
+    if len(texts.text_ptr) and texts.text_ptr[n] and isinstance(featurizer, TextFeaturizer):
+        rows = featurizer.rows_of_read(texts, n)
     text = body.decode("latin-1")  # of ids and tokens, which are ASCII: one character a byte
     places = spans[:n].tolist()
     return SparseEvents(
         [text[start:stop] for start, stop, _, _ in places],
         [text[start:stop] if stop else None for _, _, start, stop in places],
-        SparseRows(row_ptr, indices[:end], values[:end], featurizer.n_features),
+        rows,
         label_ptr,
         label_ids[: label_ptr.item(n)],
     )
@@ -143,9 +153,14 @@ def _read(
     norm: int,
     names: _Names,
     out: _EventArrays,
+    texts_at: Handle,
 ) -> int:
-    """Read a body; return the number of its events, 0: not all are sparse."""
+    """Read a body; return the number of its events, 0: not all are for kernels.
+
+    Texts are read to the BodyTexts at the handle; an event without one has an empty one there.
+    """
     spans_out, row_ptr_out, indices_out, values_out, label_ptr_out, labels_out = out
+    texts = struct_at(BodyTexts, texts_at)
     i, n = 0, 0
     first = _after_name(data, after(data, 0, OPEN), _EVENTS)
     is_list = not are_lines and first < len(data) - 1
@@ -154,7 +169,7 @@ def _read(
     while True:
         if n == len(spans_out):
             return 0
-        i = _read_event(data, i, n, limits, n_features, names, out)
+        i = _read_event(data, i, n, limits, n_features, names, out, texts)
         n += 1
         i = skip_blanks(data, i)
         is_more = (is_list and data[i] == COMMA) or (are_lines and data[i] == END and i < len(data) - 2)
@@ -164,6 +179,8 @@ def _read(
     if is_list:
         i = skip_blanks(data, after(data, after(data, i, CLOSE_LIST), CLOSE))
     if data[i] != END or i != len(data) - 2:
+        return 0
+    if len(texts.ready) > 0 and texts.text_ptr[n] > 0 and row_ptr_out[n] > 0:
         return 0
     _, bad = sort_and_sum_rows(row_ptr_out[: n + 1], indices_out, values_out)
     if bad >= 0:
@@ -182,13 +199,16 @@ def _read_event(
     n_features: int,
     names: _Names,
     out: _EventArrays,
+    texts: BodyTexts,
 ) -> int:
-    """Read the event at data[i], the n-th; return the place after it, the last of all if it is not sparse."""
-    spans_out, row_ptr_out, indices_out, values_out, label_ptr_out, labels_out = out
+    """Read the event at data[i], the n-th; return the place after it, the last of all: it is for others."""
+    spans_out, row_ptr_out, _, _, label_ptr_out, labels_out = out
     last = len(data) - 1
-    _, n_labels_max, label_bytes_max, id_bytes_max, n_features_max = limits
+    _, n_labels_max, label_bytes_max, id_bytes_max, n_features_max, _ = limits
     spans_out[n] = 0
     row_ptr_out[n + 1], label_ptr_out[n + 1] = row_ptr_out[n], label_ptr_out[n]
+    if len(texts.ready) > 0:
+        texts.text_ptr[n + 1] = texts.text_ptr[n]
     has = 0
     i = after(data, i, OPEN)
     while i < last:
@@ -202,14 +222,7 @@ def _read_event(
                 return last
         elif letter == _I and not has & _HAS_INSTANCE:
             has |= _HAS_INSTANCE
-            i, row_ptr_out[n + 1] = read_instance(
-                data,
-                _after_name(data, i, _INSTANCE),
-                n_features,
-                indices_out,
-                values_out,
-                row_ptr_out[n],
-            )
+            i = _read_event_instance(data, _after_name(data, i, _INSTANCE), n, n_features, out, texts)
             if row_ptr_out[n + 1] - row_ptr_out[n] > n_features_max:
                 return last
         elif letter == _L and not has & _HAS_LABELS:
@@ -233,6 +246,20 @@ def _read_event(
     if has != _HAS_ID | _HAS_LABELS | _HAS_INSTANCE and has != _HAS_ID | _HAS_LABELS | _HAS_TOKEN:
         return last
     return after(data, i, CLOSE)
+
+
+@inlined
+def _read_event_instance(
+    data: NDArray[np.uint8], i: int, n: int, n_features: int, out: _EventArrays, texts: BodyTexts
+) -> int:
+    """Read the n-th event's instance, a text or sparse; return the place after it."""
+    _, row_ptr_out, indices_out, values_out, _, _ = out
+    if len(texts.ready) > 0 and is_text(data, i):
+        i, _ = read_text(data, i, texts, n, 0)
+        return i
+    start = row_ptr_out[n]
+    i, row_ptr_out[n + 1] = read_instance(data, i, n_features, indices_out, values_out, start)
+    return i
 
 
 @kernel

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from model_store.compiled.calls import address_of
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import Handle, handle_of, struct_at
-from service.features.characters import ready_codes
 from service.features.featurizer import Featurizer
 from service.features.hashing import HashingFeaturizer
 from service.features.named import NamedFeaturizer
-from service.features.text_featurizer import TextFeaturizer
+from service.features.text_featurizer import TextFeaturizer, body_texts
 from service.features.weights import NORM_CODES, normalise_rows
 from service.kernels.search.query import NO_THRESHOLD as NO_THRESHOLD
 from service.kernels.search.query import NUMBER as NUMBER
@@ -159,22 +158,14 @@ class SparseBodies:
 
 
 def texts_of(featurizer: Featurizer, forms: BodyForms) -> BodyTexts:
-    """Return what texts are read by; none are where the model takes none, or Python looks for their words."""
-    if not isinstance(featurizer, TextFeaturizer) or featurizer.forms is not None:
-        ready, empty = np.empty(0, np.int32), np.empty(0, np.int64)
-        return BodyTexts(0, empty, ready, np.empty(0, np.uint8), empty, 0, 0)
-    parameters, by = featurizer.parameters, featurizer.text_rows
+    """Return what texts of bodies are read by: as many characters as there is room for their features."""
+    if not isinstance(featurizer, TextFeaturizer):
+        return body_texts(featurizer, 0, 0, 0)
+    by = featurizer.text_rows
     characters_max = min(forms.characters_max, forms.values_max // by.features_a_character)
-    text_ptr = np.zeros(forms.rows_max + 1, np.int64)
-    return BodyTexts(
-        rows_by=address_of(by.kernel, ROWS, np.frombuffer(b"", np.uint8), text_ptr, by.table),
-        table=by.table,
-        ready=ready_codes(parameters.lowercase, parameters.unicode),
-        utf8=np.empty(UTF8_A_CHARACTER * characters_max, np.uint8),
-        text_ptr=text_ptr,
-        characters_max=characters_max,
-        bytes_max=forms.text_bytes_max,
-    )
+    texts = body_texts(featurizer, forms.rows_max, characters_max, forms.text_bytes_max)
+    sample = np.frombuffer(b"", np.uint8)  # as `encoded` returns it
+    return texts._replace(rows_by=address_of(by.kernel, ROWS, sample, texts.text_ptr, by.table))
 
 
 def names_of(featurizer: Featurizer, forms: BodyForms) -> BodyNames:

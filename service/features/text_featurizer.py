@@ -6,11 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import handle_of
 from service.features.blocks import in_blocks, joined
-from service.features.characters import encoded
+from service.features.characters import encoded, ready_codes
 from service.features.featurizer import Featurizer
 from service.features.parameters import (
     CharsParameters,
@@ -18,6 +19,8 @@ from service.features.parameters import (
     TfidfParameters,
     WordsCharsParameters,
 )
+from service.kernels.text.strings import UTF8_A_CHARACTER
+from service.kernels.text.texts import BodyTexts
 from service.rows import RowArrays, SparseRows
 
 TextKernel: TypeAlias = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], RowArrays]
@@ -44,6 +47,26 @@ def text_rows_by(kernel: TextKernel, struct: tuple[Any, ...], features_a_charact
     return TextRows(kernel, handle_of(struct), struct, features_a_character)
 
 
+def body_texts(featurizer: Featurizer, n_texts: int, characters_max: int, bytes_max: int) -> BodyTexts:
+    """Return what texts are read by, and room for so many texts and characters of all of them.
+
+    bytes_max  of a text. None are read where the model takes none, or Python looks for their words.
+    """
+    if not isinstance(featurizer, TextFeaturizer) or featurizer.forms is not None:
+        empty = np.empty(0, np.int64)
+        return BodyTexts(0, empty, np.empty(0, np.int32), np.empty(0, np.uint8), empty, 0, 0)
+    parameters = featurizer.parameters
+    return BodyTexts(
+        rows_by=0,
+        table=featurizer.text_rows.table,
+        ready=ready_codes(parameters.lowercase, parameters.unicode),
+        utf8=np.empty(UTF8_A_CHARACTER * characters_max, np.uint8),
+        text_ptr=np.zeros(n_texts + 1, np.int64),
+        characters_max=characters_max,
+        bytes_max=bytes_max,
+    )
+
+
 class TextFeaturizer(Featurizer):
     """Features of texts: words, n-grams, their hashes; immutable, as every Featurizer.
 
@@ -62,6 +85,12 @@ class TextFeaturizer(Featurizer):
             return SparseRows(*self._rows_by_forms(texts), self.n_features)
         utf8, text_ptr = encoded(texts, self.parameters.lowercase, self.parameters.unicode)
         return SparseRows(*self.text_rows.kernel(utf8, text_ptr, self.text_rows.table), self.n_features)
+
+    def rows_of_read(self, texts: BodyTexts, n: int) -> SparseRows:
+        """Return the rows of the first n texts that a kernel has read."""
+        text_ptr = texts.text_ptr[: n + 1]
+        rows = self.text_rows.kernel(texts.utf8[: text_ptr[n]], text_ptr, texts.table)
+        return SparseRows(*rows, self.n_features)
 
     @abstractmethod
     def _rows_by_forms(self, texts: Sequence[str]) -> RowArrays:

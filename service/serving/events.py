@@ -65,6 +65,7 @@ def limits_of(limits: Limits) -> EventLimits:
         limits.name_bytes_max,
         limits.event_id_bytes_max,
         limits.features_max,
+        limits.text_bytes_max,
     )
 
 

@@ -46,8 +46,9 @@ _LEFT = -1
 class BodyTexts(NamedTuple):
     """What a kernel needs to read the texts of a body, and to make their rows.
 
-    rows_by         the address of the kernel that makes them, 0: no texts are read; table: what it is given
-    ready           int32[codes]  what a character becomes, -1: that is for Python, as are codes from here on
+    rows_by         the address of the kernel that makes them, for kernels that call it; table: what it takes
+    ready           int32[codes]  what a character becomes, -1: that is for Python, as are codes from here on;
+                    [0]: no texts are read
     utf8            uint8[..]     where the texts are made ready, UTF8_A_CHARACTER bytes a character
     text_ptr        int64[n + 1]  where they begin and end
     characters_max  of all texts
@@ -76,8 +77,8 @@ def read_texts(data: NDArray[np.uint8], i: int, texts: BodyTexts) -> tuple[int, 
     The last place of all when one is no text, or for Python, or there is no room.
     """
     n_texts, n_characters = 0, 0
-    while n_texts + 1 < len(texts.text_ptr) and texts.rows_by != 0:
-        i, n_characters = _read_text(data, i, texts, n_texts, n_characters)
+    while n_texts + 1 < len(texts.text_ptr) and len(texts.ready) > 0:
+        i, n_characters = read_text(data, i, texts, n_texts, n_characters)
         n_texts += 1
         if data[i] == CLOSE_LIST:
             return i + 1, n_texts
@@ -96,7 +97,7 @@ def read_text_lines(data: NDArray[np.uint8], texts_at: Handle) -> bool:
     texts = struct_at(BodyTexts, texts_at)
     i, n_characters = 0, 0
     for line in range(len(texts.text_ptr) - 1):
-        i, n_characters = _read_text(data, i, texts, line, n_characters)
+        i, n_characters = read_text(data, i, texts, line, n_characters)
         if data[i] != END:
             return False
         i += 1
@@ -104,7 +105,7 @@ def read_text_lines(data: NDArray[np.uint8], texts_at: Handle) -> bool:
 
 
 @inlined
-def _read_text(
+def read_text(
     data: NDArray[np.uint8], i: int, texts: BodyTexts, n: int, n_characters: int
 ) -> tuple[int, int]:
     """Read `{"text": "..."}`, the n-th; return (the place after it and blanks, how many characters now)."""

@@ -25,10 +25,18 @@ from service.settings import Limits
 from service.thresholds.live.events import Event, as_columns
 from service.thresholds.live.tokens import Tokens
 from tests.signed import signed
+from tests.unit.features.test_text_bodies import BYTES_MAX, featurizer_of, texts
 
 N_FEATURES = 40
 NAMES = ["a", "label::3", "ä", "x y", "{", "an \\ escape"]
-LIMITS = Limits(events_max=4, label_list_max=5, name_bytes_max=12, event_id_bytes_max=8, features_max=6)
+LIMITS = Limits(
+    events_max=4,
+    label_list_max=5,
+    name_bytes_max=12,
+    event_id_bytes_max=8,
+    features_max=6,
+    text_bytes_max=BYTES_MAX,
+)
 TOKENS = Tokens([b"key"], 1_000_000)
 GOOD = b'{"events":[{"event_id":"1","instance":{"indices":[3,17],"values":[0.5,1]},"labels":["a"]}]}'
 
@@ -38,6 +46,15 @@ def served_with(norm: str) -> ServedVersion:
     parts: dict[str, object] = dict.fromkeys(ServedVersion._fields)
     parts |= {"name": "m", "version": 2, "featurizer": featurizer, "labels": build_names(NAMES)}
     return ServedVersion(**parts)  # type: ignore[arg-type]
+
+
+TEXTS = "a model of texts"
+"""In place of a norm."""
+
+
+def served_of(norm: str) -> ServedVersion:
+    """A model of sparse rows of a norm, or one of texts."""
+    return SERVED["l2"]._replace(featurizer=featurizer_of("words")) if norm == TEXTS else SERVED[norm]
 
 
 SERVED = {norm: served_with(norm) for norm in ("l2", "none")}
@@ -66,7 +83,7 @@ def generally(body: bytes, served: ServedVersion, are_lines: bool) -> list[tuple
 
 
 def plainly(body: bytes, norm: str = "l2", are_lines: bool = False) -> VersionEvents | None:
-    return read_sparse(body, SERVED[norm], TOKENS, limits_of(LIMITS), are_lines=are_lines)
+    return read_sparse(body, served_of(norm), TOKENS, limits_of(LIMITS), are_lines=are_lines)
 
 
 def assert_the_same(body: bytes, norm: str = "l2", are_lines: bool = False) -> bool:
@@ -74,10 +91,13 @@ def assert_the_same(body: bytes, norm: str = "l2", are_lines: bool = False) -> b
     found = plainly(body, norm, are_lines)
     if found is None:
         return False
-    expected = generally(body, SERVED[norm], are_lines)
+    expected = generally(body, served_of(norm), are_lines)
     assert expected is not None, body
     assert list(found.ids) == [name for name, _ in expected]
-    mine, other = found.events, as_columns([event for _, event in expected], N_FEATURES, len(NAMES))
+    mine, other = (
+        found.events,
+        as_columns([event for _, event in expected], served_of(norm).featurizer.n_features, len(NAMES)),
+    )
     assert mine.keys == other.keys
     assert mine.epochs.tolist() == other.epochs.tolist()
     for some, others in zip(mine[1:4], other[1:4], strict=True):
@@ -98,6 +118,10 @@ events = st.fixed_dictionaries(
     {"event_id": ids, "labels": labels},
     optional={"instance": instances, "prediction_id": tokens, "more": st.none()},
 )
+text_events = st.fixed_dictionaries(
+    {"event_id": ids, "labels": labels},
+    optional={"instance": texts.map(lambda text: {"text": text}) | instances, "prediction_id": tokens},
+)
 
 
 @settings(deadline=None, max_examples=300)
@@ -107,9 +131,25 @@ events = st.fixed_dictionaries(
 def test_events_become_what_the_general_way_makes_of_them(
     some: list[dict[str, object]], norm: str, tight: bool, is_sorted: bool, is_ascii: bool
 ) -> None:
+    compare_all(some, norm, tight=tight, is_sorted=is_sorted, is_ascii=is_ascii)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(text_events, max_size=5), st.booleans(), st.booleans(), st.booleans())
+def test_events_of_texts_too(
+    some: list[dict[str, object]], tight: bool, is_sorted: bool, is_ascii: bool
+) -> None:
+    compare_all(some, TEXTS, tight=tight, is_sorted=is_sorted, is_ascii=is_ascii)
+
+
+def compare_all(
+    some: list[dict[str, object]], norm: str, *, tight: bool, is_sorted: bool, is_ascii: bool
+) -> None:
     separators = (",", ":") if tight else None
     written = [
-        json.dumps(one, separators=separators, sort_keys=is_sorted, ensure_ascii=is_ascii).encode()
+        json.dumps(one, separators=separators, sort_keys=is_sorted, ensure_ascii=is_ascii).encode(
+            errors="surrogatepass"
+        )
         for one in some
     ]
     assert_the_same(b'{"events": [' + b", ".join(written) + b"]}", norm)
@@ -199,3 +239,28 @@ def test_no_damage_is_read_otherwise(data: st.DataObject) -> None:
             st.sampled_from([b"", b'"', b",", b"]", b"}", b"\\", b"\n", b"\0", b"\xff", b"9", b"{", b" "])
         )
     assert_the_same(bytes(body))
+
+
+def event_of(instance: bytes) -> bytes:
+    return b'{"event_id":"1","instance":' + instance + b',"labels":["a"]}'
+
+
+def test_texts_that_are_taken_and_those_that_are_not() -> None:
+    """Those beside a sparse instance are for the general way, and so are longer ones."""
+    debug, longest = b'{"text":"debug"}', b'{"text":"' + b"x" * BYTES_MAX + b'"}'
+    for instance in (debug, b'{"text":""}', longest):
+        assert assert_the_same(event_of(instance), TEXTS)
+    assert assert_the_same(event_of(debug) + b"\n" + event_of(longest), TEXTS, are_lines=True)
+    by_token = b'{"event_id":"2","prediction_id":"' + token().encode() + b'","labels":["a"]}'
+    assert assert_the_same(by_token + b"\n" + event_of(debug) + b"\n" + by_token, TEXTS, are_lines=True)
+    sparse = event_of(b'{"indices":[3],"values":[1]}')
+    assert not assert_the_same(event_of(debug) + b"\n" + sparse, TEXTS, are_lines=True)
+    for instance in (
+        b'{"text":"x' + longest[9:],
+        '{"text":"e\u0301"}'.encode(),
+        b'{"text":"a","id":1}',
+        b"{}",
+    ):
+        assert not assert_the_same(event_of(instance), TEXTS)
+    for instance in (debug, b'{"text":""}'):
+        assert not assert_the_same(event_of(instance), "l2")  # the model takes no texts
