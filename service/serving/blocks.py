@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import NamedTuple, cast
@@ -23,7 +23,7 @@ from service.serving.problems import describe_error
 from service.serving.rows import rows_and_faults, with_present_thresholds
 from service.serving.schemas.predict import AnyLine
 from service.serving.served import ServedVersion
-from service.serving.wire import dump, dump_line
+from service.serving.wire import dump
 from service.settings import Limits
 from service.stages import QUEUE, READ, SEARCH, WRITE, StageNotes
 
@@ -47,7 +47,7 @@ def answer_block(
     """
     notes = notes or StageNotes()
     notes.end(QUEUE)
-    chunked, lines = _read(block.lines, served.featurizer, limits, chunk_characters)
+    chunked, said = _read(block.lines, served.featurizer, limits, chunk_characters)
     notes.end(READ)
     epoch = served.thresholds.epoch
     options = with_present_thresholds(options, served)
@@ -55,19 +55,24 @@ def answer_block(
     found = search_chunked(lambda rows, wanted: search(rows, wanted, 1), chunked, options, served)
     notes.end(SEARCH)
     told = tell_labels(found, chunked.rows, served, info, explain=explain)
-    predictions = iter(write_predictions(found, options, epoch, served, told, chunked.unknown))
-    answers = []
-    for number, (identity, fault) in zip(count(block.first), lines, strict=False):
-        if fault is not None:
-            error = {"error": {**describe_error(fault), "line": number}}
-            answers.append(dump_line(error if identity is None else {"id": identity, **error}))
-        elif identity is None:
-            answers.append(next(predictions) + b"\n")
-        else:
-            answers.append(b'{"id":%b,%b\n' % (dump(identity), next(predictions)[1:]))
+    predictions = write_predictions(found, options, epoch, served, told, chunked.unknown)
+    answers = predictions if said is None else _in_place(predictions, said, block.first)
     notes.end(WRITE)
     n_rows = len(found.ptr) - 1
-    return Answered(b"".join(answers), n_rows, len(lines) - n_rows)
+    return Answered(b"\n".join([*answers, b""]), n_rows, len(block.lines) - n_rows)
+
+
+def _in_place(predictions: Iterable[bytes], said: Iterable[_Said], first: int) -> Iterator[bytes]:
+    """Yield what answers each line: a prediction, with the line's identity if it has one, or its error."""
+    following = iter(predictions)
+    for number, (identity, fault) in zip(count(first), said, strict=False):
+        if fault is not None:
+            error = {"error": {**describe_error(fault), "line": number}}
+            yield dump(error if identity is None else {"id": identity, **error})
+        elif identity is None:
+            yield next(following)
+        else:
+            yield b'{"id":%b,%b' % (dump(identity), next(following)[1:])
 
 
 class _Said(NamedTuple):
@@ -77,18 +82,15 @@ class _Said(NamedTuple):
     fault: BadInput | None
 
 
-_NOTHING = _Said(None, None)
-
-
 def _read(
     lines: Sequence[bytes | None], featurizer: Featurizer, limits: Limits, chunk_characters: int | None
-) -> tuple[ChunkedRows, list[_Said]]:
-    """Return the rows of the lines that have one, and what each line says."""
+) -> tuple[ChunkedRows, list[_Said] | None]:
+    """Return the rows of the lines that have one, and what each line says; None: all have, and no more."""
     plain = None
     if None not in lines:
         plain = _plain_rows(cast(Sequence[bytes], lines), featurizer, limits, chunk_characters)
     if plain is not None:
-        return plain, [_NOTHING] * len(lines)
+        return plain, None
     parsed: list[AnyLine | BadInput] = [value_of(line, limits, parse_line) for line in lines]
     instances = [line for line in parsed if not isinstance(line, BadInput)]
     chunked, faults = rows_and_faults(instances, featurizer, partial(divided, most=chunk_characters))
