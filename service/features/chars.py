@@ -25,7 +25,7 @@ from service.features.tfidf import IDF, fit_tfidf, rows_of_words, word_rows, wor
 from service.features.vocabulary import Vocabulary, choose, rows_meant
 from service.features.weights import NORM_CODES, idf_of, normalise_rows, weighted_rows
 from service.features.word_forms import WordForms, load_forms
-from service.features.words import NgramSpans, ngrams_a_word, split_words
+from service.features.words import NgramSpans, Words, ngrams_a_word
 from service.rows import RowArrays, SparseRows
 
 CHAR_IDF = "features/char_idf"
@@ -128,11 +128,8 @@ class CharsFeaturizer(TextFeaturizer):
             found |= self.forms.arrays()
         return found | weights if self.parameters.use_idf else found
 
-    def _rows_by_forms(self, texts: Sequence[str]) -> RowArrays:
-        assert self.forms is not None
-        chosen = self.parameters
-        utf8, text_ptr = encoded(texts, chosen.lowercase, chosen.unicode)
-        words = self.forms.of(split_words(texts, chosen.lowercase, chosen.unicode))
+    def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
+        utf8, text_ptr = encoded(texts, self.parameters.lowercase, self.parameters.unicode)
         word_part = rows_of_words(*words, self._words.table)
         char_part = char_rows(utf8, text_ptr, self._chars.table)
         return side_by_side(word_part, char_part, self.text_rows.table)

@@ -17,7 +17,7 @@ from service.features.raw import finite_values, tidied
 from service.features.text_featurizer import TextFeaturizer, text_rows_by
 from service.features.weights import NORM_CODES, normalise_rows
 from service.features.word_forms import WordForms
-from service.features.words import ngram_spans, ngrams_a_word, split, split_words
+from service.features.words import Words, ngram_spans, ngrams_a_word, split
 from service.kernels.text.names import hashed_feature
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 from service.rows import RowArrays, SparseRows, offsets_of
@@ -75,9 +75,7 @@ class HashingFeaturizer(TextFeaturizer):
         _hash(utf8, offsets[:-1], offsets[1:], self.n_features - 1, self.parameters.signed, indices, signs)
         return self._normalised(tidied(indptr, indices, values * signs, self.n_features))
 
-    def _rows_by_forms(self, texts: Sequence[str]) -> RowArrays:
-        assert self.forms is not None
-        words = self.forms.of(split_words(texts, self.parameters.lowercase, self.parameters.unicode))
+    def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
         return hashed_words(*words, self.text_rows.table)
 
 

@@ -53,7 +53,7 @@ from service.kernels.text.texts import (
     TEXTS,
     BodyTexts,
     is_text,
-    read_texts,
+    read_text,
     write_rows,
 )
 from service.rows import RowArrays, SparseRows
@@ -210,14 +210,8 @@ def read_body(
         i = skip_blanks(data, i)
         if data[i] == _QUOTE and data[i + 1] == _I and n_rows == 0:
             i = after(data, after(data, after_key(data, i, _INSTANCES), COLON), OPEN_LIST)
-            if is_text(data, i):
-                kind = _TEXTS
-                i, n_rows = read_texts(data, i, struct_at(BodyTexts, read_by[0]))
-            elif is_named(data, i):
-                kind = _NAMED
-                i, n_rows = read_named(data, i, struct_at(BodyNames, read_by[1]), rows_out)
-            else:
-                i, n_rows = _read_instances(data, i, n_features, rows_out)
+            kind = _TEXTS if is_text(data, i) else (_NAMED if is_named(data, i) else _SPARSE)
+            i, n_rows = _read_instances(data, i, kind, n_features, rows_out, read_by)
         else:
             i, options = read_option(data, i, options, number_out)
         i = skip_blanks(data, i)
@@ -275,12 +269,27 @@ def read_option(
 
 
 @inlined
-def _read_instances(data: NDArray[np.uint8], i: int, n_features: int, rows_out: RowArrays) -> tuple[int, int]:
-    """Read sparse instances from after the bracket to after its fellow; return (that place, how many)."""
+def _read_instances(
+    data: NDArray[np.uint8],
+    i: int,
+    kind: int,
+    n_features: int,
+    rows_out: RowArrays,
+    read_by: tuple[Handle, Handle],
+) -> tuple[int, int]:
+    """Read instances of a kind from after the bracket to after its fellow; return (that place, how many)."""
     indptr, indices, values = rows_out
-    n_rows = 0
+    texts, names = struct_at(BodyTexts, read_by[0]), struct_at(BodyNames, read_by[1])
+    if (kind == _TEXTS and len(texts.ready) == 0) or (kind == _NAMED and names.kind == NO_NAMES):
+        return len(data) - 1, 0
+    n_rows, n_read = 0, 0
     while n_rows + 1 < len(indptr):
-        i, indptr[n_rows + 1] = read_instance(data, i, n_features, indices, values, indptr[n_rows])
+        if kind == _TEXTS:
+            i, n_read = read_text(data, i, texts, n_rows, n_read)
+        elif kind == _NAMED:
+            i, indptr[n_rows + 1], n_read = read_named(data, i, names, rows_out, indptr[n_rows], n_read)
+        else:
+            i, indptr[n_rows + 1] = read_instance(data, i, n_features, indices, values, indptr[n_rows])
         n_rows += 1
         i = skip_blanks(data, i)
         if data[i] == CLOSE_LIST:

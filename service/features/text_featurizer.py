@@ -19,6 +19,7 @@ from service.features.parameters import (
     TfidfParameters,
     WordsCharsParameters,
 )
+from service.features.words import Words, split_words
 from service.kernels.text.strings import UTF8_A_CHARACTER
 from service.kernels.text.texts import BodyTexts
 from service.rows import RowArrays, SparseRows
@@ -82,7 +83,8 @@ class TextFeaturizer(Featurizer):
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         if self.forms is not None:
-            return SparseRows(*self._rows_by_forms(texts), self.n_features)
+            words = self.forms.of(split_words(texts, self.parameters.lowercase, self.parameters.unicode))
+            return SparseRows(*self._rows_of_forms(texts, words), self.n_features)
         utf8, text_ptr = encoded(texts, self.parameters.lowercase, self.parameters.unicode)
         return SparseRows(*self.text_rows.kernel(utf8, text_ptr, self.text_rows.table), self.n_features)
 
@@ -93,5 +95,5 @@ class TextFeaturizer(Featurizer):
         return SparseRows(*rows, self.n_features)
 
     @abstractmethod
-    def _rows_by_forms(self, texts: Sequence[str]) -> RowArrays:
-        """Return the rows of texts whose words have other forms, or are stop words."""
+    def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
+        """Return the rows of texts whose words, those that are left, have these forms."""

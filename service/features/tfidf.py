@@ -22,7 +22,7 @@ from service.features.text_featurizer import TextFeaturizer, text_rows_by
 from service.features.vocabulary import Vocabulary, choose, rows_meant
 from service.features.weights import NORM_CODES, idf_of, weigh_counts, weighted_rows
 from service.features.word_forms import WordForms, fit_forms, load_forms
-from service.features.words import find_ngrams, ngram_spans, ngrams_a_word, split, split_words
+from service.features.words import Words, find_ngrams, ngram_spans, ngrams_a_word, split, split_words
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 from service.rows import RowArrays, SparseRows
 
@@ -90,9 +90,7 @@ class TfidfFeaturizer(TextFeaturizer):
         weigh_counts(counts.indices, counts.values, self.idf, self.parameters.sublinear_tf)
         return self._normalised(counts)
 
-    def _rows_by_forms(self, texts: Sequence[str]) -> RowArrays:
-        assert self.forms is not None
-        words = self.forms.of(split_words(texts, self.parameters.lowercase, self.parameters.unicode))
+    def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
         return rows_of_words(*words, self.text_rows.table)
 
 

@@ -16,7 +16,6 @@ from model_store.compiled.handles import I32_1, I64_1, U8_1, handle
 from model_store.names import hash_bytes, probe
 from service.kernels.text.sparse_json import (
     CLOSE,
-    CLOSE_LIST,
     COLON,
     COMMA,
     OPEN,
@@ -77,37 +76,25 @@ def is_named(data: NDArray[np.uint8], i: int) -> bool:
 
 
 @inlined
-def read_named(data: NDArray[np.uint8], i: int, names: BodyNames, rows_out: RowArrays) -> tuple[int, int]:
-    """Read named features from after the bracket to after its fellow; return (that place, how many rows).
+def read_named(
+    data: NDArray[np.uint8], i: int, names: BodyNames, rows_out: RowArrays, n: int, n_read: int
+) -> tuple[int, int, int]:
+    """Read `{"features": {...}}` into indices[n:] and values[n:], names that are not known left out.
 
-    The rows are neither sorted nor summed. The last place of all when one is no named instance, has no
-    feature that the model knows, or there is no room.
+    Returns (the place after it, the end of its features, how many names of the body have been read now). They
+    are neither sorted nor summed. The last place of all when it is none, no name is known, or there is no
+    room.
     """
-    indptr = rows_out[0]
-    n_rows, n_read = 0, 0
-    while n_rows + 1 < len(indptr) and names.kind != NO_NAMES:
-        i = after(data, after_key(data, after(data, i, OPEN), _FEATURES), COLON)
-        i, indptr[n_rows + 1], n_read = _read_features(data, i, names, rows_out, indptr[n_rows], n_read)
-        if indptr[n_rows + 1] == indptr[n_rows]:
-            break
-        n_rows += 1
-        i = skip_blanks(data, after(data, i, CLOSE))
-        if data[i] == CLOSE_LIST:
-            return i + 1, n_rows
-        i = after(data, i, COMMA)
-        if i == len(data) - 1:
-            break
-    return len(data) - 1, 0
+    i = after(data, after_key(data, after(data, i, OPEN), _FEATURES), COLON)
+    i, end, n_read = _read_features(data, i, names, rows_out, n, n_read)
+    return after(data, i, CLOSE) if end > n else len(data) - 1, end, n_read
 
 
 @inlined
 def _read_features(
     data: NDArray[np.uint8], i: int, names: BodyNames, rows_out: RowArrays, n: int, n_read: int
 ) -> tuple[int, int, int]:
-    """Read an object of numbers into indices[n:] and values[n:], names that are not known left out.
-
-    Returns (the place after it, the end of the features, how many names have been read now).
-    """
+    """Read an object of numbers by name; return what `read_named` does."""
     _, indices, values = rows_out
     i = skip_blanks(data, after(data, i, OPEN))
     if data[i] == CLOSE:

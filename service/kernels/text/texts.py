@@ -17,9 +17,7 @@ from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import I32_1, I64_1, U8_1, Handle, handle, struct_at
 from service.kernels.text.sparse_json import (
     CLOSE,
-    CLOSE_LIST,
     COLON,
-    COMMA,
     END,
     OPEN,
     after,
@@ -70,24 +68,6 @@ def is_text(data: NDArray[np.uint8], i: int) -> bool:
     return bool(after_key(data, after(data, i, OPEN), _TEXT) < len(data) - 1)
 
 
-@inlined
-def read_texts(data: NDArray[np.uint8], i: int, texts: BodyTexts) -> tuple[int, int]:
-    """Read texts from after the bracket to after its fellow; return (that place, how many).
-
-    The last place of all when one is no text, or for Python, or there is no room.
-    """
-    n_texts, n_characters = 0, 0
-    while n_texts + 1 < len(texts.text_ptr) and len(texts.ready) > 0:
-        i, n_characters = read_text(data, i, texts, n_texts, n_characters)
-        n_texts += 1
-        if data[i] == CLOSE_LIST:
-            return i + 1, n_texts
-        i = after(data, i, COMMA)
-        if i == len(data) - 1:
-            break
-    return len(data) - 1, 0
-
-
 @kernel
 def read_text_lines(data: NDArray[np.uint8], texts_at: Handle) -> bool:
     """Read a text of each line of `data`, as many as there is room for; return whether all lines are texts.
@@ -108,7 +88,10 @@ def read_text_lines(data: NDArray[np.uint8], texts_at: Handle) -> bool:
 def read_text(
     data: NDArray[np.uint8], i: int, texts: BodyTexts, n: int, n_characters: int
 ) -> tuple[int, int]:
-    """Read `{"text": "..."}`, the n-th; return (the place after it and blanks, how many characters now)."""
+    """Read `{"text": "..."}`, the n-th; return (the place after it and blanks, how many characters now).
+
+    The last place of all when it is none, has a character that is for Python, or there is no room.
+    """
     i = after(data, after_key(data, after(data, i, OPEN), _TEXT), COLON)
     i, texts.text_ptr[n + 1], n_characters = _read_string(data, i, texts, texts.text_ptr[n], n_characters)
     return skip_blanks(data, after(data, i, CLOSE)), n_characters
