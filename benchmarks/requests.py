@@ -19,7 +19,7 @@ import orjson
 from benchmarks.client import ANSWERED, closed_loop, one_by_one, overload, post, stream
 from benchmarks.runs import Settings, note, show, spread
 from benchmarks.server import ROOT, cpu_nanoseconds, family, run_cli, served
-from benchmarks.tensors import as_binary, as_json
+from benchmarks.tensors import as_binary, as_json, text_as_json
 from model_store.store import Store
 from service.features import load_featurizer
 
@@ -57,7 +57,7 @@ def run(settings: Settings) -> None:
     store = prepared(settings.out / "requests", settings.against)
     kinds = _kinds(store)
     if settings.against is None:  # an older checkout may not have them
-        kinds += _tensor_kinds(next(kind for kind in kinds if kind.name == "sparse").requests)
+        kinds += _tensor_kinds({kind.name: kind.requests for kind in kinds})
     checkouts = {"this checkout": ROOT}
     if settings.against is not None:
         checkouts["the other one"] = settings.against
@@ -142,14 +142,16 @@ def _kinds(store: Path) -> list[Kind]:
     return found
 
 
-def _tensor_kinds(sparse: list[bytes]) -> list[Kind]:
-    """Return the sparse requests as those of the Open Inference Protocol."""
+def _tensor_kinds(requests: dict[str, list[bytes]]) -> list[Kind]:
+    """Return requests for sparse rows and for texts as those of the Open Inference Protocol."""
     path = "/v2/models/text/infer"
-    instances = [_instance_of(request) for request in sparse]
+    instances = [_instance_of(request) for request in requests["sparse"]]
+    texts = [_instance_of(request)["text"] for request in requests["text, 300 characters"]]
     binary = [as_binary(instance) for instance in instances]
     return [
         Kind("sparse, as tensors in JSON", [post(path, as_json(instance)) for instance in instances]),
         Kind("sparse, as binary tensors", [post(path, body, more=header) for body, header in binary]),
+        Kind("text, as a tensor in JSON", [post(path, text_as_json(text)) for text in texts]),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Sparse instances as bodies of the Open Inference Protocol."""
+"""Instances as bodies of the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ import numpy as np
 import orjson
 
 _TENSORS = (("indptr", "INT64", "<i8"), ("indices", "INT32", "<i4"), ("values", "FP32", "<f4"))
+
+
+def text_as_json(text: str) -> bytes:
+    """Return the body with a text as a tensor in the JSON."""
+    return orjson.dumps({"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [text]}]})
 
 
 def as_json(instance: dict[str, Any]) -> bytes:

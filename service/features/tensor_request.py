@@ -1,4 +1,4 @@
-"""Bodies of the Open Inference Protocol with compressed sparse rows, in JSON or as binary data behind it.
+"""Bodies of the Open Inference Protocol with texts or sparse rows, in JSON or as binary data behind it.
 
 As `service.features.sparse_request` does with bodies of predict: one call of a kernel makes rows of the model
 of such a body, and what it does not take is left to the models of requests, which say what is wrong with it.
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from model_store.compiled.handles import Handle, struct_at
 from service.features.featurizer import Featurizer
 from service.features.sparse_request import (
-    COUNT_LIMIT,
     BodyForms,
     SparseBodies,
     SparseQuery,
@@ -21,8 +21,18 @@ from service.features.sparse_request import (
     read_option,
     read_truth,
 )
+from service.features.tensor_data import (
+    INDPTR,
+    N_TENSORS,
+    NOT_SAID,
+    TEXT,
+    copy_rows,
+    copy_texts,
+    read_data,
+    read_size,
+    unpack,
+)
 from service.kernels.search.query import NO_THRESHOLD
-from service.kernels.text.decimals import parse_id
 from service.kernels.text.sparse_json import (
     CLOSE,
     CLOSE_LIST,
@@ -32,8 +42,6 @@ from service.kernels.text.sparse_json import (
     OPEN_LIST,
     after,
     after_key,
-    read_ids,
-    read_numbers,
     skip_blanks,
 )
 from service.kernels.text.tensors import (
@@ -46,10 +54,10 @@ from service.kernels.text.tensors import (
     OUTPUTS,
     PLACES,
 )
-from service.rows import SparseRows
+from service.kernels.text.texts import TEXTS, BodyTexts
+from service.rows import RowArrays, SparseRows
 
 Words = tuple[NDArray[np.uint8], NDArray[np.int64]]
-Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]
 
 
 def _words(*words: str) -> Words:
@@ -62,16 +70,14 @@ _MEMBERS, _MEMBERS_PTR = _words("id", "inputs", "parameters", "outputs")
 _ID, _INPUTS, _PARAMETERS, _OUTPUTS = range(4)
 _FIELDS, _FIELDS_PTR = _words("name", "shape", "datatype", "data", "parameters")
 _NAME, _SHAPE, _DATATYPE, _DATA, _OWN_PARAMETERS = range(5)
-_TENSORS, _TENSORS_PTR = _words("indptr", "indices", "values")
-_INDPTR, _INDICES, _VALUES = range(3)
-_TYPES, _TYPES_PTR = _words("INT64", "INT32", "FP32")
+_TENSORS, _TENSORS_PTR = _words("indptr", "indices", "values", "text")
+_TYPES, _TYPES_PTR = _words("INT64", "INT32", "FP32", "BYTES")
 _NAMES, _NAMES_PTR = _words(*OUTPUTS)
 _BINARY_SIZE, _BINARY, _ALL_BINARY = (
     np.frombuffer(f'"{key}"'.encode(), np.uint8)
     for key in ("binary_data_size", "binary_data", "binary_data_output")
 )
 _QUOTE, _BACKSLASH, _ZERO, _B, _I, _TILDE, _BLANK = 34, 92, 48, 98, 105, 126, 32
-_NOT_SAID = -1
 
 
 class TensorBodies(SparseBodies):
@@ -87,12 +93,16 @@ class TensorBodies(SparseBodies):
     def tensor_rows(
         self, message: bytes, span: tuple[int, int]
     ) -> tuple[SparseRows, SparseQuery, float] | None:
-        """Return what `read_rows` does of a body whose JSON is message[span[0] : span[1]].
+        """Return what `read_rows` does of a body that `read_infer` reads."""
+        return self.rows_read(self.read_infer(message, span))
 
-        What is behind that are its binary data.
+    def read_infer(self, message: bytes, span: tuple[int, int]) -> SparseQuery:
+        """Return what `read` does of a body whose JSON is message[span[0] : span[1]].
+
+        What are behind that are its binary data.
         """
-        out = self.arrays[:3], self.arrays[3], self.form
-        return self.rows_read(SparseQuery(*read_tensors(data_of(message), span, self.constants, *out)))
+        out = self.arrays[:3], self.arrays[3], self.form, self.read_by[0]
+        return SparseQuery(*read_tensors(data_of(message), span, self.constants, *out))
 
 
 @kernel
@@ -100,9 +110,10 @@ def read_tensors(
     data: NDArray[np.uint8],
     span: tuple[int, int],
     constants: tuple[int, int, int, int],
-    rows_out: Rows,
+    rows_out: RowArrays,
     number_out: NDArray[np.float32],
     form_out: NDArray[np.int64],
+    texts_at: Handle,
 ) -> tuple[int, int, int, int, int, int]:
     """Read a body into rows that are sorted, summed and normalised; return the fields of SparseQuery.
 
@@ -111,14 +122,17 @@ def read_tensors(
     constants  features of the model, code of the norm, top_r and beam_width if the body does not say them
     rows_out   indptr, indices, values, which bound the rows; number_out as `read_body` has it
     form_out   int64[FORM_SIZE]  what the answer has (`service.kernels.text.tensors`)
+    texts_at   of BodyTexts, where the instances are read to if they are texts
 
-    Takes a part of what the protocol allows: the three tensors, each with its name before its data; an id of
-    printable ASCII without escapes; options as `read_body` takes them. Work is bounded by the body's length.
+    Takes a part of what the protocol allows: one tensor of texts, or the three of sparse rows, each with its
+    name before its data; an id of printable ASCII without escapes; options as `read_body` takes them. Work is
+    bounded by the body's length.
     """
     start, end = span
     n_features, norm, top_r, beam_width = constants
-    indptr, indices, values = rows_out
-    tensors = np.full((3, 2), np.int64(_NOT_SAID))
+    indptr = rows_out[0]
+    texts = struct_at(BodyTexts, texts_at)
+    tensors = np.full((N_TENSORS, 2), np.int64(NOT_SAID))
     form_out[IDENTITY] = form_out[IDENTITY_END] = form_out[N_OUTPUTS] = 0
     options = top_r, beam_width, NO_THRESHOLD, 0
     i, seen, n_binary, is_binary, more = after(data, start, OPEN), 0, 0, 0, True
@@ -129,7 +143,7 @@ def read_tensors(
         elif key == _ID:
             i = _read_identity(data, i, form_out)
         elif key == _INPUTS:
-            i, n_binary = _read_inputs(data, i, n_features, rows_out, tensors)
+            i, n_binary = _read_inputs(data, i, n_features, rows_out, texts, tensors)
         elif key == _PARAMETERS:
             i, options, is_binary = _read_parameters(data, i, options, number_out)
         else:
@@ -142,16 +156,39 @@ def read_tensors(
     begins, indptr[0] = indptr[0], 0  # where the rows of each body begin, whatever this one said
     if i != end or not seen >> _INPUTS & 1 or end + n_binary != len(data) - 2:
         return 0, 0, 0, 0, 0, 0
-    if tensors[_INDPTR, 1] >= 0:
-        begins = _unpack(data, end + tensors[_INDPTR, 1], 8)
-    n_rows = _copy_rows(data, end, n_features, tensors, rows_out)
-    if begins != 0 or n_rows == 0:
-        return 0, 0, 0, 0, 0, 0
-    n_values = finish_rows(norm, indptr[: n_rows + 1], indices, values)
-    if n_values < 0:
+    if tensors[TEXT, 0] >= 0:
+        is_right = tensors[TEXT, 1] < 0 or copy_texts(data, end, n_binary, tensors[TEXT, 0], texts)
+        n_rows, n_values = tensors[TEXT, 0] if is_right else 0, TEXTS
+    else:
+        n_rows, n_values = _finish_rows(data, end, (n_features, norm), begins, tensors, rows_out)
+    if n_rows == 0:
         return 0, 0, 0, 0, 0, 0
     _settle_form(options[0], is_binary, form_out)
     return n_rows, n_values, options[0], options[1], options[2], options[3]
+
+
+@inlined
+def _finish_rows(
+    data: NDArray[np.uint8],
+    end: int,
+    constants: tuple[int, int],
+    begins: int,
+    tensors: NDArray[np.int64],
+    rows: RowArrays,
+) -> tuple[int, int]:
+    """Bring the rows of the three tensors into their form; return (how many, their values); 0, 0: not right.
+
+    constants  features of the model, code of the norm
+    begins     where the rows begin if that is said in JSON
+    """
+    n_features, norm = constants
+    if tensors[INDPTR, 1] >= 0:
+        begins = unpack(data, end + tensors[INDPTR, 1], 8)
+    n_rows = copy_rows(data, end, n_features, tensors, rows)
+    if begins != 0 or n_rows == 0:
+        return 0, 0
+    n_values = finish_rows(norm, rows[0][: n_rows + 1], rows[1], rows[2])
+    return (n_rows, n_values) if n_values >= 0 else (0, 0)
 
 
 @inlined
@@ -275,14 +312,22 @@ def _read_output(data: NDArray[np.uint8], i: int) -> tuple[int, int, int]:
 
 @inlined
 def _read_inputs(
-    data: NDArray[np.uint8], i: int, n_features: int, rows: Rows, tensors: NDArray[np.int64]
+    data: NDArray[np.uint8],
+    i: int,
+    n_features: int,
+    rows: RowArrays,
+    texts: BodyTexts,
+    tensors: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Read the list of the three tensors; return (the place after it, bytes of their binary data)."""
+    """Read the list of one tensor or three; return (the place after it, bytes of their binary data)."""
     i, n_binary = after(data, i, OPEN_LIST), 0
     for k in range(3):
-        i, n_binary = _read_tensor(data, i, n_binary, n_features, rows, tensors)
-        i = after(data, i, CLOSE_LIST if k == 2 else COMMA)
-    return i, n_binary
+        i, n_binary = _read_tensor(data, i, n_binary, n_features, rows, texts, tensors)
+        if k == 0 and tensors[TEXT, 0] >= 0:
+            break
+        i = after(data, i, COMMA) if k < 2 else i
+    is_one_kind = tensors[TEXT, 0] < 0 or tensors[INDPTR:TEXT, 0].max() < 0
+    return after(data, i, CLOSE_LIST) if is_one_kind else len(data) - 1, n_binary
 
 
 @inlined
@@ -291,30 +336,30 @@ def _read_tensor(
     i: int,
     n_binary: int,
     n_features: int,
-    rows: Rows,
+    rows: RowArrays,
+    texts: BodyTexts,
     tensors: NDArray[np.int64],
 ) -> tuple[int, int]:
     """Read a tensor; return (the place after it, bytes of binary data of all so far).
 
-    tensors  int64[3, 2]  of each: elements, and where its data begin among the binary data, -1: in JSON
+    tensors  int64[N_TENSORS, 2]  of each: elements, and where its binary data begin among them, -1: in JSON
     """
     i, more = after(data, i, OPEN), True
-    tensor, datatype, n, n_data, n_bytes = _NOT_SAID, _NOT_SAID, _NOT_SAID, _NOT_SAID, _NOT_SAID
+    tensor, datatype, n, n_data, n_bytes = NOT_SAID, NOT_SAID, NOT_SAID, NOT_SAID, NOT_SAID
     while more:
         key, i = _key_at(data, i, _FIELDS, _FIELDS_PTR)
         if key == _NAME and tensor < 0:
             tensor, i = _word_at(data, i, _TENSORS, _TENSORS_PTR)
         elif key == _SHAPE and n < 0:
-            i, n = _read_size(data, after(data, i, OPEN_LIST))
-            i = after(data, i, CLOSE_LIST)
+            i, n = _read_shape(data, i, tensor)
         elif key == _DATATYPE and datatype < 0:
             datatype, i = _word_at(data, i, _TYPES, _TYPES_PTR)
         elif key == _DATA and tensor >= 0 and n_data < 0:
-            i, n_data = _read_data(data, i, tensor, n_features, rows)
+            i, n_data = read_data(data, i, tensor, n_features, rows, texts)
         elif key == _OWN_PARAMETERS and n_bytes < 0:
             i = skip_blanks(data, after(data, i, OPEN))
             if data[i] != CLOSE:
-                i, n_bytes = _read_size(data, after(data, after_key(data, i, _BINARY_SIZE), COLON))
+                i, n_bytes = read_size(data, after(data, after_key(data, i, _BINARY_SIZE), COLON))
             i = after(data, i, CLOSE)
         else:
             i = len(data) - 1
@@ -322,10 +367,11 @@ def _read_tensor(
     i = after(data, i, CLOSE)
     if i == len(data) - 1 or tensor < 0 or tensors[tensor, 0] >= 0 or datatype != tensor or n < 0:
         return len(data) - 1, n_binary
+    if tensor == TEXT and len(texts.ready) == 0:
+        return len(data) - 1, n_binary
     is_binary = n_data < 0
-    if (is_binary and n_bytes != n * (8 if tensor == _INDPTR else 4)) or (
-        not is_binary and (n_data != n or n_bytes >= 0)
-    ):
+    is_long = n_bytes >= 0 if tensor == TEXT else n_bytes == n * (8 if tensor == INDPTR else 4)
+    if (is_binary and not is_long) or (not is_binary and (n_data != n or n_bytes >= 0)):
         return len(data) - 1, n_binary
     tensors[tensor, 0] = n
     if is_binary:
@@ -335,64 +381,11 @@ def _read_tensor(
 
 
 @inlined
-def _read_data(data: NDArray[np.uint8], i: int, tensor: int, n_features: int, rows: Rows) -> tuple[int, int]:
-    """Read the elements of a tensor to its array; return (the place after them, how many)."""
-    indptr, indices, values = rows
-    i = after(data, i, OPEN_LIST)
-    if tensor == _INDPTR:
-        return read_ids(data, i, len(indices) + 1, indptr, 0)
-    if tensor == _INDICES:
-        return read_ids(data, i, n_features, indices, 0)
-    return read_numbers(data, i, values, 0)
-
-
-@inlined
-def _read_size(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
-    """Read an integer of at least 0; return (the place after it, the integer)."""
+def _read_shape(data: NDArray[np.uint8], i: int, tensor: int) -> tuple[int, int]:
+    """Read `[n]`, of texts `[n, 1]` too; return (the place after it, n)."""
+    i, n = read_size(data, after(data, i, OPEN_LIST))
     i = skip_blanks(data, i)
-    number, end = parse_id(data, i, COUNT_LIMIT)
-    if end == i or number >= COUNT_LIMIT or (data[i] == _ZERO and end > i + 1):
-        return len(data) - 1, _NOT_SAID
-    return end, number
-
-
-@inlined
-def _unpack(data: NDArray[np.uint8], at: int, n_bytes: int) -> int:
-    """Return the integer of so many bytes at data[at], the least byte first; negative only with 8."""
-    number = np.int64(0)
-    for k in range(n_bytes):
-        number |= np.int64(data[at + k]) << (8 * k)
-    return int(number)
-
-
-@inlined
-def _copy_rows(
-    data: NDArray[np.uint8], end: int, n_features: int, tensors: NDArray[np.int64], rows: Rows
-) -> int:
-    """Copy the binary data, which begin at data[end]; return how many rows they and the others make, 0: none.
-
-    The ends of the rows must ascend to the number of indices, and there must be as many values.
-    """
-    indptr, indices, values = rows
-    n_rows, n = tensors[_INDPTR, 0] - 1, tensors[_INDICES, 0]
-    if n_rows < 1 or n_rows >= len(indptr) or n > len(indices) or tensors[_VALUES, 0] != n:
-        return 0
-    is_right = True
-    at = end + tensors[_INDPTR, 1]
-    for row in range(1, n_rows + 1):
-        if tensors[_INDPTR, 1] >= 0:
-            indptr[row] = _unpack(data, at + 8 * row, 8)
-        is_right &= indptr[row] >= indptr[row - 1]
-    if not is_right or indptr[n_rows] != n:
-        return 0
-    if tensors[_INDICES, 1] >= 0:
-        at = end + tensors[_INDICES, 1]
-        for k in range(n):
-            feature = _unpack(data, at + 4 * k, 4)
-            is_right &= feature < n_features
-            indices[k] = feature
-    if tensors[_VALUES, 1] >= 0:
-        at, bits = end + tensors[_VALUES, 1], values.view(np.uint32)
-        for k in range(n):
-            bits[k] = _unpack(data, at + 4 * k, 4)
-    return n_rows if is_right else 0
+    if tensor == TEXT and data[i] == COMMA:
+        i, width = read_size(data, i + 1)
+        i = i if width == 1 else len(data) - 1
+    return after(data, i, CLOSE_LIST), n

@@ -229,7 +229,7 @@ class SparseBeam:
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
         bodies, form = self._bodies, self._bodies.form
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
-        tensors = _NO_DATA, (0, 0), *read_to, form
+        tensors = _NO_DATA, (0, 0), *read_to, form, bodies.read_by[0]
         model = self._constants._replace(
             reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.read_by),
             searching=searching,

@@ -28,9 +28,7 @@ class ReadsFirst(ABC):
     ) -> SparseAnswer | None:
         """Do as `SparseBeam.answer`."""
         began = perf_counter_ns()
-        asked = self._reader.read(message, start)
-        read = perf_counter_ns() if asked.n_values == TEXTS else None
-        found = self._reader.rows_read(asked)
+        found, read = self._made(self._reader.read(message, start))
         answer = None if found is None else self.answer_rows(*found, present, epoch, serial)
         if answer is not None:
             begin_at(began, read, self.times, self._stages)
@@ -39,11 +37,16 @@ class ReadsFirst(ABC):
     def answer_tensors(self, message: bytes, span: tuple[int, int], present: Present) -> TensorsAnswer | None:
         """Do as `SparseBeam.answer_tensors`."""
         began = perf_counter_ns()
-        found = self._reader.tensor_rows(message, span)
+        found, read = self._made(self._reader.read_infer(message, span))
         answer = None if found is None else self.rows_as_tensors(*found, self._reader.form, present)
         if answer is not None:
-            begin_at(began, None, self.times, self._stages)
+            begin_at(began, read, self.times, self._stages)
         return answer
+
+    def _made(self, asked: SparseQuery) -> tuple[tuple[SparseRows, SparseQuery, float] | None, int | None]:
+        """Return the rows that were read, and when their texts had been, whose rows are made from then on."""
+        read = perf_counter_ns() if asked.n_values == TEXTS else None
+        return self._reader.rows_read(asked), read
 
     @abstractmethod
     def answer_rows(

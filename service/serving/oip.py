@@ -37,7 +37,6 @@ HEADER = "inference-header-content-length"
 NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_characters")
 """Options of predict whose answers are no tensors, or that only predict and batches have."""
 
-_INDPTR = b'"indptr"'
 _HEADS_KEPT = 1024
 _TEXT, _CSR = {"text"}, {"indptr", "indices", "values"}
 
@@ -117,15 +116,14 @@ def infer_now(
     end = len(message)
     if header is not None:
         end = start + _json_length(header, end - start)
-    if _INDPTR in message:  # else there is no sparse row
-        epoch = served.thresholds.epoch
-        found = served.sparse.answer_tensors(message, (start, end), served.ids.present())
-        if found is not None and found.identity[1] - found.identity[0] <= limits.name_bytes_max:
-            if notes.is_traced:
-                notes.take_counted(served.sparse.times)
-            first, last = found.identity
-            identity = message[first - 1 : last + 1] if first else None
-            return _answer(found.tensors, found.n_rows, found.is_tuned, identity, epoch, served)
+    epoch = served.thresholds.epoch
+    found = served.sparse.answer_tensors(message, (start, end), served.ids.present())
+    if found is not None and found.identity[1] - found.identity[0] <= limits.name_bytes_max:
+        if notes.is_traced:
+            notes.take_counted(served.sparse.times)
+        first, last = found.identity
+        identity = message[first - 1 : last + 1] if first else None
+        return _answer(found.tensors, found.n_rows, found.is_tuned, identity, epoch, served)
     notes.begin()
     query = parse_infer(message[start:], header, limits)
     notes.end(READ)

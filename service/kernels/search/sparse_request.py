@@ -303,7 +303,9 @@ def _read_body(
     rows = call.indptr, call.indices, call.values
     asked: tuple[int, int, int, int, int, int]
     if kind == TENSORS:
-        asked = _read(model.reading_tensors, (data, span, constants, rows, call.number, call.form))
+        asked = _read(
+            model.reading_tensors, (data, span, constants, rows, call.number, call.form, call.texts)
+        )
     else:
         read_by = call.texts, call.names
         asked = _read(model.reading, (data, span[0], constants, rows, call.number, read_by))

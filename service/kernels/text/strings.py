@@ -55,20 +55,20 @@ def next_code(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
     The data end with a control character.
     """
     byte = _at(data, i)
-    if _BLANK <= byte < _NOT_ASCII and byte != _BACKSLASH:
-        return i + 1, byte
     if byte == _BACKSLASH:
         return _escaped(data, i)
-    return _decoded(data, i)
+    return code_of(data, i) if byte >= _BLANK else (i, NO_CODE)
 
 
 @inlined
-def _decoded(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
-    """Return (the place after it, the code point) of the character at data[i], NO_CODE: not well formed.
+def code_of(data: NDArray[np.uint8], i: int) -> tuple[int, int]:
+    """Return (the place after it, the code point) of the UTF-8 at data[i], NO_CODE: not well formed.
 
-    A control character is none, nor is what is longer than need be, a surrogate, or beyond the last one.
+    That is what is longer than need be, a surrogate, or beyond the last character.
     """
     byte = _at(data, i)
+    if byte < _NOT_ASCII:
+        return i + 1, byte
     size = 2 if 0xC2 <= byte < 0xE0 else (3 if 0xE0 <= byte < 0xF0 else (4 if 0xF0 <= byte < 0xF5 else 0))
     if size == 0:
         return i, NO_CODE

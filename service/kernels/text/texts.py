@@ -24,7 +24,7 @@ from service.kernels.text.sparse_json import (
     after_key,
     skip_blanks,
 )
-from service.kernels.text.strings import QUOTE, encode, next_code, size_of
+from service.kernels.text.strings import QUOTE, code_of, encode, next_code, size_of
 from service.rows import RowArrays
 
 _Tuple: Any = types.Tuple
@@ -93,30 +93,56 @@ def read_text(
     The last place of all when it is none, has a character that is for Python, or there is no room.
     """
     i = after(data, after_key(data, after(data, i, OPEN), _TEXT), COLON)
-    i, texts.text_ptr[n + 1], n_characters = _read_string(data, i, texts, texts.text_ptr[n], n_characters)
+    i, texts.text_ptr[n + 1], n_characters = read_string(data, i, texts, texts.text_ptr[n], n_characters)
     return skip_blanks(data, after(data, i, CLOSE)), n_characters
 
 
 @inlined
-def _read_string(
+def read_string(
     data: NDArray[np.uint8], i: int, texts: BodyTexts, at: int, n_characters: int
 ) -> tuple[int, int, int]:
     """Read a string and write it, made ready, to utf8[at:].
 
     Returns (the place after it, where it ends, how many characters there are now).
     """
-    ready, utf8 = texts.ready, texts.utf8
     i = after(data, i, QUOTE)
-    n_bytes, room = 0, texts.characters_max - n_characters
+    n_bytes = 0
     while data[i] != QUOTE:
         i, code = next_code(data, i)
         n_bytes += size_of(code)
-        code = int(np.int64(ready[code])) if 0 <= code < len(ready) else _LEFT
-        room -= 1
-        if code < 0 or room < 0 or n_bytes > texts.bytes_max:
+        n_characters += 1
+        at, is_ready = _make_ready(code, texts, at, n_characters)
+        if not is_ready or n_bytes > texts.bytes_max:
             return len(data) - 1, at, n_characters
-        at = encode(code, utf8, at)
-    return i + 1, at, texts.characters_max - room
+    return i + 1, at, n_characters
+
+
+@inlined
+def read_bytes(
+    data: NDArray[np.uint8], i: int, stop: int, texts: BodyTexts, at: int, n_characters: int
+) -> tuple[int, int, int]:
+    """Do as `read_string`, of data[i:stop], the UTF-8 of a text as it is; elsewhere than at `stop`: none."""
+    if stop - i > texts.bytes_max:
+        return len(data) - 1, at, n_characters
+    while i < stop:
+        i, code = code_of(data, i)
+        n_characters += 1
+        at, is_ready = _make_ready(code, texts, at, n_characters)
+        if not is_ready:
+            return len(data) - 1, at, n_characters
+    return i, at, n_characters
+
+
+@inlined
+def _make_ready(code: int, texts: BodyTexts, at: int, n_characters: int) -> tuple[int, bool]:
+    """Write what the n-th character becomes to utf8[at:]; return (where it ends, whether it is there).
+
+    It is not when there is no room for so many, or what it becomes is for Python.
+    """
+    ready = int(np.int64(texts.ready[code])) if 0 <= code < len(texts.ready) else _LEFT
+    if ready < 0 or n_characters > texts.characters_max:
+        return at, False
+    return encode(ready, texts.utf8, at), True
 
 
 @kernel
