@@ -91,8 +91,9 @@ class TextFeaturizer(Featurizer):
     def rows_of_read(self, texts: BodyTexts, n: int) -> SparseRows:
         """Return the rows of the first n texts that a kernel has read."""
         text_ptr = texts.text_ptr[: n + 1]
-        rows = self.text_rows.kernel(texts.utf8[: text_ptr[n]], text_ptr, texts.table)
-        return SparseRows(*rows, self.n_features)
+        utf8 = texts.utf8[: text_ptr[n]]
+        utf8.flags.writeable = False  # as `encoded` returns it: else the kernel would be compiled once more
+        return SparseRows(*self.text_rows.kernel(utf8, text_ptr, texts.table), self.n_features)
 
     @abstractmethod
     def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:
