@@ -81,7 +81,8 @@ def evaluate(
     from service.workflows.label_table import check_label_table, label_lines, write_label_table
     from service.workflows.labelled import read_labelled
 
-    columns, (per_label, report) = table.columns(data), files
+    columns = table.columns(data)
+    per_label, report = files
     name, reference = parse_reference(model)
     empty = empty_convention(empty_labels)
     opened = Store(store).open(name, reference)

@@ -73,9 +73,10 @@ class Asked(NamedTuple):
         """Return the options of a request. Raises BadParameter where two do not go together."""
         if self.chunk_characters is not None and self.explain:
             raise BadParameter("--chunk-characters: expected none with --explain, which is of one search")
-        given = {name: value for name, value in self._asdict().items() if value is not None}
-        del given["explain"]
-        return given if self.label_info else {k: v for k, v in given.items() if k != "label_info"}
+        unsaid = {"explain"} if self.label_info else {"explain", "label_info"}
+        return {
+            name: value for name, value in self._asdict().items() if value is not None and name not in unsaid
+        }
 
 
 _LOCAL_ONLY = ("store", "threads", "explain")

@@ -94,7 +94,8 @@ def thresholds(
     goes on from. With --shadow they are a candidate only, scored on feedback beside those in force, until
     --switch or --drop. All F-measures are in percent.
     """
-    columns, (shadow, switch, drop) = table.columns(data, tuning.test), candidate
+    columns = table.columns(data, tuning.test)
+    shadow, switch, drop = candidate
     if switch or drop:
         alone = Tuning(empty_labels=tuning.empty_labels)
         if data is not None or tuning != alone or shadow or (switch and drop):
