@@ -155,7 +155,7 @@ def create_app(
     app.router.routes.extend(routes)  # routers that are included try each route twice: 10 to 20 us a request
     handlers.install(app, routes)
     admission = Admission(settings.limits, STREAMS, UPLOADS)
-    requests = RequestLog(parts.metrics, settings.access_log)
+    requests = RequestLog(parts.metrics, settings.access_log, tracer)
     cors = cors_options(settings)
     if cors is not None:
         app.add_middleware(CORSMiddleware, **cors)
@@ -165,7 +165,6 @@ def create_app(
         metrics=parts.metrics,
         requests=requests,
         draining=draining.is_set,
-        tracer=tracer,
     )
     app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max)
     app.state.whole_requests = WholeRequests(
@@ -177,7 +176,6 @@ def create_app(
         settings.limits,
         parts.shadows,
         draining.is_set,
-        tracer,
     )
     return app
 

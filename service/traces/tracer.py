@@ -198,12 +198,16 @@ class Tracer:
         state = b"" if tracestate is None or len(tracestate) > TRACESTATE_MAX else tracestate
         return Trace(own, parent, state.decode("latin-1"))
 
-    def end(self, trace: Trace, facts: SpanFacts) -> None:
-        """End a span now, and hand it on with its parts, if it is sampled."""
+    def end(self, trace: Trace, facts: SpanFacts, ended: int | None = None) -> None:
+        """Hand a span on that has ended, with its parts, if it is sampled.
+
+        ended   when, by `perf_counter_ns`; None: now
+        """
         own, parent, state, _ = trace
         if own is not None:
             now = perf_counter_ns()
-            self._sender.send(EndedTrace(own, parent, state, facts, now, time_ns() - now))
+            since = time_ns() - now
+            self._sender.send(EndedTrace(own, parent, state, facts, now if ended is None else ended, since))
 
     def close(self) -> None:
         """Send what waits, for a while at most."""

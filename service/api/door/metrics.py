@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib.metadata import version as version_of
@@ -34,6 +33,7 @@ from service.api.door.streams import Streams
 from service.serving.live_status import LiveStatus, roles_of
 from service.stages import StageTimes
 from service.thresholds.live.follower import Follower
+from service.traces.tracer import Trace
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -57,8 +57,8 @@ class Timing:
     """The requests of one series.
 
     counts      of those that took at most so many SECONDS, longer than the bound before; the last: of longer
-    exemplars   by the place of a count, the last of these requests that a trace tells of: the trace's id,
-                seconds, and when it ended
+    exemplars   by the place of a count, the last of these requests that is sampled: its span, seconds, and
+                when it ended
     """
 
     __slots__ = ("counts", "exemplars", "seconds")
@@ -66,20 +66,13 @@ class Timing:
     def __init__(self) -> None:
         self.counts = [0] * (len(SECONDS) + 1)
         self.seconds = 0.0
-        self.exemplars: dict[int, tuple[str, float, float]] | None = None
-
-    def point_to(self, trace_id: str, seconds: float, at: float) -> None:
-        """Let a request that took so long, and ended then, stand for those that are counted with it."""
-        if self.exemplars is None:
-            self.exemplars = {}
-        self.exemplars[bisect_left(SECONDS, seconds)] = trace_id, seconds, at
+        self.exemplars: dict[int, tuple[Trace, float, float]] = {}
 
     def add(self, other: Timing) -> None:
         """Count the requests of another one too."""
         self.counts = [a + b for a, b in zip(self.counts, other.counts, strict=True)]
         self.seconds += other.seconds
-        if other.exemplars:
-            self.exemplars = (self.exemplars or {}) | other.exemplars
+        self.exemplars |= other.exemplars
 
 
 class Metrics:
@@ -260,14 +253,13 @@ class _RequestCollector(Collector):
 def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
     """Return the buckets of a histogram: bound, count, and the request that stands for it, if any."""
     bounds = (*map(floatToGoString, SECONDS), "+Inf")
-    exemplars = timing.exemplars or {}
     found: list[tuple[str, float] | tuple[str, float, Exemplar]] = []
     for i, (bound, n) in enumerate(zip(bounds, accumulate(timing.counts), strict=True)):
-        if (noted := exemplars.get(i)) is None:
+        if (noted := timing.exemplars.get(i)) is None:
             found.append((bound, n))
         else:
-            trace_id, seconds, at = noted
-            found.append((bound, n, Exemplar({"trace_id": trace_id}, seconds, at)))
+            trace, seconds, at = noted
+            found.append((bound, n, Exemplar({"trace_id": trace.id_text}, seconds, at)))
     return found
 
 

@@ -1,121 +1,119 @@
-"""What is noted of each answered request: its id, its log line and its figures."""
+"""What is noted of each answered request: its id, its log line, its figures and its span."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import time
 from bisect import bisect_left
+from collections.abc import Sequence
 from http import HTTPStatus
 from itertools import count
+from time import perf_counter_ns, time_ns
 from typing import NamedTuple
 
 from service.access.key_text import without_secrets
 from service.api.door.admission import PROBES
+from service.api.door.ended_request import EndedRequest
 from service.api.door.metrics import SECONDS, Metrics, Series, Timing
+from service.api.door.tracing import shape_of
 from service.logs import Request, log_requests, said_of
-from service.traces.tracer import Trace
+from service.traces.tracer import Part, SpanFacts, SpanShape, Trace, Tracer
 
 SETTLE_SECONDS = 0.002
 """For so long requests that were answered wait to be counted and logged: what is done for several at once
 costs a fraction of what it does for each, between answers that leave nothing of it in the caches."""
 
-_FORGOTTEN_SECONDS = 1.0
+_FORGOTTEN_NS = 1_000_000_000
 """When one waits for longer, the event loop that was to settle it has ended: the next asks its own."""
 
 _PROCESS = os.urandom(8).hex()
 _SERIAL = count(1)
 
 
-class AnsweredBy(NamedTuple):
-    """Which version a request was answered by, and the alias that it was named by; None: by its number."""
-
-    model: str
-    version: int
-    alias: str | None
-
-
-ANSWERED_BY = "xylem.answered_by"
-"""The key of a request's scope under which a route leaves which version answers it."""
-
-
 class RequestOutcome(NamedTuple):
-    """What became of a request, the same for those that are alike: where it counts, what is logged.
+    """What is noted of requests that ended alike: where they count, what is logged.
 
-    level  of its log line
+    level  of the log line
+    shape  of the span; None: there is none
     """
 
     timing: Timing
     said: bytes
     code: str | None
     level: int
+    shape: SpanShape | None
 
 
 class RequestLog:
-    """Counts and logs answered requests, several at once. Event loop only.
+    """Counts, logs and traces answered requests, several at once. Event loop only.
 
     metrics     where they are counted
     access_log  whether each is logged; all are counted
+    tracer      what sends the spans of those that are sampled; None: traces are off
     """
 
-    def __init__(self, metrics: Metrics, access_log: bool) -> None:
+    def __init__(self, metrics: Metrics, access_log: bool, tracer: Tracer | None = None) -> None:
         self.metrics = metrics
+        self.tracer = tracer
         self._access_log = access_log
-        self._ended: list[tuple[float, str, RequestOutcome, float]] = []
-        self._settled_by = 0.0
+        self._ended: list[tuple[int, str, RequestOutcome, int, Trace | None, Sequence[Part]]] = []
+        self._settled_by = 0
         metrics.settle = self.settle
 
     def record(
-        self, request_id: str, outcome: RequestOutcome, seconds: float, trace: Trace | None = None
+        self,
+        request_id: str,
+        outcome: RequestOutcome,
+        began: int,
+        trace: Trace | None = None,
+        told: Sequence[Part] = (),
     ) -> None:
-        """Note an answered request, to be counted and logged in a moment, with those that follow it.
+        """Note a request that is answered now, to be settled in a moment, with those that follow it.
 
+        began   when it began, by `perf_counter_ns`
         trace   which tells of it, and whose id its log line has
+        told    its stages, where it is sampled
         """
-        now = time.time()
-        if trace is not None:
-            trace_id = trace.id_text
-            if trace.own is not None:
-                outcome.timing.point_to(trace_id, seconds, now)
-            said = b'%b,"trace_id":"%b"' % (outcome.said, trace_id.encode())
-            outcome = RequestOutcome(outcome.timing, said, outcome.code, outcome.level)
+        now = perf_counter_ns()
         if now > self._settled_by:
-            self._settled_by = now + _FORGOTTEN_SECONDS
+            self._settled_by = now + _FORGOTTEN_NS
             asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.settle)
-        self._ended.append((now, request_id, outcome, seconds))
+        self._ended.append((now, request_id, outcome, began, trace, told))
 
     def settle(self) -> None:
-        """Count and log what was noted."""
-        ended, self._ended, self._settled_by = self._ended, [], 0.0
-        for _, _, outcome, seconds in ended:
-            outcome.timing.counts[bisect_left(SECONDS, seconds)] += 1
+        """Count, log and trace what was noted."""
+        noted, self._ended, self._settled_by = self._ended, [], 0
+        since, tracer, lines = time_ns() - perf_counter_ns(), self.tracer, []
+        for ended, request_id, outcome, began, trace, told in noted:
+            seconds, at, said = 1e-9 * (ended - began), 1e-9 * (ended + since), outcome.said
+            place = bisect_left(SECONDS, seconds)
+            outcome.timing.counts[place] += 1
             outcome.timing.seconds += seconds
             if outcome.code is not None:
                 self.metrics.errors[outcome.code] += 1
-        if self._access_log and ended:
-            log_requests([Request(at, number, of.said, took, of.level) for at, number, of, took in ended])
+            if trace is not None:
+                said = b'%b,"trace_id":"%b"' % (said, trace.id_text.encode())
+                if tracer is not None and outcome.shape is not None and trace.own is not None:
+                    outcome.timing.exemplars[place] = trace, seconds, at
+                    own = (("xylem.request_id", request_id),)
+                    tracer.end(trace, SpanFacts(outcome.shape, own, began, tuple(told)), ended)
+            if self._access_log:
+                lines.append(Request(at, request_id, said, seconds, outcome.level))
+        if lines:
+            log_requests(lines)
 
-    def outcome(
-        self,
-        method: str,
-        route: str,
-        path: str,
-        status: int,
-        code: str | None,
-        by: AnsweredBy | None = None,
-    ) -> RequestOutcome:
-        """Return what became of a request; `route` is its pattern, `code` that of a problem.
-
-        by  the version that answered, or refused; None: the request named none
-        """
+    def outcome(self, ended: EndedRequest, *, is_traced: bool) -> RequestOutcome:
+        """Return what is noted of requests that ended so; `is_traced`: of those that have a span, too."""
+        method, route, path, status, code, by = ended
         version = {} if by is None else by._asdict()
         said = said_of(
             method=method, route=route, path=without_secrets(path[:256]), status=status, code=code, **version
         )
         model, number = ("", "") if by is None else (by.model, str(by.version))
         level = logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO
-        return RequestOutcome(self.metrics.timing(Series(route, status, model, number)), said, code, level)
+        timing = self.metrics.timing(Series(route, status, model, number))
+        return RequestOutcome(timing, said, code, level, shape_of(ended) if is_traced else None)
 
 
 def new_request_id() -> str:

@@ -13,15 +13,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from model_store.errors import StoreError
 from service.api.door.admission import Admission
 from service.api.door.body_guard import BodyGuard
+from service.api.door.ended_request import ANSWERED_BY, EndedRequest
 from service.api.door.metrics import Metrics
 from service.api.door.problems import error_response, problem_response
-from service.api.door.request_log import ANSWERED_BY, RequestLog, new_request_id
+from service.api.door.request_log import RequestLog, new_request_id
 from service.api.door.stage_notes import NOTES, TRACE, trace_id_of
-from service.api.door.tracing import begin_trace, facts_of, shape_of
+from service.api.door.tracing import begin_trace
 from service.errors import XylemError
 from service.logs import log
 from service.stages import StageNotes
-from service.traces.tracer import Tracer
 
 CLIENT_GONE = 499
 """The status logged for a request whose client left before the answer."""
@@ -33,7 +33,6 @@ class RequestScope:
     """ASGI middleware around everything else.
 
     draining   whether the server is about to stop: connections are then closed after their answer
-    tracer     None: traces are off
     """
 
     def __init__(
@@ -43,14 +42,13 @@ class RequestScope:
         metrics: Metrics,
         requests: RequestLog,
         draining: Callable[[], bool],
-        tracer: Tracer | None = None,
     ) -> None:
         self._app = app
         self._admission = admission
         self._metrics = metrics
         self._requests = requests
         self._draining = draining
-        self._tracer = tracer
+        self._tracer = requests.tracer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -90,13 +88,9 @@ class RequestScope:
         code = scope.get("error_code")
         by = scope.get(ANSWERED_BY)
         self._metrics.stages.count(notes)
-        outcome = self._requests.outcome(method, route, path, status, code, by)
-        seconds = 1e-9 * (time.perf_counter_ns() - started)
-        trace = scope.get(TRACE)
-        self._requests.record(request_id, outcome, seconds, trace)
-        if trace is not None and notes.is_traced and self._tracer is not None:
-            shape = shape_of(method, route, path, status, code, by)
-            self._tracer.end(trace, facts_of(shape, request_id, started, notes))
+        ended = EndedRequest(method, route, path, status, code, by)
+        outcome = self._requests.outcome(ended, is_traced=notes.is_traced)
+        self._requests.record(request_id, outcome, started, scope.get(TRACE), notes.told)
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""

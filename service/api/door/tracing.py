@@ -6,11 +6,10 @@ from starlette.types import Scope
 
 from service.access.key_text import without_secrets
 from service.api.door.admission import ALWAYS
-from service.api.door.request_log import AnsweredBy
+from service.api.door.ended_request import EndedRequest
 from service.api.door.stage_notes import TRACE
-from service.stages import StageNotes
 from service.traces.context import TRACESTATE_MAX
-from service.traces.tracer import SpanFacts, SpanShape, Trace, Tracer
+from service.traces.tracer import SpanShape, Trace, Tracer
 
 _FAILED = 500
 """The least status that is a fault of the service's, and so of its span (OpenTelemetry, HTTP spans)."""
@@ -33,15 +32,9 @@ def begin_trace(tracer: Tracer, scope: Scope) -> Trace | None:
     return trace
 
 
-def shape_of(
-    method: str, route: str, path: str, status: int, code: str | None, by: AnsweredBy | None
-) -> SpanShape:
-    """Return what the spans of requests have in common that end alike.
-
-    route   the route's pattern
-    code    that of a problem
-    by      the version that answered
-    """
+def shape_of(ended: EndedRequest) -> SpanShape:
+    """Return what the spans of requests have in common that end alike."""
+    method, route, path, status, code, by = ended
     attributes: list[tuple[str, str | int]] = [
         ("http.request.method", method),
         ("http.route", route),
@@ -56,11 +49,3 @@ def shape_of(
         attributes.append(("xylem.code", code))
     fault = code or str(status) if status >= _FAILED else None
     return SpanShape(f"{method} {route}", "server", tuple(attributes), fault)
-
-
-def facts_of(shape: SpanShape, request_id: str, began: int, notes: StageNotes) -> SpanFacts:
-    """Return what the span of a request says that has ended; it began at `began`, by `perf_counter_ns`.
-
-    What blocks of a stream that is given up still note is not told.
-    """
-    return SpanFacts(shape, (("xylem.request_id", request_id),), began, tuple(notes.told))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from time import perf_counter_ns
+
 from starlette.types import Scope
 
+from service.api.door.ended_request import EndedRequest
 from service.api.door.problems import BadHead, HeadTooLong, error_response
 from service.api.door.request_log import RequestLog, new_request_id
 
@@ -30,8 +33,9 @@ class UnparsedRequests:
         path = target.partition(b"?")[0][:PATH_CHARACTERS_MAX].decode("latin-1")
         scope: Scope = {"type": "http", "path": path, "request_id": new_request_id()}
         answer = error_response(scope, self._error(n_head_bytes, fault))
-        outcome = self._requests.outcome("none", "none", path, answer.status_code, scope["error_code"])
-        self._requests.record(scope["request_id"], outcome, 0.0)
+        ended = EndedRequest("none", "none", path, answer.status_code, scope["error_code"])
+        outcome = self._requests.outcome(ended, is_traced=False)
+        self._requests.record(scope["request_id"], outcome, perf_counter_ns())
         named = [*answer.raw_headers, (b"x-request-id", scope["request_id"].encode())]
         return answer.status_code, b"".join([b"%b: %b\r\n" % header for header in named]), bytes(answer.body)
 

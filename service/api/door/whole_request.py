@@ -23,10 +23,10 @@ from model_store.identifiers import is_version
 from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
 from service.api.door.admission import JSON, TENSORS, Admission, check_media
+from service.api.door.ended_request import AnsweredBy, EndedRequest
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
-from service.api.door.request_log import AnsweredBy, RequestLog, RequestOutcome, new_request_id
+from service.api.door.request_log import RequestLog, RequestOutcome, new_request_id
 from service.api.door.stage_notes import TRACE
-from service.api.door.tracing import facts_of, shape_of
 from service.errors import XylemError
 from service.logs import log
 from service.serving.answer import SHORT_ITEMS, Answer, answer_now
@@ -36,7 +36,7 @@ from service.serving.shadows import Shadows
 from service.serving.split import KEY_HEADER, LiveSplit
 from service.settings import Limits
 from service.stages import StageNotes
-from service.traces.tracer import SpanShape, Trace, Tracer
+from service.traces.tracer import Trace
 
 HEADS_KEPT = 4096
 """Heads that are remembered. Those of one client differ by their content-length."""
@@ -114,7 +114,6 @@ _OWN_HEADERS = (b"x-request-id", b"traceparent", b"tracestate", KEY_HEADER.encod
 class _Target(NamedTuple):
     """What requests with a head are answered with, for as long as the store stays as it is.
 
-    shape   of their spans, where they have some
     split   of the alias, if it has a canary or a shadow that answers here
     canary  what those of them are answered with that fall to the canary
     """
@@ -123,7 +122,6 @@ class _Target(NamedTuple):
     served: ServedVersion
     outcome: RequestOutcome
     known: _Head
-    shape: SpanShape | None
     split: LiveSplit[ServedVersion] | None = None
     canary: _Target | None = None
 
@@ -134,7 +132,6 @@ class WholeRequests:
     routes     those that predict
     shadows    what answers copies of them, where an alias has a shadow
     draining   whether the server is about to stop
-    tracer     None: traces are off
     """
 
     def __init__(
@@ -147,7 +144,6 @@ class WholeRequests:
         limits: Limits,
         shadows: Shadows,
         draining: Callable[[], bool],
-        tracer: Tracer | None = None,
     ) -> None:
         self._routes = routes
         self._endings = tuple({"/" + str(getattr(route, "path", "")).rpartition("/")[2] for route in routes})
@@ -161,7 +157,7 @@ class WholeRequests:
         self._bytes_max = min(_SHORT_BYTES, limits.body_bytes_max)
         self._shadows = shadows
         self._draining = draining
-        self._tracer = tracer
+        self._tracer = requests.tracer
         self._notes = StageNotes()
         self._heads: dict[bytes, _Head] = {}
 
@@ -228,7 +224,7 @@ class WholeRequests:
         request_id = new_request_id() if own.request_id is None else own.request_id.decode()
         if target.split is not None:
             target, shadow = _choose(target, target.split, own.canary_key or request_id.encode())
-        _, served, outcome, known, shape, _, _ = target
+        _, served, outcome, known, _, _ = target
         trace = None if self._tracer is None else self._tracer.begin(own.traceparent, own.tracestate)
         if trace is not None and trace.own is not None:
             stages = StageNotes(is_traced=True)
@@ -253,9 +249,7 @@ class WholeRequests:
         self._metrics.rows[served.name] += n_rows
         if stages.noted:
             self._metrics.stages.count(stages)
-        self._requests.record(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began), trace)
-        if trace is not None and shape is not None and self._tracer is not None:
-            self._tracer.end(trace, facts_of(shape, request_id, began, stages))
+        self._requests.record(request_id, outcome, began, trace, stages.told)
         if shadow is not None:
             self._shadows.offer(message[start:], b"".join(parts), served, shadow)
         length = b"%d" % sum(map(len, parts))
@@ -280,11 +274,9 @@ class WholeRequests:
         problem = error_response(scope, error)
         self._metrics.stages.count(stages)
         status_code, code, by = problem.status_code, scope["error_code"], _by(known, target.served)
-        ended = "POST", known.route, known.path, status_code, code, by
-        outcome = self._requests.outcome(*ended)
-        self._requests.record(request_id, outcome, 1e-9 * (time.perf_counter_ns() - began), trace)
-        if trace is not None and self._tracer is not None:
-            self._tracer.end(trace, facts_of(shape_of(*ended), request_id, began, stages))
+        ended = EndedRequest("POST", known.route, known.path, status_code, code, by)
+        outcome = self._requests.outcome(ended, is_traced=stages.is_traced)
+        self._requests.record(request_id, outcome, began, trace, stages.told)
         status = b"HTTP/1.1 %d %b\r\n" % (status_code, HTTPStatus(status_code).phrase.encode())
         lines = [b"%b: %b\r\n" % header for header in problem.raw_headers]
         return b"".join((status, headers, *lines, _ID_LINE, request_id.encode(), _HEAD_END, problem.body))
@@ -310,9 +302,9 @@ class WholeRequests:
         return target
 
     def _target(self, known: _Head, served: ServedVersion) -> _Target:
-        ended = "POST", known.route, known.path, 200, None, _by(known, served)
-        shape = None if self._tracer is None else shape_of(*ended)
-        return _Target(known.n_bytes, served, self._requests.outcome(*ended), known, shape)
+        ended = EndedRequest("POST", known.route, known.path, 200, None, _by(known, served))
+        outcome = self._requests.outcome(ended, is_traced=self._tracer is not None)
+        return _Target(known.n_bytes, served, outcome, known)
 
 
 def _choose(

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from model_store.errors import AliasNotFound, VersionNotFound
 from model_store.identifiers import is_alias, is_version
-from service.api.door.request_log import ANSWERED_BY, AnsweredBy
+from service.api.door.ended_request import ANSWERED_BY, AnsweredBy
 from service.serving.served import DEFAULT_ALIAS, LiveServed, ServedVersion
 from service.serving.split import KEY_HEADER
 
