@@ -128,8 +128,10 @@ def _words(schema: Mapping[str, Any]) -> str | None:
     """Return what a JSON Schema of a scalar takes, in words."""
     if "anyOf" in schema:
         each = [_words(kind) for kind in schema["anyOf"]]
-        each.sort(key=lambda words: words != "null")
+        each.sort(key=lambda words: words not in ("null", "auto"))
         return None if None in each else " or ".join(map(str, each))
+    if "const" in schema:
+        return str(schema["const"])
     if "enum" in schema:
         return f"one of {', '.join(map(str, schema['enum']))}"
     kind = str(schema.get("type"))

@@ -207,7 +207,7 @@ class AutoParameters(WordParameters):
 
     rows: Annotated[
         int, Field(ge=50, le=1_000_000, description="training rows on which they are tried, at most")
-    ] = 10_000
+    ] = 50_000
     norm: Scaling = "l2"
 
 

@@ -12,10 +12,12 @@ from model_store.build import build_ensemble
 from model_store.ensemble import Link, Tree
 from service.faults import fault
 from service.parameters import Parameters
+from service.rows import SparseRows
 from service.trainers.bounds import Bound, Counts
 from service.trainers.classifiers import Members, Solving, members_of, train_classifiers
 from service.trainers.clustering import balanced_shape, derived_seed, kmeans_shape
 from service.trainers.label_tree_bounds import balanced_levels, bound_label_trees
+from service.trainers.pruning import PRUNE_ABOUT, Prune, prune_of
 from service.trainers.representations import label_representations
 from service.trainers.shape import Shape
 from service.trainers.size import SizeEstimate, estimate_size
@@ -72,16 +74,15 @@ class ClassifierParameters(Parameters):
     max_epochs: Annotated[
         int, Field(ge=1, le=100_000, description="a classifier is given up after so many passes")
     ] = 100
-    prune: Annotated[
-        float, Field(ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
-    ] = 0.1
+    prune: Annotated[Prune, Field(description=PRUNE_ABOUT)] = "auto"
     idf: Annotated[Idf, Field(description=IDF_ABOUT)] = "auto"
 
-    def solving(self) -> Solving:
-        """Return what the classifiers are trained with."""
+    def solving(self, rows: SparseRows) -> Solving:
+        """Return what the classifiers are trained with on these rows."""
         loss: Any = self.loss
         cost = self.cost or (8.0 if loss == "logistic" else 0.5)
-        return Solving(loss, cost, self.cost_decay, self.rare_decay, self.eps, self.max_epochs, self.prune)
+        prune = prune_of(self.prune, rows)
+        return Solving(loss, cost, self.cost_decay, self.rare_decay, self.eps, self.max_epochs, prune)
 
     def model_link(self) -> Link:
         """Return the link that goes with the loss."""
@@ -170,7 +171,7 @@ def train_label_tree(
     data: TrainingSet, parameters: LabelTreeParameters, seed: int, crew: Crew, progress: Progress
 ) -> Trained:
     """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2)."""
-    solving, weighed = parameters.solving(), weigh(data.rows, parameters.idf)
+    solving, weighed = parameters.solving(data.rows), weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
     trees: list[Tree] = []
     for tree_seed, shape, members in _shapes(data, parameters, seed, crew, progress):

@@ -31,7 +31,7 @@ def train_ovr(
     """Train one linear classifier a label, on all rows that carry any label."""
     shape, members = _flat(data)
     weighed = weigh(data.rows, parameters.idf)
-    tree = grow(weighed, shape, members, parameters.solving(), seed, crew, progress)
+    tree = grow(weighed, shape, members, parameters.solving(data.rows), seed, crew, progress)
     return assemble(data, parameters, [tree])
 
 

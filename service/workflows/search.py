@@ -28,6 +28,7 @@ from service.workflows.search_space import (
     TRAINER,
     ask,
     check_space,
+    digest_of_spaces,
     dimensions_of,
     fixed_of,
     start_of,
@@ -186,6 +187,7 @@ def _study(request: SearchRequest, dataset: Dataset, folds: list[Fold]) -> Study
             "trainers": request.trainers,
             "metric": request.metric,
             "fixed": sorted(request.fixed),
+            "spaces": digest_of_spaces(),
         }
     )
     url = None
@@ -209,8 +211,8 @@ def _study(request: SearchRequest, dataset: Dataset, folds: list[Fold]) -> Study
         ) from error
     if before not in (None, asked):
         raise BadParameter(
-            f"--study: expected one of the same data, metric, trainers, folds, seed and parameters, {asked}, "
-            f"found {before}"
+            "--study: expected one of the same data, metric, trainers, folds, seed, parameters and spaces "
+            f"of this release, {asked}, found {before}"
         )
     return study
 

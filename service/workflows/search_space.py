@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -38,7 +39,7 @@ _LINEAR: dict[str, Dimension] = {
     "cost": Range(0.05, 8.0, 0.5, log=True),
     "link": Choice(("hinge3", "hinge2")),
     "rare_decay": Range(0.0, 0.3, 0.0),
-    "prune": Choice((0.1, 0.05, 0.2)),
+    "prune": Choice(("auto", 0.05, 0.2)),
 }
 _FOREST: dict[str, Dimension] = {
     "trees": Range(10, 50, 25),
@@ -85,6 +86,11 @@ _TEXT: dict[str, Dimension] = {
 }
 
 DEFAULT_TRAINERS = ("label-tree", "plt")
+
+
+def digest_of_spaces() -> str:
+    """Return what is another one as soon as something else is tried: a study goes on with its own spaces."""
+    return hashlib.sha256(repr((SPACES, _TEXT)).encode()).hexdigest()[:8]
 
 
 def check_space(trainers: tuple[str, ...], fixed: Mapping[str, Scalar]) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from model_store.store import Store
 from service.errors import BadParameter
 from service.in_memory import train_given
-from service.workflows.choose_features import CANDIDATES, TOLERANCE
+from service.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 
 ENDINGS = ("", "s", "ed", "ing", "able", "less")
@@ -41,14 +43,42 @@ def test_auto_takes_characters_where_they_tell_more(tmp_path: Path) -> None:
     report = train(tmp_path, inflected(240), "features.kind=auto", "features.rows=200")
     found = report.features
     assert found is not None
-    assert (found["chosen"], found["rows"], found["held_out"]) == ("chars", 200, 40)
+    assert (found["chosen"], found["rows"], found["held_out"]) == ("words+chars", 200, 40)
     assert [tried["features"] for tried in found["tried"]] == list(CANDIDATES)
     best = max(tried["precision"] for tried in found["tried"])
     chosen = next(tried for tried in found["tried"] if tried["features"] == found["chosen"])
     assert chosen["precision"] >= best - TOLERANCE
     assert all(0 < tried["features_us"] < tried["us_per_row"] for tried in found["tried"])
     manifest = Store(tmp_path / "store").manifest("model", 1)
-    assert manifest.features["kind"] == "chars" and manifest.data.rows == 240
+    assert manifest.features["kind"] == "words+chars" and manifest.data.rows == 240
+
+
+@given(n_rows=st.integers(ROWS_MIN, 3000), rows_max=st.integers(ROWS_MIN, 4000), seed=st.integers(0, 1 << 40))
+def test_blocks_of_neighbours_are_held_out(n_rows: int, rows_max: int, seed: int) -> None:
+    held, rest = divide(n_rows, rows_max, seed)
+    drawn = min(n_rows, rows_max)
+    assert (len(held), len(rest)) == (drawn // 5, drawn - drawn // 5)
+    both = np.concatenate([held, rest])
+    assert len(np.unique(both)) == drawn and both.min() >= 0 and both.max() < n_rows
+    for part in (held, rest):
+        assert (np.diff(part) > 0).all()
+    n_blocks = 1 + np.count_nonzero(np.diff(held) > 1)
+    assert n_blocks <= len(held) // max(1, len(held) // BLOCKS) + 2  # one cut short, one at the file's end
+    again = divide(n_rows, rows_max, seed)
+    assert all(np.array_equal(one, other) for one, other in zip((held, rest), again, strict=True))
+
+
+def test_what_only_tells_neighbours_apart_does_not_decide(tmp_path: Path) -> None:
+    """Four rows in a row share their label and a word that no others have: it tells nothing of new rows."""
+    by_root = sorted(inflected(3000), key=lambda row: row["labels"])
+    groups = [by_root[first : first + 4] for first in range(0, 3000, 4)]
+    rows = [
+        {"text": f"{row['text']} of{number}", "labels": row["labels"]}
+        for number, place in enumerate(np.random.default_rng(2).permutation(len(groups)))
+        for row in groups[place]
+    ]
+    found = train(tmp_path, rows, "features.kind=auto").features
+    assert found is not None and found["chosen"] == "words+chars"
 
 
 def test_auto_takes_words_where_they_are_enough_and_is_repeatable(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from service.workflows.folds import folds_of
 from service.workflows.labelled import Labelled
 from service.workflows.parameters import from_json
 from service.workflows.search import SearchRequest, search
-from service.workflows.search_space import SPACES, Choice, dimensions_of
+from service.workflows.search_space import SPACES, Choice, Range, dimensions_of
 from service.workflows.train import TrainRequest, train_dataset
 from tests.conftest import Run
 
@@ -102,7 +102,9 @@ def test_a_value_is_that_of_a_training_on_the_other_rows(request_of: SearchReque
     assert best.value == pytest.approx(report["P@1"])
 
 
-def test_a_study_is_gone_on_with_and_no_other_is(request_of: SearchRequest, tmp_path: Path) -> None:
+def test_a_study_is_gone_on_with_and_no_other_is(
+    request_of: SearchRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = tmp_path / "a study"
     short = replace(request_of, trainers=("ovr",), study=study, trials=3)
     first = search(short)
@@ -119,6 +121,9 @@ def test_a_study_is_gone_on_with_and_no_other_is(request_of: SearchRequest, tmp_
     with pytest.raises(BadParameter, match=r"--study: expected a file that xylem tune wrote"):
         search(replace(short, study=request_of.data))
     assert request_of.data.read_text().startswith("{"), "what is no study stays as it is"
+    monkeypatch.setitem(SPACES["ovr"], "cost", Range(0.1, 9.0, 0.5))  # as another release may have it
+    with pytest.raises(BadParameter, match=r"--study: expected one of the same .* spaces of this release"):
+        search(replace(short, trials=6))
 
 
 def test_a_search_that_is_killed_is_gone_on_with(request_of: SearchRequest, tmp_path: Path) -> None:
