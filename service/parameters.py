@@ -127,8 +127,10 @@ def expected_of(parameters: type[Parameters], name: str) -> str | None:
 def _words(schema: Mapping[str, Any]) -> str | None:
     """Return what a JSON Schema of a scalar takes, in words."""
     if "anyOf" in schema:
-        each = [_words(kind) for kind in schema["anyOf"]]
-        each.sort(key=lambda words: words not in ("null", "auto"))
+        words_first = sorted(
+            schema["anyOf"], key=lambda kind: "const" not in kind and kind.get("type") != "null"
+        )
+        each = [_words(kind) for kind in words_first]
         return None if None in each else " or ".join(map(str, each))
     if "const" in schema:
         return str(schema["const"])

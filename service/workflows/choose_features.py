@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -21,8 +20,9 @@ from service.features import Featurizer, fit_featurizer, parameters_of
 from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters, as_config
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.rows import LabelRows, SparseRows
+from service.rows import SparseRows
 from service.trainers import Trained, parse_parameters, train
+from service.workflows.folds import HELD_OUT_PARTS, take
 
 CANDIDATES: dict[str, dict[str, Any]] = {
     "words": {"kind": "tfidf"},
@@ -81,11 +81,6 @@ class FeatureChoice(NamedTuple):
         return {**self._asdict(), "tried": tried}
 
 
-class _Part(NamedTuple):
-    texts: list[str]
-    labels: LabelRows
-
-
 def choose_features(
     dataset: Dataset,
     auto: AutoParameters,
@@ -104,15 +99,15 @@ def choose_features(
         raise BadParameter(
             f"features.kind: expected {ROWS_MIN} rows or more with auto, found {dataset.n_rows}"
         )
-    held, rest = (_part(dataset, rows) for rows in divide(dataset.n_rows, auto.rows, seed))
+    held, rest = (take(dataset, rows) for rows in divide(dataset.n_rows, auto.rows, seed))
     tried = []
     for done, (name, given) in enumerate(CANDIDATES.items()):
         on_progress("choose features", done, len(CANDIDATES))
-        tried.append(_try(name, _parameters(given, auto), dataset, rest, held, seed, threads))
+        tried.append(_try(name, _parameters(given, auto), rest, held, seed, threads))
     on_progress("choose features", len(CANDIDATES), len(CANDIDATES))
     best = max(found.precision for found in tried)
     chosen = next(found.features for found in tried if found.precision >= best - TOLERANCE)
-    choice = FeatureChoice(chosen, len(held.texts) + len(rest.texts), len(held.texts), tried)
+    choice = FeatureChoice(chosen, held.n_rows + rest.n_rows, held.n_rows, tried)
     return _parameters(CANDIDATES[chosen], auto), choice
 
 
@@ -130,7 +125,7 @@ def divide(n_rows: int, rows_max: int, seed: int) -> tuple[NDArray[np.int64], ND
     """
     rng = np.random.default_rng(seed)
     n_drawn = min(n_rows, rows_max)
-    n_held = n_drawn // 5
+    n_held = n_drawn // HELD_OUT_PARTS
     block = max(1, n_held // BLOCKS)
     starts = rng.permutation(-(-n_rows // block))
     order = (starts[:, None] * block + np.arange(block)).ravel()
@@ -139,40 +134,25 @@ def divide(n_rows: int, rows_max: int, seed: int) -> tuple[NDArray[np.int64], ND
     return np.sort(held), np.sort(rng.permutation(others)[: n_drawn - n_held])
 
 
-def _part(dataset: Dataset, rows: NDArray[np.int64]) -> _Part:
-    """Return some texts of a data set and their labels."""
-    assert dataset.texts is not None
-    labels = dataset.labels
-    sizes = np.diff(labels.indptr)[rows]
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    take = np.arange(indptr[-1]) + np.repeat(labels.indptr[rows] - indptr[:-1], sizes)
-    taken = LabelRows(indptr, labels.indices[take], labels.n_labels)
-    return _Part([dataset.texts[row] for row in rows.tolist()], taken)
-
-
 def _try(
     name: str,
     parameters: FeatureParameters,
-    dataset: Dataset,
-    rest: _Part,
-    held: _Part,
+    rest: Dataset,
+    held: Dataset,
     seed: int,
     threads: int,
 ) -> Tried:
     """Return what features make of the held-out rows, learnt from the rest."""
-    unknown = np.zeros(len(rest.texts), np.int32)
-    fitted = replace(
-        dataset, n_rows=len(rest.texts), texts=rest.texts, labels=rest.labels, unknown_labels=unknown
-    )
-    featurizer, rows = fit_featurizer(fitted, parameters)
+    assert held.texts is not None
+    featurizer, rows = fit_featurizer(rest, parameters)
     trained = train(TRAINER, parse_parameters(TRAINER, []), rows, rest.labels, seed, threads)
-    predictor = make_predictor(_model(trained, featurizer, dataset, rest.labels.n_labels))
-    held_rows = featurizer.transform_texts(held.texts)
+    predictor = make_predictor(_model(trained, featurizer, rest))
+    held_rows = featurizer.transform_dataset(held)
     options = PredictOptions(top_r=min(max(KS), rest.labels.n_labels))
     predictor.predict_batch(_first(held_rows), options, 1)  # compiles
     start = time.perf_counter()
     found = predictor.predict_batch(held_rows, options, 1)
-    search_us = 1e6 * (time.perf_counter() - start) / len(held.texts)
+    search_us = 1e6 * (time.perf_counter() - start) / held.n_rows
     figures = ranking_metrics(found.ptr, found.labels, held.labels, np.ones(held.labels.n_labels))
     precision = sum(figures[f"P@{k}"] for k in KS) / len(KS)
     features_us = _us_of(featurizer, held.texts[:_TIMED_TEXTS])
@@ -195,7 +175,7 @@ def _us_of(featurizer: Featurizer, texts: list[str]) -> float:
     return 1e6 * median(taken)
 
 
-def _model(trained: Trained, featurizer: Featurizer, dataset: Dataset, n_labels: int) -> Model:
+def _model(trained: Trained, featurizer: Featurizer, dataset: Dataset) -> Model:
     """Return what was trained as a model that is never published."""
     draft = Draft(
         kind=trained.kind,
@@ -208,6 +188,6 @@ def _model(trained: Trained, featurizer: Featurizer, dataset: Dataset, n_labels:
         metrics={},
         features=as_config(featurizer.parameters),
         ensemble=trained.ensemble,
-        labels=build_names(map(str, range(n_labels))),
+        labels=build_names(map(str, range(dataset.labels.n_labels))),
     )
     return Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays())

@@ -67,8 +67,11 @@ def test_whole_numbers_at_their_bounds(key, low, high):
 def test_numbers_at_their_bounds(key, low, high):
     for value in (low, high):
         assert getattr(parse_parameters("label-tree", [f"{key}={value}"]), key) == value
+    also = "auto or " if key == "prune" else ""
     for text in (low - 1e-7, high * 1.01, "nan", "inf", "-inf", "x", ""):
-        with pytest.raises(BadParameter, match=re.escape(f"a number from {low:g} to {high:g}, found")):
+        with pytest.raises(
+            BadParameter, match=re.escape(f"{key}: expected {also}a number from {low:g} to {high:g}, found")
+        ):
             parse_parameters("label-tree", [f"{key}={text}"])
 
 
