@@ -22,7 +22,7 @@ from service.workflows.train import TrainRequest, train_and_publish
 SECONDS = 0.12
 """Of a turn of one server: short, so that what else the machine does falls on all of them alike."""
 
-TURNS = 60
+TURNS = 30
 WARM_UP = 4
 SEND_SECONDS = 6
 """So long after the last turn the last spans have been sent."""

@@ -5,7 +5,9 @@ Times are of `time.perf_counter_ns`, which kernels know too (`model_store.compil
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
 from time import perf_counter_ns
 
 import numpy as np
@@ -16,6 +18,8 @@ STAGES = ("read", "features", "search", "write", "queue", "commit")
 events of feedback until they are durable."""
 
 READ, FEATURES, SEARCH, WRITE, QUEUE, COMMIT = range(len(STAGES))
+
+_ALONE = tuple((stage,) for stage in STAGES)
 
 BEGAN, HAS_READ, MADE, SEARCHED, WRITTEN = range(5)
 """Places of a kernel's times: when it began, had read, had made rows of texts, had searched, had written.
@@ -30,8 +34,13 @@ STAGE_SECONDS = (1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-
 
 _BOUNDS_NS = [round(1e9 * bound) for bound in STAGE_SECONDS]
 
+_OF_KERNELS = STAGES[: N_TIMES - 1]
+
 NOTES_MAX = 256
-"""Stages of a request that a trace tells of: a stream may have any number."""
+"""Notes of a request's stages that a trace tells of: a stream may have any number."""
+
+Told = tuple[tuple[str, ...], Sequence[int]]
+"""Stages that follow each other: what they are called, when the first began and when each ended."""
 
 
 def _spans(times: NDArray[np.int64]) -> list[tuple[int, int, int]]:
@@ -46,7 +55,7 @@ class StageNotes:
 
     noted      (stage, began, ended) of each, to be counted
     is_traced  whether a trace tells of them
-    told       (name, began, ended) of each stage that was counted so far; filled only where `is_traced`
+    told       each stage that was counted so far; filled only where `is_traced`
     """
 
     __slots__ = ("_at", "is_traced", "noted", "told")
@@ -54,7 +63,7 @@ class StageNotes:
     def __init__(self, *, is_traced: bool = False) -> None:
         self.is_traced = is_traced
         self.noted: list[tuple[int, int, int]] = []
-        self.told: list[tuple[str, int, int]] = []
+        self.told: list[Told] = []
         self._at = perf_counter_ns()
 
     def begin(self) -> None:
@@ -69,8 +78,16 @@ class StageNotes:
 
     def take_counted(self, times: NDArray[np.int64]) -> None:
         """Let a trace tell what a kernel has counted, whose times these are; [N_TIMES]."""
-        self.told += [(STAGES[stage], began, ended) for stage, began, ended in _spans(times)]
-        self._at = times.item(WRITTEN)
+        self.told.append((_OF_KERNELS, array("q", times.tobytes())))
+
+    def take_told(self) -> list[Told]:
+        """Return what a trace is to tell, and forget it."""
+        told, self.told = self.told, []
+        return told
+
+    def forget(self) -> None:
+        """Begin anew: what was noted was of an answer that was not given."""
+        self.noted, self.told = [], []
 
     def add(self, other: StageNotes) -> None:
         """Let a trace tell what was counted of a part of the request, as far as there is room."""
@@ -98,7 +115,7 @@ class StageTimes:
         for stage, began, ended in notes.noted:
             self.count_one(stage, ended - began)
         if notes.is_traced:
-            notes.told += ((STAGES[stage], began, ended) for stage, began, ended in notes.noted)
+            notes.told += ((_ALONE[stage], (began, ended)) for stage, began, ended in notes.noted)
         notes.noted = []
 
     def count_one(self, stage: int, nanoseconds: int) -> None:

@@ -6,7 +6,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from service.jobs.job import Job
-from service.traces.tracer import Part, SpanFacts, SpanShape, Tracer
+from service.traces.tracer import SpanShape, Stretch, Tracer
 
 PHASES_MAX = 256
 """The most phases that are told of."""
@@ -16,7 +16,7 @@ class PhaseNotes:
     """The phases of a job so far. One thread at a time."""
 
     def __init__(self) -> None:
-        self._ended: list[Part] = []
+        self._ended: list[Stretch] = []
         self._phase = ""
         self._began = 0
 
@@ -26,14 +26,14 @@ class PhaseNotes:
             self._end()
             self._phase, self._began = phase, perf_counter_ns()
 
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[Stretch, ...]:
         """Return the phases, the last of which ends now."""
         self._end()
         return tuple(self._ended)
 
     def _end(self) -> None:
         if self._phase and len(self._ended) < PHASES_MAX:
-            self._ended.append((self._phase, self._began, perf_counter_ns()))
+            self._ended.append(((self._phase,), (self._began, perf_counter_ns())))
         self._phase = ""
 
 
@@ -50,7 +50,7 @@ class JobSpan:
         parent = None if job.traceparent is None else job.traceparent.encode()
         self._trace = None if tracer is None else tracer.begin(parent)
         self._began = perf_counter_ns()
-        self.fields: dict[str, Any] = {} if self._trace is None else {"trace_id": self._trace.id_text}
+        self.fields: dict[str, Any] = {} if self._trace is None else {"trace_id": self._trace.id}
         self.phases = PhaseNotes()
 
     def end(self, end: str, code: str) -> None:
@@ -58,9 +58,13 @@ class JobSpan:
         if self._tracer is None or self._trace is None:
             return
         job = self._job
-        attributes = ("xylem.kind", job.kind), ("xylem.model", job.model), ("xylem.end", end)
-        own = ("xylem.job", job.id), ("xylem.attempt", job.attempts)
-        shape = SpanShape(
-            f"job {job.kind}", "consumer", attributes, code or end if end != "succeeded" else None
+        attributes = (
+            ("xylem.kind", job.kind),
+            ("xylem.model", job.model),
+            ("xylem.end", end),
+            ("xylem.job", job.id),
+            ("xylem.attempt", job.attempts),
         )
-        self._tracer.end(self._trace, SpanFacts(shape, own, self._began, self.phases.parts()))
+        fault = code or end if end != "succeeded" else None
+        shape = SpanShape(f"job {job.kind}", "consumer", attributes, fault)
+        self._tracer.end(self._trace, shape, self._began, self.phases.parts())

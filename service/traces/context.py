@@ -14,11 +14,16 @@ TRACESTATE_MAX = 512
 
 TRACEPARENT_CHARACTERS = 55
 
-_TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_UNSAMPLED = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]")
+_TRACEPARENT = re.compile(
+    rb"(?P<version>[0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?P<more>-.*)?"
+)
+_FORBIDDEN = b"ff"
+"""The version that none may have."""
+
+_ODD = frozenset("13579bdf")
 ID_BITS = 64
-_LOW = (1 << ID_BITS) - 1
-_SAMPLED = 1
+ID_DIGITS = ID_BITS // 4
+"""Hexadecimal digits of a span's id. A trace's has twice as many."""
 
 _ALWAYS = 1 << ID_BITS
 _SAMPLERS = {
@@ -32,36 +37,33 @@ _SAMPLERS = {
 """For each sampler of the standard its bound (None: a ratio), and whether it does as the parent does."""
 
 
-class TraceContext(NamedTuple):
-    """A span of another process, or of ours, that others continue."""
-
-    trace_id: int
-    span_id: int
-    is_sampled: bool
-
-    def traceparent(self) -> str:
-        """Return the header that says it: 55 characters."""
-        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{int(self.is_sampled):02x}"
-
-
-def parse_traceparent(value: bytes) -> TraceContext | None:
-    """Return what a `traceparent` says; None: it breaks the rules, and is as if it were not there.
+def parse_traceparent(value: bytes) -> str | None:
+    """Return a `traceparent` as version 00 has it; None: it breaks the rules, and is as if it were not there.
 
     A version that is not known yet may say more behind what version 00 says (W3C Trace Context, 3.2.4).
     """
     found = _TRACEPARENT.fullmatch(value)
     if found is None:
         return None
-    version, trace_id, span_id, flags, more = found.groups()
-    if version == b"ff" or (version == b"00" and more is not None):
-        return None
-    context = TraceContext(int(trace_id, 16), int(span_id, 16), bool(int(flags, 16) & _SAMPLED))
-    return context if context.trace_id and context.span_id else None
+    version, more = found.groups()
+    if version == b"00":
+        return value.decode() if more is None else None
+    return None if version == _FORBIDDEN else f"00{value[2:TRACEPARENT_CHARACTERS].decode()}"
 
 
-def is_unsampled(value: bytes) -> bool:
-    """Return whether a `traceparent` of version 00 is right, and says not to sample."""
-    return _UNSAMPLED.fullmatch(value) is not None
+def trace_id_in(parent: str) -> str:
+    """Return the id of the trace that a right `traceparent` is of, in hexadecimal digits."""
+    return parent[3:35]
+
+
+def span_id_in(parent: str) -> str:
+    """Return that of the span."""
+    return parent[36:52]
+
+
+def is_sampled(parent: str) -> bool:
+    """Return whether a right `traceparent` says to sample: the lowest bit of the flags behind the ids."""
+    return parent[-1] in _ODD
 
 
 class Sampling(NamedTuple):
@@ -73,9 +75,9 @@ class Sampling(NamedTuple):
     bound: int
     follows: bool
 
-    def samples(self, parent: TraceContext) -> bool:
-        """Return whether a trace is sampled that another process has begun."""
-        return parent.is_sampled if self.follows else parent.trace_id & _LOW < self.bound
+    def samples(self, parent: str) -> bool:
+        """Return whether a trace is sampled that another process has begun, with this `traceparent`."""
+        return is_sampled(parent) if self.follows else int(trace_id_in(parent)[ID_DIGITS:], 16) < self.bound
 
 
 def new_id() -> int:

@@ -24,7 +24,6 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 from model_store.version import code_version
 from service.errors import BadParameter
 from service.logs import log
-from service.traces.context import TraceContext
 from service.traces.otlp import encode_request
 from service.traces.tracer import EndedSpan, EndedTrace
 
@@ -34,15 +33,15 @@ CLOSE_SECONDS = 2.0
 WHOLE_MAX = 10_000_000
 """The most that a variable of the queue may say."""
 
-PARTS_A_PLACE = 16
-"""Parts of a span that wait in one place of the queue: a long stream takes several, so memory has a bound."""
+STRETCHES_A_PLACE = 16
+"""Stretches of a span in one place of the queue. A long stream takes several: memory has a bound."""
 
 _KINDS = {"server": SpanKind.SERVER, "consumer": SpanKind.CONSUMER, "internal": SpanKind.INTERNAL}
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)
 _FAILED = Status(StatusCode.ERROR)
 _FINE = Status()
 _NO_STATE = TraceState()
-_NOTHING = EndedSpan(TraceContext(1, 1, True), None, False, "", "", "internal", 0, 0, (), None)
+_NOTHING = EndedSpan(1, 1, 0, False, "", "", "internal", 0, 0, (), None)
 
 STATES_KEPT = 256
 """Values of `tracestate` whose check is remembered: a caller's requests have few."""
@@ -102,9 +101,9 @@ class OtlpSender:
             self.n_dropped += 1
             return
         waiting.append(ended)
-        n_parts = len(ended.facts.parts)
-        if n_parts >= PARTS_A_PLACE:
-            waiting.extend([None] * (n_parts // PARTS_A_PLACE))
+        n_stretches = len(ended.stretches)
+        if n_stretches >= STRETCHES_A_PLACE:
+            waiting.extend([None] * (n_stretches // STRETCHES_A_PLACE))
         if n_waiting + 1 >= self._limits.batch:
             self._wake.set()
 
@@ -126,9 +125,9 @@ class OtlpSender:
         """Send what waits now, and say how many were dropped."""
         for _ in range(-(-len(self._waiting) // self._limits.batch)):
             n = min(self._limits.batch, len(self._waiting))
-            traces = [self._waiting.popleft() for _ in range(n)]
+            waited = [self._waiting.popleft() for _ in range(n)]
             try:
-                self._exporter.export([trace for trace in traces if trace is not None])
+                self._exporter.export([ended for ended in waited if ended is not None])
             except Exception as error:  # no span is worth the thread
                 log(logging.ERROR, "trace_failed", error=error)
         n_dropped, self.n_dropped = self.n_dropped, 0
@@ -161,14 +160,14 @@ class Exporter:
         """Send traces. One that fails is logged by the SDK."""
         if not traces:
             return
-        right = (trace._replace(state=_checked(trace.state)) if trace.state else trace for trace in traces)
+        right = (_right(ended) if ended.trace.state else ended for ended in traces)
         if self._post is not None and self.is_quick:
             self._post(encode_request(*self.encoded, right))
             return
         spans: list[ReadableSpan] = []
-        for trace in right:
+        for ended in right:
             contexts: dict[int, SpanContext] = {}
-            spans += [self.readable(span, contexts) for span in trace.spans()]
+            spans += [self.readable(span, contexts) for span in ended.spans()]
         self._exporter.export(spans)
 
     def shutdown(self) -> None:
@@ -178,8 +177,8 @@ class Exporter:
 
     def readable(self, span: EndedSpan, contexts: dict[int, SpanContext]) -> ReadableSpan:
         """Return a span as the SDK has it; `contexts` are those of one trace by their ids, each made once."""
-        own, parent = self._context(span, span.own.span_id, contexts), None
-        if span.parent_id is not None:
+        own, parent = self._context(span, span.span_id, contexts), None
+        if span.parent_id:
             parent = self._context(span, span.parent_id, contexts, is_remote=span.is_parent_remote)
         return ReadableSpan(
             span.name,
@@ -200,8 +199,13 @@ class Exporter:
         found = contexts.get(span_id)
         if found is None:
             state = TraceState.from_header([span.state]) if span.state else _NO_STATE
-            found = contexts[span_id] = SpanContext(span.own.trace_id, span_id, is_remote, _FLAGS, state)
+            found = contexts[span_id] = SpanContext(span.trace_id, span_id, is_remote, _FLAGS, state)
         return found
+
+
+def _right(ended: EndedTrace) -> EndedTrace:
+    """Return a trace whose `tracestate` is right."""
+    return ended._replace(trace=ended.trace._replace(state=_checked(ended.trace.state)))
 
 
 @lru_cache(STATES_KEPT)

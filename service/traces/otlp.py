@@ -7,24 +7,29 @@ spans have in common that are alike is encoded once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from struct import Struct
+from typing import NamedTuple
 
-from service.traces.tracer import EndedTrace, SpanShape
+from service.traces.context import span_id_in
+from service.traces.tracer import REQUEST_ID, EndedTrace, SpanShape, id_after
 
 _KINDS = {"internal": 1, "server": 2, "consumer": 5}
 _FAILED = b"z\2\x18\2"  # 15: a status, whose code, 3, is that of an error
 _FINE = b"z\0"
 _SPAN = b"\x12"  # 2 of the scope's spans
-_IDS = Struct(">2s16s2sQ")  # 1: the trace's id; 2: the span's
-_PARENT = Struct(">2sQ")  # 4: the parent's
-_TIMES = Struct("<cQcQ")  # 7 and 8: when it began and ended, behind 6: the kind
+_TRACE_ID, _ID = b"\n\x10", b"\x12\x08"  # 1 and 2
+_STATE = b"\x1a"  # 3
+_PARENT = b'"\x08'  # 4: its id
+_KIND = b"0%c"  # 6
+_BEGAN, _ENDED = b"9", b"A"  # 7 and 8
 _FLAGS = Struct("<2sI")  # 16: whether it is known if the parent is another process's, and if it is
 _IS_BEGUN, _IS_CONTINUED = (_FLAGS.pack(b"\x85\x01", flags) for flags in (0x100, 0x300))
-_PART_END = _FINE + _IS_BEGUN
+_TRACE_ID_BYTES, _ID_BYTES = 16, 8
+_TIMES = Struct("<sQsQ")
 _VARINT_MASK = (1 << 64) - 1
-_SHAPES_KEPT = 1024
+_KEPT = 1024
 
 
 def encode_request(resource: bytes, scope: bytes, traces: Iterable[EndedTrace]) -> bytes:
@@ -34,45 +39,73 @@ def encode_request(resource: bytes, scope: bytes, traces: Iterable[EndedTrace]) 
     return _field(b"\n", of_resource)
 
 
-def _spans(trace: EndedTrace) -> Iterator[bytes]:
-    """Yield the spans of `trace.spans()`."""
-    own, parent, state, (shape, attributes, began, parts), ended, since = trace
-    trace_id = own.trace_id.to_bytes(16, "big")
-    of_state = _field(b"\x1a", state.encode()) if state else b""
-    beneath = _PARENT.pack(b'"\x08', own.span_id)
-    for span_id, (part, start, end) in zip(trace.part_ids(), parts, strict=True):
-        ids = _IDS.pack(b"\n\x10", trace_id, b"\x12\x08", span_id)
-        times = _TIMES.pack(b"9", start + since, b"A", end + since)
-        yield _field(_SPAN, b"".join((ids, of_state, beneath, _part(part), times, _PART_END)))
+def _spans(ended: EndedTrace) -> list[bytes]:
+    """Return the spans of `ended.spans()`."""
+    (trace_id, span_id, parent, state), shape, request_id, began, end, since, stretches = ended
+    of_trace, of_whole = bytes.fromhex(trace_id), span_id.to_bytes(_ID_BYTES, "big")
     front, alike, status = _shape(shape)
-    yield _field(
-        _SPAN,
-        b"".join(
-            (
-                _IDS.pack(b"\n\x10", trace_id, b"\x12\x08", own.span_id),
-                of_state,
-                b"" if parent is None else _PARENT.pack(b'"\x08', parent.span_id),
-                front,
-                _TIMES.pack(b"9", began + since, b"A", ended + since),
-                alike,
-                *(_attribute(name, value) for name, value in attributes),
-                status,
-                _IS_BEGUN if parent is None else _IS_CONTINUED,
-            )
-        ),
+    whole = (
+        _TRACE_ID,
+        of_trace,
+        _ID,
+        of_whole,
+        _field(_STATE, state.encode()) if state else b"",
+        _PARENT + bytes.fromhex(span_id_in(parent)) if parent else b"",
+        front,
+        _TIMES.pack(_BEGAN, began + since, _ENDED, end + since),
+        alike,
+        b"" if request_id is None else _attribute(REQUEST_ID, request_id),
+        status,
+        _IS_CONTINUED if parent else _IS_BEGUN,
     )
+    spans = []
+    for names, at in stretches:
+        first = at[0]
+        for name, last in zip(names, at[1:], strict=True):
+            if last != first:
+                span_id = id_after(span_id)
+                of_part, start, stop = span_id.to_bytes(_ID_BYTES, "big"), first + since, last + since
+                pack, head, middle, before, back = _part_form(name, state)
+                spans.append(
+                    pack(head, of_trace, _ID, of_part, middle, of_whole, before, start, _ENDED, stop, back)
+                )
+            first = last
+    spans.append(_field(_SPAN, b"".join(whole)))
+    return spans
 
 
-@lru_cache(_SHAPES_KEPT)
-def _part(name: str) -> bytes:
-    """Return the name and the kind of a part."""
-    return _name(name) + b"0%c" % _KINDS["internal"]
+class _PartForm(NamedTuple):
+    """Where the ids and times of a part's span are packed, and the bytes around them.
+
+    middle  between its id and that of the span above it
+    before  between that and when it began
+    """
+
+    pack: Callable[..., bytes]
+    front: bytes
+    middle: bytes
+    before: bytes
+    back: bytes
 
 
-@lru_cache(_SHAPES_KEPT)
+@lru_cache(_KEPT)
+def _part_form(name: str, state: str) -> _PartForm:
+    """Return how the spans of parts are packed that have a name, and a state."""
+    middle = (_field(_STATE, state.encode()) if state else b"") + _PARENT
+    before = _name(name) + _KIND % _KINDS["internal"] + _BEGAN
+    back = _FINE + _IS_BEGUN
+    behind = (
+        f"{_TRACE_ID_BYTES}s{len(_ID)}s{_ID_BYTES}s{len(middle)}s{_ID_BYTES}s{len(before)}sQsQ{len(back)}s"
+    )
+    n_bytes = len(_TRACE_ID) + Struct("<" + behind).size
+    front = _SPAN + _varint(n_bytes) + _TRACE_ID
+    return _PartForm(Struct(f"<{len(front)}s{behind}").pack, front, middle, before, back)
+
+
+@lru_cache(_KEPT)
 def _shape(shape: SpanShape) -> tuple[bytes, bytes, bytes]:
     """Return what stands before the times of a span, its attributes, and its status, as far as alike."""
-    front = _name(shape.name) + b"0%c" % _KINDS[shape.kind]
+    front = _name(shape.name) + _KIND % _KINDS[shape.kind]
     attributes = b"".join(_attribute(name, value) for name, value in shape.said)
     return front, attributes, _FINE if shape.fault is None else _FAILED
 
@@ -84,9 +117,17 @@ def _name(name: str) -> bytes:
 def _attribute(key: str, value: str | int) -> bytes:
     if isinstance(value, int):
         said = b"\x18" + _varint(value & _VARINT_MASK)
-    else:
-        said = _field(b"\n", value.encode(errors="replace"))
-    return _field(b"J", _field(b"\n", key.encode()) + _field(b"\x12", said))
+        return _field(b"J", _field(b"\n", key.encode()) + _field(b"\x12", said))
+    text = value.encode(errors="replace")
+    return _before_text(key, len(text)) + text
+
+
+@lru_cache(_KEPT)
+def _before_text(key: str, n_bytes: int) -> bytes:
+    """Return what stands before a value of so many bytes in an attribute."""
+    value = b"\n" + _varint(n_bytes)
+    said = _field(b"\n", key.encode()) + b"\x12" + _varint(len(value) + n_bytes) + value
+    return b"J" + _varint(len(said) + n_bytes) + said
 
 
 def _field(tag: bytes, value: bytes) -> bytes:
@@ -94,6 +135,7 @@ def _field(tag: bytes, value: bytes) -> bytes:
     return b"%b%b%b" % (tag, _varint(len(value)), value)
 
 
+@lru_cache(_KEPT)
 def _varint(number: int) -> bytes:
     """Return a number in groups of seven bits, the lowest first; each but the last has its eighth bit set."""
     groups = bytearray()

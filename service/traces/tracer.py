@@ -1,9 +1,10 @@
-"""Spans: begun as two numbers, made when what they tell of has ended, and handed on to be sent."""
+"""Spans: begun as two numbers, noted when what they tell of has ended, and handed on to be sent."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from random import getrandbits
+from collections.abc import Sequence
+from itertools import pairwise
+from random import getrandbits, random
 from time import perf_counter_ns, time_ns
 from typing import Literal, NamedTuple, Protocol
 
@@ -11,45 +12,48 @@ from service.traces.context import (
     ID_BITS,
     TRACESTATE_MAX,
     Sampling,
-    TraceContext,
-    is_unsampled,
+    is_sampled,
     new_id,
     parse_traceparent,
+    span_id_in,
+    trace_id_in,
 )
 
 Attributes = tuple[tuple[str, str | int], ...]
 """Names and values. Each name once."""
 
-_IDS = (1 << 64) - 1
+_BELOW = 1 << ID_BITS
+_IDS = _BELOW - 1
 """So many ids of spans there are."""
 
-Part = tuple[str, int, int]
-"""What a part of a span is called, when it began and ended, by `perf_counter_ns`."""
+REQUEST_ID = "xylem.request_id"
+"""The attribute that says which request a span is of."""
+
+Stretch = tuple[tuple[str, ...], Sequence[int]]
+"""Parts of a span that follow each other: what they are called, when the first began and when each ended, by
+`perf_counter_ns`. One that took no time is left out."""
 
 
 class Trace(NamedTuple):
-    """A span that has begun.
+    """A span that has begun; or a trace that is continued, and not sampled here: it has no span of ours.
 
-    own        the span; None: it is not sampled, and there is none
-    parent     the span of another process that it continues; None: it begins a trace
-    state      that process's `tracestate`
-    unsampled  the parent as others continue it, where there is no span
+    id       the trace's, as logs and exemplars have it: 32 hexadecimal digits
+    span_id  the span's; 0: it has none
+    parent   the `traceparent` that it continues, of version 00; empty: it begins a trace
+    state    the `tracestate` beside it
     """
 
-    own: TraceContext | None
-    parent: TraceContext | None = None
+    id: str
+    span_id: int
+    parent: str = ""
     state: str = ""
-    unsampled: str = ""
 
     @property
     def traceparent(self) -> str:
-        """Return the span as others continue it; of one that is not sampled the parent."""
-        return self.unsampled if self.own is None else self.own.traceparent()
-
-    @property
-    def id_text(self) -> str:
-        """Return the trace's id as logs and exemplars have it: 32 hexadecimal digits."""
-        return self.unsampled[3:35] if self.own is None else f"{self.own.trace_id:032x}"
+        """Return the span as others continue it; of a trace that is not sampled here the parent."""
+        if self.span_id:
+            return f"00-{self.id}-{self.span_id:016x}-01"
+        return f"{self.parent[:-2]}00" if is_sampled(self.parent) else self.parent
 
 
 class SpanShape(NamedTuple):
@@ -70,28 +74,18 @@ class SpanShape(NamedTuple):
         return self.attributes if self.fault is None else (*self.attributes, ("error.type", self.fault))
 
 
-class SpanFacts(NamedTuple):
-    """What a span says of a request or a job that has ended, and its parts.
-
-    own     attributes that only this span has
-    began   when it began, by `perf_counter_ns`
-    """
-
-    shape: SpanShape
-    own: Attributes
-    began: int
-    parts: Sequence[Part]
-
-
 class EndedSpan(NamedTuple):
     """A span that has ended, as it is sent. Times are nanoseconds since 1970.
 
-    kind    server: of a request; consumer: of a job; internal: of a part of one of these
-    fault   why it failed, a code; None: it did not
+    parent_id  that of the span above it; 0: it has none
+    state      the `tracestate` of its trace
+    kind       server: of a request; consumer: of a job; internal: of a part of one of these
+    fault      why it failed, a code; None: it did not
     """
 
-    own: TraceContext
-    parent_id: int | None
+    trace_id: int
+    span_id: int
+    parent_id: int
     is_parent_remote: bool
     state: str
     name: str
@@ -103,55 +97,58 @@ class EndedSpan(NamedTuple):
 
 
 class EndedTrace(NamedTuple):
-    """A sampled span that has ended, with its parts.
+    """A sampled span that has ended, with its parts, as it waits to be sent: little is made of it before.
 
-    ended   by `perf_counter_ns`
-    since   what is added to such a time to have nanoseconds since 1970
+    request_id  of a request; None: it is no request
+    began       by `perf_counter_ns`, as when it ended
+    since       what is added to such a time to have nanoseconds since 1970
+    stretches   its parts
     """
 
-    own: TraceContext
-    parent: TraceContext | None
-    state: str
-    facts: SpanFacts
+    trace: Trace
+    shape: SpanShape
+    request_id: str | None
+    began: int
     ended: int
     since: int
-
-    def part_ids(self) -> Iterable[int]:
-        """Return an id for the span of each part: those that follow the span's own, without 0."""
-        first = self.own.span_id
-        return (each % _IDS + 1 for each in range(first, first + len(self.facts.parts)))
+    stretches: Sequence[Stretch]
 
     def spans(self) -> list[EndedSpan]:
         """Return the spans of the parts, and that of the whole, the last."""
-        (shape, attributes, began, parts), since, own = self.facts, self.since, self.own
-        spans = [
-            EndedSpan(
-                own._replace(span_id=span_id),
-                own.span_id,
-                False,
-                self.state,
-                part,
-                "internal",
-                start + since,
-                end + since,
-                (),
-                None,
-            )
-            for span_id, (part, start, end) in zip(self.part_ids(), parts, strict=True)
-        ]
+        trace, shape, since = self.trace, self.shape, self.since
+        trace_id, part_id = int(trace.id, 16), trace.span_id
+        spans = []
+        for names, at in self.stretches:
+            for name, (began, ended) in zip(names, pairwise(at), strict=True):
+                if ended != began:
+                    part_id = id_after(part_id)
+                    above = trace.span_id, False, trace.state
+                    times = began + since, ended + since
+                    spans.append(EndedSpan(trace_id, part_id, *above, name, "internal", *times, (), None))
         whole = EndedSpan(
-            own,
-            None if self.parent is None else self.parent.span_id,
-            self.parent is not None,
-            self.state,
+            trace_id,
+            trace.span_id,
+            int(span_id_in(trace.parent) or "0", 16),
+            trace.parent != "",
+            trace.state,
             shape.name,
             shape.kind,
-            began + since,
+            self.began + since,
             self.ended + since,
-            (*shape.said, *attributes),
+            (*shape.said, *self.attributes),
             shape.fault,
         )
         return [*spans, whole]
+
+    @property
+    def attributes(self) -> Attributes:
+        """Return the attributes that only this span has."""
+        return () if self.request_id is None else ((REQUEST_ID, self.request_id),)
+
+
+def id_after(span_id: int) -> int:
+    """Return the id of a span's next part: the first part's follows the span's own. 0 is none."""
+    return span_id % _IDS + 1
 
 
 class SpanSender(Protocol):
@@ -168,47 +165,42 @@ class SpanSender(Protocol):
 
 
 class Tracer:
-    """Begins and ends spans. Thread-safe."""
+    """Begins and ends spans. Thread-safe.
+
+    send   hands on a span that has ended, of a trace that is sampled
+    close  sends what waits, for a while at most
+    """
 
     def __init__(self, sampling: Sampling, sender: SpanSender) -> None:
         self._sampling = sampling
-        self._bound = sampling.bound
-        self._sender = sender
+        self._share = sampling.bound / _BELOW
+        self.send = sender.send
+        self.close = sender.close
 
     def begin(self, traceparent: bytes | None = None, tracestate: bytes | None = None) -> Trace | None:
         """Return the span of a request with these headers, or of a job; None: a new trace, not sampled.
 
-        A span that is not sampled is returned where it continues a trace, whose id is worth a log line.
+        A trace that is not sampled is returned where others began it: its id is worth a log line.
         """
         if traceparent is not None:
-            if self._sampling.follows and is_unsampled(traceparent):
-                return Trace(None, unsampled=traceparent.decode())
             parent = parse_traceparent(traceparent)
             if parent is not None:
                 return self._continue(parent, tracestate)
-        low = getrandbits(ID_BITS)
-        if low >= self._bound:
+        if random() >= self._share:
             return None
-        return Trace(TraceContext(new_id() << ID_BITS | low, new_id(), True))
+        low = getrandbits(ID_BITS) * self._sampling.bound >> ID_BITS
+        return Trace(f"{new_id():016x}{low:016x}", new_id())
 
-    def _continue(self, parent: TraceContext, tracestate: bytes | None) -> Trace:
+    def _continue(self, parent: str, tracestate: bytes | None) -> Trace:
+        trace_id = trace_id_in(parent)
         if not self._sampling.samples(parent):
-            return Trace(None, parent, "", parent._replace(is_sampled=False).traceparent())
-        own = TraceContext(parent.trace_id, new_id(), True)
-        state = b"" if tracestate is None or len(tracestate) > TRACESTATE_MAX else tracestate
-        return Trace(own, parent, state.decode("latin-1"))
+            return Trace(trace_id, 0, parent)
+        if tracestate is None or len(tracestate) > TRACESTATE_MAX:
+            return Trace(trace_id, new_id(), parent)
+        return Trace(trace_id, new_id(), parent, tracestate.decode("latin-1"))
 
-    def end(self, trace: Trace, facts: SpanFacts, ended: int | None = None) -> None:
-        """Hand a span on that has ended, with its parts, if it is sampled.
-
-        ended   when, by `perf_counter_ns`; None: now
-        """
-        own, parent, state, _ = trace
-        if own is not None:
+    def end(self, trace: Trace, shape: SpanShape, began: int, stretches: Sequence[Stretch]) -> None:
+        """Hand on a span that ends now, with its parts, if it is sampled; as `EndedTrace` has it."""
+        if trace.span_id:
             now = perf_counter_ns()
-            since = time_ns() - now
-            self._sender.send(EndedTrace(own, parent, state, facts, now if ended is None else ended, since))
-
-    def close(self) -> None:
-        """Send what waits, for a while at most."""
-        self._sender.close()
+            self.send(EndedTrace(trace, shape, None, began, now, time_ns() - now, stretches))

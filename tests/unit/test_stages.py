@@ -40,7 +40,34 @@ def test_each_stage_of_a_text_is_counted_and_told() -> None:
     stages.count_times(times)
     assert [total for _, _, total in stages.figures()[:4]] == [1000, 5000, 1000, 1]
     notes.take_counted(times)
-    assert [name for name, _, _ in notes.told] == ["read", "features", "search", "write"]
+    times[:] = 0  # the kernel's next call
+    [(names, at)] = notes.told
+    assert names == ("read", "features", "search", "write")
+    assert list(at) == [10, 1010, 6010, 7010, 7011]
+
+
+def test_what_a_trace_took_is_not_told_again() -> None:
+    """A block of a stream that ends after its request was noted does not reach the request's span."""
+    stages, whole, block = StageTimes(), StageNotes(is_traced=True), StageNotes(is_traced=True)
+    whole.end(READ)
+    stages.count(whole)
+    told = whole.take_told()
+    block.end(SEARCH)
+    stages.count(block)
+    whole.add(block)
+    assert [names for names, _ in told] == [("read",)]
+    assert [names for names, _ in whole.take_told()] == [("search",)]
+    assert whole.take_told() == []
+
+
+def test_of_an_answer_that_was_not_given_nothing_is_counted_or_told() -> None:
+    stages, notes = StageTimes(), StageNotes(is_traced=True)
+    notes.end(READ)
+    notes.take_counted(np.array([1, 2, 2, 3, 4]))
+    notes.forget()
+    stages.count(notes)
+    assert notes.take_told() == []
+    assert all(total == 0 for _, _, total in stages.figures())
 
 
 def test_notes_are_counted_once() -> None:

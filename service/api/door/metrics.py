@@ -259,7 +259,7 @@ def _buckets(timing: Timing) -> list[tuple[str, float] | tuple[str, float, Exemp
             found.append((bound, n))
         else:
             trace, seconds, at = noted
-            found.append((bound, n, Exemplar({"trace_id": trace.id_text}, seconds, at)))
+            found.append((bound, n, Exemplar({"trace_id": trace.id}, seconds, at)))
     return found
 
 

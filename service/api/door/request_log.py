@@ -18,7 +18,7 @@ from service.api.door.ended_request import EndedRequest
 from service.api.door.metrics import SECONDS, Metrics, Series, Timing
 from service.api.door.tracing import shape_of
 from service.logs import Request, log_requests, said_of
-from service.traces.tracer import Part, SpanFacts, SpanShape, Trace, Tracer
+from service.traces.tracer import EndedTrace, SpanShape, Stretch, Trace, Tracer
 
 SETTLE_SECONDS = 0.002
 """For so long requests that were answered wait to be counted and logged: what is done for several at once
@@ -57,7 +57,7 @@ class RequestLog:
         self.metrics = metrics
         self.tracer = tracer
         self._access_log = access_log
-        self._ended: list[tuple[int, str, RequestOutcome, int, Trace | None, Sequence[Part]]] = []
+        self._ended: list[tuple[int, str, RequestOutcome, int, Trace | None, Sequence[Stretch]]] = []
         self._settled_by = 0
         metrics.settle = self.settle
 
@@ -67,13 +67,13 @@ class RequestLog:
         outcome: RequestOutcome,
         began: int,
         trace: Trace | None = None,
-        told: Sequence[Part] = (),
+        told: Sequence[Stretch] = (),
     ) -> None:
         """Note a request that is answered now, to be settled in a moment, with those that follow it.
 
         began   when it began, by `perf_counter_ns`
         trace   which tells of it, and whose id its log line has
-        told    its stages, where it is sampled
+        told    its stages, where it is sampled; nobody else's from now on
         """
         now = perf_counter_ns()
         if now > self._settled_by:
@@ -93,11 +93,10 @@ class RequestLog:
             if outcome.code is not None:
                 self.metrics.errors[outcome.code] += 1
             if trace is not None:
-                said = b'%b,"trace_id":"%b"' % (said, trace.id_text.encode())
-                if tracer is not None and outcome.shape is not None and trace.own is not None:
+                said = b'%b,"trace_id":"%b"' % (said, trace.id.encode())
+                if tracer is not None and outcome.shape is not None and trace.span_id:
                     outcome.timing.exemplars[place] = trace, seconds, at
-                    own = (("xylem.request_id", request_id),)
-                    tracer.end(trace, SpanFacts(outcome.shape, own, began, tuple(told)), ended)
+                    tracer.send(EndedTrace(trace, outcome.shape, request_id, began, ended, since, told))
             if self._access_log:
                 lines.append(Request(at, request_id, said, seconds, outcome.level))
         if lines:

@@ -61,7 +61,7 @@ class RequestScope:
             scope = {**scope, "method": "GET"}
         scope["request_id"] = _request_id(scope)
         trace = None if self._tracer is None else begin_trace(self._tracer, scope)
-        scope[NOTES] = StageNotes(is_traced=trace is not None and trace.own is not None)
+        scope[NOTES] = StageNotes(is_traced=trace is not None and trace.span_id != 0)
         bytes_max = self._admission.bytes_max(scope)
         guard = BodyGuard(scope, receive, send, scope["request_id"], bytes_max, self._draining())
         admitted = self._admission.enter(scope)
@@ -90,7 +90,7 @@ class RequestScope:
         self._metrics.stages.count(notes)
         ended = EndedRequest(method, route, path, status, code, by)
         outcome = self._requests.outcome(ended, is_traced=notes.is_traced)
-        self._requests.record(request_id, outcome, started, scope.get(TRACE), notes.told)
+        self._requests.record(request_id, outcome, started, scope.get(TRACE), notes.take_told())
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:
         """Answer with the error's problem; raise it again, logged, when an answer has begun already."""

@@ -38,7 +38,7 @@ def notes_of_block(scope: Scope, stages: StageTimes) -> tuple[StageNotes, Callab
 def trace_id_of(scope: Scope) -> dict[str, str]:
     """Return the field of a log line that says which trace a request belongs to; empty: to none known."""
     trace: Trace | None = scope.get(TRACE)
-    return {} if trace is None else {"trace_id": trace.id_text}
+    return {} if trace is None else {"trace_id": trace.id}
 
 
 def span_of(scope: Scope) -> str | None:

@@ -158,7 +158,7 @@ class WholeRequests:
         self._shadows = shadows
         self._draining = draining
         self._tracer = requests.tracer
-        self._notes = StageNotes()
+        self._notes, self._traced_notes = StageNotes(), StageNotes(is_traced=True)
         self._heads: dict[bytes, _Head] = {}
 
     def learn(self, message: bytes, scope: Scope) -> None:
@@ -226,8 +226,8 @@ class WholeRequests:
             target, shadow = _choose(target, target.split, own.canary_key or request_id.encode())
         _, served, outcome, known, _, _ = target
         trace = None if self._tracer is None else self._tracer.begin(own.traceparent, own.tracestate)
-        if trace is not None and trace.own is not None:
-            stages = StageNotes(is_traced=True)
+        if trace is not None and trace.span_id:
+            stages = self._traced_notes
         found: object
         try:
             if not self._is_open:
@@ -240,16 +240,16 @@ class WholeRequests:
             return self._refuse(target, error, request_id, headers, began, trace, stages)
         except Exception as error:  # the route meets it again, and answers
             log(logging.ERROR, "failure", error=error)
-            stages.noted = []
+            stages.forget()
             return None
         if not isinstance(found, Answer) or (found.is_tuned and served.thresholds.is_stale):
-            stages.noted = []
+            stages.forget()
             return None  # it goes to a thread, or its answer has a header of its own
         parts, n_rows, _, n_json = found
         self._metrics.rows[served.name] += n_rows
         if stages.noted:
             self._metrics.stages.count(stages)
-        self._requests.record(request_id, outcome, began, trace, stages.told)
+        self._requests.record(request_id, outcome, began, trace, () if trace is None else stages.take_told())
         if shadow is not None:
             self._shadows.offer(message[start:], b"".join(parts), served, shadow)
         length = b"%d" % sum(map(len, parts))
@@ -276,7 +276,7 @@ class WholeRequests:
         status_code, code, by = problem.status_code, scope["error_code"], _by(known, target.served)
         ended = EndedRequest("POST", known.route, known.path, status_code, code, by)
         outcome = self._requests.outcome(ended, is_traced=stages.is_traced)
-        self._requests.record(request_id, outcome, began, trace, stages.told)
+        self._requests.record(request_id, outcome, began, trace, stages.take_told())
         status = b"HTTP/1.1 %d %b\r\n" % (status_code, HTTPStatus(status_code).phrase.encode())
         lines = [b"%b: %b\r\n" % header for header in problem.raw_headers]
         return b"".join((status, headers, *lines, _ID_LINE, request_id.encode(), _HEAD_END, problem.body))

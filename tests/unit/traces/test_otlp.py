@@ -16,16 +16,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.resources import Resource
 
 from service.errors import BadParameter
-from service.traces.context import Sampling, TraceContext
-from service.traces.otel import PARTS_A_PLACE, Exporter, OtlpSender, queue_limits
+from service.traces.context import Sampling
+from service.traces.otel import STRETCHES_A_PLACE, Exporter, OtlpSender, queue_limits
 from service.traces.otlp import encode_request
-from service.traces.tracer import EndedTrace, SpanFacts, SpanShape, Tracer
+from service.traces.tracer import EndedTrace, SpanShape, Stretch, Trace, Tracer
 from tests.otlp import Receiver
 from tests.servers import wait_for
 
 NANOSECONDS = st.integers(0, 1 << 62)
 IDS = st.integers(1, (1 << 64) - 1)
-CONTEXTS = st.builds(TraceContext, st.integers(1, (1 << 128) - 1), IDS, st.just(True))
 VALUES = st.one_of(st.text(max_size=300), st.integers(-(1 << 63), (1 << 63) - 1))
 STATES = st.sampled_from(["", "a=1", "vendor=x,other=y z", "k=" + "v" * 200])
 
@@ -35,15 +34,27 @@ def traces(draw: st.DrawFn) -> EndedTrace:
     """Ended traces, each attribute with a name of its own."""
     names = draw(st.lists(st.text(min_size=1, max_size=20), max_size=6, unique=True))
     attributes = tuple((name, draw(VALUES)) for name in names)
-    n_alike = draw(st.integers(0, len(names)))
     kind: Literal["server", "consumer"] = draw(st.sampled_from(("server", "consumer")))
     fault = draw(st.none() | st.text(max_size=20))
-    shape = SpanShape(draw(st.text(max_size=200)), kind, attributes[:n_alike], fault)
-    parts = draw(st.lists(st.tuples(st.text(max_size=200), NANOSECONDS, NANOSECONDS), max_size=5))
-    facts = SpanFacts(shape, attributes[n_alike:], draw(NANOSECONDS), parts)
-    own, parent = draw(CONTEXTS), draw(st.none() | CONTEXTS)
-    assume(parent is None or parent.span_id != own.span_id)
-    return EndedTrace(own, parent, draw(STATES), facts, draw(NANOSECONDS), draw(NANOSECONDS))
+    shape = SpanShape(draw(st.text(max_size=200)), kind, attributes, fault)
+    trace_id = f"{draw(st.integers(1, (1 << 128) - 1)):032x}"
+    span_id, parent_id = draw(IDS), draw(st.none() | IDS)
+    assume(parent_id != span_id)
+    parent = "" if parent_id is None else f"00-{trace_id}-{parent_id:016x}-01"
+    trace = Trace(trace_id, span_id, parent, draw(STATES))
+    request_id = draw(st.none() | st.text(max_size=200))
+    times = draw(NANOSECONDS), draw(NANOSECONDS), draw(NANOSECONDS)
+    return EndedTrace(trace, shape, request_id, *times, draw(st.lists(stretches(), max_size=3)))
+
+
+@st.composite
+def stretches(draw: st.DrawFn) -> Stretch:
+    """Parts that follow each other; some take no time."""
+    names = draw(st.lists(st.text(max_size=200), max_size=4))
+    at = draw(st.lists(NANOSECONDS, min_size=len(names) + 1, max_size=len(names) + 1))
+    for i in draw(st.sets(st.integers(1, len(names)))) if names else ():
+        at[i] = at[i - 1]
+    return tuple(names), at
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +76,12 @@ def test_they_are_what_the_sdk_writes(exporter: Exporter, ended: list[EndedTrace
 @pytest.mark.parametrize("span_id", [1, 7, (1 << 64) - 3, (1 << 64) - 1])
 def test_the_parts_have_ids_of_their_own(span_id: int) -> None:
     """Those that follow the span's: the last is followed by 1, as 0 is none."""
-    facts = SpanFacts(SpanShape("GET /x", "server", ()), (), 0, [("read", 1, 2)] * 5)
-    ids = list(EndedTrace(TraceContext(1, span_id, True), None, "", facts, 3, 0).part_ids())
-    assert len({span_id, *ids}) == 6
+    trace = Trace(f"{1:032x}", span_id)
+    stretches = [(("read", "search"), (1, 2, 3)), (("write",), (3, 5))]
+    *parts, whole = EndedTrace(trace, SpanShape("GET /x", "server", ()), None, 0, 6, 0, stretches).spans()
+    ids = [part.span_id for part in parts]
+    assert whole.span_id == span_id
+    assert len({span_id, *ids}) == 4
     assert all(0 < each < 1 << 64 for each in ids)
 
 
@@ -90,8 +104,9 @@ def test_they_are_sent_by_an_exporter_that_takes_no_bytes_too(
     assert exporter.is_quick
     exporter.is_quick = is_quick
     shape = SpanShape("GET /x", "server", (("n", 1),), "overloaded")
-    facts = SpanFacts(shape, (("of", "x"),), 100, [("read", 100, 150)])
-    ended = EndedTrace(TraceContext(5, 6, True), TraceContext(5, 4, True), state, facts, 200, 1000)
+    trace = Trace(f"{5:032x}", 6, f"00-{5:032x}-{4:016x}-01", state)
+    stretch = ("read", "features"), (100, 150, 150)
+    ended = EndedTrace(trace, shape, "x", 100, 200, 1000, [stretch])
     with receiver:
         exporter.export([ended])
         exporter.export([])
@@ -99,7 +114,7 @@ def test_they_are_sent_by_an_exporter_that_takes_no_bytes_too(
     read, whole = receiver.spans
     assert (read.name, read.began, read.ended, read.parent_id) == ("read", 1100, 1150, whole.span_id)
     assert (whole.name, whole.began, whole.ended, whole.is_failed) == ("GET /x", 1100, 1200, True)
-    assert whole.attributes == {"n": 1, "of": "x", "error.type": "overloaded"}
+    assert whole.attributes == {"n": 1, "xylem.request_id": "x", "error.type": "overloaded"}
     assert (whole.parent_id, whole.trace_id) == (f"{4:016x}", f"{5:032x}")
     assert read.state == whole.state == sent
 
@@ -107,7 +122,7 @@ def test_they_are_sent_by_an_exporter_that_takes_no_bytes_too(
 def end(tracer: Tracer, name: str, n_parts: int) -> None:
     trace = tracer.begin()
     assert trace is not None
-    tracer.end(trace, SpanFacts(SpanShape(name, "server", ()), (), 0, [("read", 1, 2)] * n_parts))
+    tracer.end(trace, SpanShape(name, "server", ()), 0, [(("read",), (1, 2))] * n_parts)
 
 
 def test_a_long_stream_takes_several_places(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +131,7 @@ def test_a_long_stream_takes_several_places(receiver: Receiver, monkeypatch: pyt
     with receiver:
         tracer = Tracer(Sampling(1 << 64, True), sender := OtlpSender("serve", os.environ))
         sender.close()  # nothing is taken from the queue any more
-    end(tracer, "long", 3 * PARTS_A_PLACE - 1)
+    end(tracer, "long", 3 * STRETCHES_A_PLACE - 1)
     for _ in range(3):
         end(tracer, "short", 1)
     assert sender.n_waiting == 4

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import random
+from typing import NamedTuple
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.errors import BadParameter
-from service.traces.context import Sampling, TraceContext, new_id, parse_traceparent, sampling_of
-from service.traces.tracer import EndedSpan, EndedTrace, SpanFacts, SpanShape, Tracer
+from service.traces.context import Sampling, is_sampled, new_id, parse_traceparent, sampling_of
+from service.traces.tracer import EndedSpan, EndedTrace, SpanShape, Tracer
 
 GOOD = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE_ID, SPAN_ID = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
 HEX = "0123456789abcdef"
 
 
-def read_slowly(value: str) -> TraceContext | None:
+class Said(NamedTuple):
+    """What a `traceparent` says."""
+
+    trace_id: str
+    span_id: str
+    is_sampled: bool
+
+
+def read_slowly(value: str) -> Said | None:
     """W3C Trace Context, 3.2.2, letter by letter."""
     parts = value.split("-", 4)
     if len(parts) < 4 or [len(part) for part in parts[:4]] != [2, 32, 16, 2]:
@@ -29,7 +38,7 @@ def read_slowly(value: str) -> TraceContext | None:
         return None
     if set(trace_id) == {"0"} or set(span_id) == {"0"}:
         return None
-    return TraceContext(int(trace_id, 16), int(span_id, 16), int(flags, 16) % 2 == 1)
+    return Said(trace_id, span_id, int(flags, 16) % 2 == 1)
 
 
 def some_hex(n: int) -> st.SearchStrategy[str]:
@@ -51,9 +60,11 @@ ALMOST = st.tuples(WRITTEN, st.sampled_from(["", "-", "-more", "x", " ", "\n"]))
 @example(GOOD.decode() + "\n")
 def test_a_traceparent_is_read_as_the_standard_says(value: str) -> None:
     found = parse_traceparent(value.encode("latin-1"))
-    assert found == read_slowly(value)
+    assert (None if found is None else read_slowly(found)) == read_slowly(value)
     if found is not None:
-        assert parse_traceparent(found.traceparent().encode()) == found
+        assert (found[:3], len(found)) == ("00-", 55)
+        assert is_sampled(found) == read_slowly(value).is_sampled
+        assert parse_traceparent(found.encode()) == found
 
 
 class Kept:
@@ -76,20 +87,17 @@ def test_what_cannot_be_read_begins_a_new_trace(value: str) -> None:
     assert trace is not None
     parent = read_slowly(value)
     if parent is None:
-        assert trace.own is not None
-        assert (trace.own.is_sampled, trace.state, trace.parent) == (True, "", None)
-        assert 0 < trace.own.trace_id < 1 << 128
+        assert (trace.span_id != 0, trace.state, trace.parent) == (True, "", "")
+        assert 0 < int(trace.id, 16) < 1 << 128
     elif not parent.is_sampled:
-        assert trace.own is None
+        assert trace.span_id == 0
     else:
-        assert trace.own is not None
-        assert (trace.own.trace_id, trace.parent, trace.state) == (parent.trace_id, parent, "vendor=1")
-        assert trace.own.span_id != parent.span_id
-    told = parse_traceparent(trace.traceparent.encode())
+        assert (trace.id, read_slowly(trace.parent), trace.state) == (parent.trace_id, parent, "vendor=1")
+        assert f"{trace.span_id:016x}" not in {parent.span_id, "0" * 16}
+    told = read_slowly(trace.traceparent)
     assert told is not None
-    assert told.is_sampled == (trace.own is not None)
-    assert trace.id_text == f"{told.trace_id:032x}"
-    assert parent is None or told.trace_id == parent.trace_id
+    assert (told.trace_id, told.is_sampled) == (trace.id, trace.span_id != 0)
+    assert told.span_id == (f"{trace.span_id:016x}" if trace.span_id or parent is None else parent.span_id)
 
 
 @pytest.mark.parametrize(
@@ -109,13 +117,13 @@ def test_samplers_are_the_standard_s(
     name: str, argument: str, roots: float, sampled: bool, unsampled: bool
 ) -> None:
     sampling = sampling_of({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": argument})
-    parent = TraceContext(TRACE_ID & ~((1 << 64) - 1) | 0x8448EB211C80319C, SPAN_ID, True)
-    assert sampling.samples(parent) is sampled
-    assert sampling.samples(parent._replace(is_sampled=False)) is unsampled
+    assert sampling.samples(GOOD.decode()) is sampled
+    assert sampling.samples(f"{GOOD[:-2].decode()}00") is unsampled
     random.seed(11)
     tracer = Tracer(sampling, Kept())
-    begun = [trace.own for _ in range(20_000) if (trace := tracer.begin()) is not None]
-    found = [own.trace_id for own in begun if own is not None]
+    begun = [trace for _ in range(20_000) if (trace := tracer.begin()) is not None]
+    assert all(trace.span_id for trace in begun)
+    found = [int(trace.id, 16) for trace in begun]
     assert abs(len(found) - 20_000 * roots) < 600
     assert len(set(found)) == len(found)
     assert all(trace_id % (1 << 64) < sampling.bound for trace_id in found)
@@ -140,28 +148,40 @@ def test_ids_are_not_zero() -> None:
     assert all(0 < new_id() < 1 << 64 for _ in range(100))
 
 
+def test_others_continue_a_parent_that_is_not_sampled_here() -> None:
+    """Its flags are kept where they do not say to sample: bit 1 says that the trace's id is random."""
+    tracer = Tracer(Sampling(0, True), Kept())
+    for flags, kept in ((b"02", "02"), (b"00", "00")):
+        trace = tracer.begin(GOOD[:-2] + flags)
+        assert trace is not None
+        assert trace.traceparent == f"{GOOD[:-2].decode()}{kept}"
+    trace = Tracer(Sampling(0, False), Kept()).begin(GOOD)
+    assert trace is not None
+    assert trace.traceparent == f"{GOOD[:-2].decode()}00"
+
+
 def test_a_span_that_is_not_sampled_is_not_handed_on() -> None:
     kept = Kept()
     tracer = Tracer(Sampling(0, True), kept)
     assert tracer.begin() is None
     unsampled = tracer.begin(GOOD[:-1] + b"0")
     assert unsampled is not None
-    tracer.end(unsampled, SpanFacts(SpanShape("GET /x", "server", ()), (), 0, [("read", 1, 2)]))
+    tracer.end(unsampled, SpanShape("GET /x", "server", ()), 0, [(("read",), (1, 2))])
     assert kept.spans == []
     sampled = tracer.begin(GOOD, b"a=1")
     assert sampled is not None
-    tracer.end(
-        sampled, SpanFacts(SpanShape("GET /x", "server", (("n", 1),), "overloaded"), (), 5, [("read", 5, 7)])
-    )
-    part, whole = kept.spans
+    shape = SpanShape("GET /x", "server", (("n", 1),), "overloaded")
+    tracer.end(sampled, shape, 5, [(("read", "features", "search"), (5, 7, 7, 10))])
+    part, search, whole = kept.spans
+    assert (search.name, search.began, search.ended - search.began) == ("search", part.ended, 3)
     assert (whole.parent_id, whole.is_parent_remote, whole.state, whole.fault) == (
         SPAN_ID,
         True,
         "a=1",
         "overloaded",
     )
-    assert (part.parent_id, part.is_parent_remote, part.name) == (whole.own.span_id, False, "read")
-    assert {span.own.trace_id for span in kept.spans} == {TRACE_ID}
+    assert (part.parent_id, part.is_parent_remote, part.name) == (whole.span_id, False, "read")
+    assert {span.trace_id for span in kept.spans} == {TRACE_ID}
     assert part.ended - part.began == 2
     assert part.began == whole.began
 
