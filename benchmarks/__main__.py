@@ -18,6 +18,7 @@ from benchmarks import (
     model_size,
     next_words,
     online_thresholds,
+    open_inference,
     quality,
     requests,
     server,
@@ -48,6 +49,7 @@ TABLES = {
     "beside-jobs": beside_jobs.run,
     "http": http.run,
     "requests": requests.run,
+    "open-inference": open_inference.run,
     "traces": traces.run,
     "text": text.run,
     "growth": growth.run,
@@ -67,7 +69,17 @@ TABLES = {
     "memory": server.memory,
 }
 WITH_PEERS = {"training", "quality", "latency", "cold", "threads"}
-WITHOUT_DATA = {"requests", "starts", "traces", "text", "growth", "lomtree", "threshold-cost", "next-words"}
+WITHOUT_DATA = {
+    "requests",
+    "open-inference",
+    "starts",
+    "traces",
+    "text",
+    "growth",
+    "lomtree",
+    "threshold-cost",
+    "next-words",
+}
 
 
 def split_numbers(text: str) -> range:

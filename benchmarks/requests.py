@@ -55,9 +55,9 @@ class Kind(NamedTuple):
 
 def run(settings: Settings) -> None:
     store = prepared(settings.out / "requests", settings.against)
-    kinds = _kinds(store)
+    kinds = kinds_of(store)
     if settings.against is None:  # an older checkout may not have them
-        kinds += _tensor_kinds({kind.name: kind.requests for kind in kinds})
+        kinds += tensor_kinds({kind.name: kind.requests for kind in kinds})
     checkouts = {"this checkout": ROOT}
     if settings.against is not None:
         checkouts["the other one"] = settings.against
@@ -106,7 +106,8 @@ def _words(text: str) -> dict[str, float]:
     return {word: float(n) for word, n in Counter(text.lower().split()).items()}
 
 
-def _kinds(store: Path) -> list[Kind]:
+def kinds_of(store: Path) -> list[Kind]:
+    """Return requests of each kind that predict meets."""
     texts = [text for text, _ in described("test") if len(text) >= 300][:BODIES]
     short, long = ([{"text": text[:n]} for text in texts] for n in (60, 300))
     greek = [{"text": f"{instance['text']} {SIGMA}"} for instance in long]
@@ -142,7 +143,7 @@ def _kinds(store: Path) -> list[Kind]:
     return found
 
 
-def _tensor_kinds(requests: dict[str, list[bytes]]) -> list[Kind]:
+def tensor_kinds(requests: dict[str, list[bytes]]) -> list[Kind]:
     """Return requests for sparse rows and for texts as those of the Open Inference Protocol."""
     path = "/v2/models/text/infer"
     instances = [_instance_of(request) for request in requests["sparse"]]
