@@ -149,3 +149,13 @@ def _binary_texts(binary: bytes, n: int, place: str) -> list[str]:
         found = f"{len(texts)}, and {len(binary) - start} bytes behind them"
         raise BadRequest(f"expected {n} elements, as the shape says, found {found}").at(place)
     return texts
+
+
+def divide_texts(binary: bytes) -> list[str]:
+    """Return all elements of a tensor of texts that was written here."""
+    texts, at = [], 0
+    while at < len(binary):
+        begin = at + _LENGTH
+        at = begin + int.from_bytes(binary[at:begin], "little")
+        texts.append(binary[begin:at].decode())
+    return texts

@@ -17,6 +17,7 @@ import pytest
 import xylem
 from model_store.store import Store
 from service.serving.split import Chooser
+from tests.oip_requests import binary_body, csr
 from tests.served_models import publish_model
 from tests.servers import ServerProcess, wait_for
 
@@ -73,13 +74,16 @@ class Connection:
         self.opened.append(self._connection)
 
     def ask(self, path: str = PATH, body: bytes = BODY, **headers: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.exchange(path, body, **headers))
+        return found
+
+    def exchange(self, path: str, body: bytes, **headers: str) -> bytes:
         given = {"content-type": "application/json"} | {k.replace("_", "-"): v for k, v in headers.items()}
         self._connection.request("POST", path, body, given)
         answer = self._connection.getresponse()
         content = answer.read()
         assert answer.status == 200, content
-        found: dict[str, Any] = json.loads(content)
-        return found
+        return content
 
     def version(self, **headers: str) -> int:
         return int(self.ask(**headers)["version"])
@@ -251,6 +255,37 @@ def test_a_shadow_answers_too_and_is_never_returned(here: ServerProcess) -> None
     for _ in range(20):
         connection.ask()
     assert sum(figures(here, counted).values()) <= n + 3
+
+
+def test_a_shadow_hears_of_tensors_too(here: ServerProcess) -> None:
+    """In JSON and as binary data, of heads that are new and remembered, and on the route."""
+    put(here, "shadow", version=2)
+    counted = r'xylem_shadow_version_requests_total\{model="raw",result="(\w+)",version="2"\} (\S+)'
+    labels = r'\{answered="1",model="raw",top="5",version="2"\} (\S+)'
+    agreed, compared = (rf"xylem_shadow_version_({what})_total{labels}" for what in ("agreed", "compared"))
+    before = [figures(here, pattern) for pattern in (counted, agreed, compared)]
+    connection = Connection(here)
+    n = 5
+    for more in ({}, AS_A_ROUTE):
+        for _ in range(n):
+            connection.ask(**more)
+    wait_for(lambda: sum(figures(here, counted).values()) >= sum(before[0].values()) + 2 * n)
+    middle = [figures(here, pattern) for pattern in (counted, agreed, compared)]
+    request = {"inputs": csr([ROW]), "parameters": {"top_r": 6, "binary_data_output": False}}
+    in_binary = {**request, "parameters": {"top_r": 6, "binary_data_output": True}}
+    bodies: list[tuple[bytes, dict[str, str]]] = [(json.dumps(request).encode(), {}), binary_body(in_binary)]
+    answers = []
+    for body, header in bodies:
+        for more in ({}, AS_A_ROUTE):
+            answers += [connection.exchange("/v2/models/raw/infer", body, **header, **more) for _ in range(n)]
+    assert len(set(answers)) == 2  # those in JSON, and those in binary: the shadow's is never returned
+    wait_for(lambda: sum(figures(here, counted).values()) >= sum(middle[0].values()) + 4 * n)
+    after = [figures(here, pattern) for pattern in (counted, agreed, compared)]
+    assert set(after[0]) == {("answered",)}
+    for pattern in range(1, 3):
+        of_predict = sum(middle[pattern].values()) - sum(before[pattern].values())
+        of_tensors = sum(after[pattern].values()) - sum(middle[pattern].values())
+        assert of_tensors == 2 * of_predict  # twice as many requests for the same row
 
 
 def test_weights_change_under_load_without_a_failure(

@@ -13,7 +13,8 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from service.serving.shadows import TOPS, ShadowOutcome
+from service.serving.shadow_copies import TOPS
+from service.serving.shadows import ShadowOutcome
 
 _Version = tuple[str, str]
 """A model, and the number of a version."""

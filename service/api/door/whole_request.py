@@ -32,6 +32,7 @@ from service.logs import log
 from service.serving.answer import SHORT_ITEMS, Answer, answer_now
 from service.serving.oip import HEADER, infer_now
 from service.serving.served import DEFAULT_ALIAS, LiveServed, ServedVersion
+from service.serving.shadow_copies import ShadowCopy, TensorsTold
 from service.serving.shadows import Shadows
 from service.serving.split import KEY_HEADER, LiveSplit
 from service.settings import Limits
@@ -251,7 +252,8 @@ class WholeRequests:
             self._metrics.stages.count(stages)
         self._requests.record(request_id, outcome, began, trace, () if trace is None else stages.take_told())
         if shadow is not None:
-            self._shadows.offer(message[start:], b"".join(parts), served, shadow)
+            told = TensorsTold(known.json_bytes, n_json) if known.is_tensors else None
+            self._shadows.offer(ShadowCopy(message[start:], b"".join(parts), served, shadow, told))
         length = b"%d" % sum(map(len, parts))
         media = _JSON if n_json is None else _BINARY % n_json
         return b"".join(
@@ -311,8 +313,8 @@ def _choose(
     target: _Target, split: LiveSplit[ServedVersion], key: bytes
 ) -> tuple[_Target, ServedVersion | None]:
     """Return what answers the requests of a key, and the shadow that is to answer them too, if any."""
-    shadow = None if target.known.is_tensors else split.shadow_for(key)
-    return (target if target.canary is None or split.canary_for(key) is None else target.canary), shadow
+    canary = None if split.canary_for(key) is None else target.canary
+    return canary or target, split.shadow_for(key)
 
 
 def _by(known: _Head, served: ServedVersion) -> AnsweredBy:

@@ -32,6 +32,7 @@ from service.serving.schemas.oip import (
     TensorMetadata,
 )
 from service.serving.served import ServedVersion
+from service.serving.shadow_copies import ShadowCopy, TensorsTold
 from service.serving.wire import dump
 
 router = APIRouter(tags=["inference"], dependencies=[needs("predict")], route_class=RawRoute)
@@ -73,19 +74,24 @@ async def infer(request: Request, services: Wired) -> Response:
     """Instances are a tensor of texts, or the three of compressed sparse rows; labels come as tensors."""
     body = await read_body(request, services.limits, TENSORS)
     began = asyncio.get_running_loop().time()
-    served = (await choose_served(request, services.live)).served
+    served, shadow = await choose_served(request, services.live)
+    header = request.headers.get(HEADER)
     notes = notes_of(request.scope)
-    found = infer_now(body, 0, request.headers.get(HEADER), served, services.limits, notes)
+    found = infer_now(body, 0, header, served, services.limits, notes)
     if not isinstance(found, Answer):
         notes.begin()
         deadline_ms, answer_noted = found.options.deadline_ms, partial(answer_infer, notes=notes)
         found = await run_until_deadline(services.work, began, deadline_ms, answer_noted, found, served)
     services.metrics.rows[served.name] += found.n_rows
+    answered = b"".join(found.parts)
+    if shadow is not None:
+        told = TensorsTold(header, found.n_json)
+        services.shadows.offer(ShadowCopy(body, answered, served, shadow, told))
     headers = stale_headers(served) if found.is_tuned else {}
     if found.n_json is None:
-        return Response(b"".join(found.parts), headers=headers, media_type="application/json")
+        return Response(answered, headers=headers, media_type="application/json")
     headers[HEADER] = str(found.n_json)
-    return Response(b"".join(found.parts), headers=headers, media_type=_BINARY)
+    return Response(answered, headers=headers, media_type=_BINARY)
 
 
 @of_version(

@@ -19,6 +19,7 @@ from service.serving.answer import Answer, answer_now, answer_query, answer_read
 from service.serving.parse import parse_predict_asked
 from service.serving.schemas.predict import TUNED, InfoQuery, PredictRequest
 from service.serving.schemas.predictions import PredictAnswer
+from service.serving.shadow_copies import ShadowCopy
 from service.stages import READ
 
 router = APIRouter(tags=["predict"], dependencies=[needs("predict")], route_class=RawRoute)
@@ -60,7 +61,7 @@ async def predict(request: Request, services: Wired) -> Response:
     services.metrics.rows[served.name] += found.n_rows
     answered = b"".join(found.parts)
     if shadow is not None:
-        services.shadows.offer(body, answered, served, shadow)
+        services.shadows.offer(ShadowCopy(body, answered, served, shadow))
     response = JsonResponse(answered)
     if found.is_tuned:
         response.headers.update(stale_headers(served))

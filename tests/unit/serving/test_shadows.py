@@ -10,16 +10,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
+import service.serving.shadow_copies as copies
 import service.serving.shadows as module
 from model_store.store import Store
 from service.serving.answer import answer_query
+from service.serving.oip import answer_infer, parse_infer
 from service.serving.opening import serve_model
 from service.serving.parse import parse_predict
 from service.serving.served import ServedVersion
-from service.serving.shadows import ShadowOutcome, Shadows, compare, top_labels
+from service.serving.shadow_copies import ShadowCopy, TensorsTold, compare
+from service.serving.shadows import ShadowOutcome, Shadows
 from service.settings import Limits
+from tests.oip_requests import HEADER, binary_body, csr
 from tests.served_models import publish_model
 from tests.servers import wait_for
 
@@ -41,6 +46,10 @@ def answer_of(served: ServedVersion) -> bytes:
     return answer_query(parse_predict(BODY, Limits()), served)
 
 
+def top_labels(answer: bytes) -> list[list[str]]:
+    return [[label["label"] for label in one["labels"][:5]] for one in orjson.loads(answer)["predictions"]]
+
+
 class Heard:
     """What became of copies."""
 
@@ -51,7 +60,14 @@ class Heard:
     def offer(self, answered: ServedVersion, shadow: ServedVersion, n: int = 1, body: bytes = BODY) -> None:
         async def offer() -> None:
             for _ in range(n):
-                self.shadows.offer(body, answer_of(answered), answered, shadow)
+                self.shadows.offer(ShadowCopy(body, answer_of(answered), answered, shadow))
+            await asyncio.sleep(0)
+
+        asyncio.run(offer())
+
+    def offer_copy(self, copy: ShadowCopy) -> None:
+        async def offer() -> None:
+            self.shadows.offer(copy)
             await asyncio.sleep(0)
 
         asyncio.run(offer())
@@ -87,6 +103,63 @@ def test_versions_are_compared_by_their_first_labels(heard: Heard, versions: lis
     assert agreed < (2, 10)
 
 
+def tensors_copy(
+    answered: ServedVersion, shadow: ServedVersion, names: list[str], binary: bool, **parameters: Any
+) -> ShadowCopy:
+    """A copy of a request for tensors of these names for the rows of BODY, with the answer."""
+    outputs = [{"name": name} for name in names]
+    rows = orjson.loads(BODY)["instances"]
+    options = {"top_r": 6, "binary_data_output": binary, **parameters}
+    asked = {"inputs": csr(rows), "outputs": outputs, "parameters": options}
+    body, headers = binary_body(asked) if binary else (orjson.dumps(asked), {})
+    header = headers.get(HEADER)
+    answer = answer_infer(parse_infer(body, header, Limits()), answered)
+    return ShadowCopy(body, b"".join(answer.parts), answered, shadow, TensorsTold(header, answer.n_json))
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("names", [[], ["label_ids"], ["scores", "labels"], ["exact", "label_ids", "scores"]])
+def test_tensors_are_compared_as_predictions_are(
+    heard: Heard, versions: list[ServedVersion], names: list[str], binary: bool
+) -> None:
+    heard.offer(versions[0], versions[1])
+    heard.results(1)
+    heard.offer_copy(tensors_copy(versions[0], versions[1], names, binary))
+    heard.offer_copy(tensors_copy(versions[0], versions[0], names, binary))
+    heard.results(3)
+    of_predict, of_tensors, of_itself = heard.outcomes
+    assert of_tensors._replace(seconds=0) == of_predict._replace(seconds=0)
+    assert of_itself.compared == of_itself.agreed == (2, 10)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+@pytest.mark.parametrize("name", ["labels", "label_ids"])
+def test_places_without_a_label_are_not_compared(
+    versions: list[ServedVersion], name: str, binary: bool
+) -> None:
+    asked = orjson.loads(BODY) | {"threshold": 0.5}
+    expected = top_labels(answer_query(parse_predict(orjson.dumps(asked), Limits()), versions[0]))
+    assert any(len(row) < 5 for row in expected)
+    copy = tensors_copy(versions[0], versions[0], [name], binary, threshold=0.5)
+    assert copy.first_labels(Limits(), np.zeros(1, np.uint8)) == (expected, expected)
+
+
+def test_tensors_that_name_no_label_are_answered_and_not_compared(
+    heard: Heard, versions: list[ServedVersion]
+) -> None:
+    heard.offer_copy(tensors_copy(versions[0], versions[1], ["scores"], False))
+    assert heard.results(1) == {"answered": 1}
+    assert heard.outcomes[0].compared == (0, 0)
+
+
+def test_tensors_that_a_shadow_does_not_take_are_counted(heard: Heard, versions: list[ServedVersion]) -> None:
+    right = tensors_copy(versions[0], versions[1], [], False)
+    text = b'{"inputs":[{"name":"text","shape":[1],"datatype":"BYTES","data":["a text editor"]}]}'
+    heard.offer_copy(right._replace(body=text))
+    heard.offer_copy(right._replace(body=right.body[:-1]))
+    assert heard.results(2) == {"failed": 2}
+
+
 def test_lists_of_other_lengths() -> None:
     assert compare([[]], [[]]) == ((0, 0), (0, 0))
     assert compare([["a"]], [[]]) == ((1, 1), (0, 0))
@@ -105,7 +178,7 @@ def test_a_broken_shadow_is_counted(
     def fail(*_: object) -> bytes:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(module, "answer_query", fail)
+    monkeypatch.setattr(copies, "answer_query", fail)
     heard.offer(versions[0], versions[1])
     assert heard.results(3) == {"failed": 3}
     monkeypatch.undo()
@@ -123,7 +196,7 @@ def test_a_slow_shadow_drops_what_finds_no_place(
         assert go_on.wait(60)
         return answer_of(versions[1])
 
-    monkeypatch.setattr(module, "answer_query", slow)
+    monkeypatch.setattr(copies, "answer_query", slow)
     heard = Heard(shadow_time_share=1.0, shadow_queue_max=3)
     heard.offer(versions[0], versions[1])
     assert begun.wait(60)
@@ -144,7 +217,7 @@ def test_a_search_without_end_is_ended_by_the_next_request(
         wait_for(lambda: bool(stop[0]))
         return answer_of(served)
 
-    monkeypatch.setattr(module, "answer_query", endless)
+    monkeypatch.setattr(copies, "answer_query", endless)
     monkeypatch.setattr(module, "SECONDS_MAX", 0.01)
     heard = Heard(shadow_time_share=1.0)
     heard.offer(versions[0], versions[1])
