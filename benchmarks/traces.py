@@ -39,7 +39,7 @@ SERVERS = {
 
 def run(settings: Settings) -> None:
     """Print the table."""
-    store, requests = _prepared(settings.out / "traces")
+    store, requests = prepared(settings.out / "traces")
     launches = []
     for launch in range(settings.repeats):
         note(f"servers started {launch + 1} of {settings.repeats}")
@@ -95,7 +95,7 @@ def _measure(store: Path, requests: list[bytes]) -> dict[str, _Used]:
         }
 
 
-def _prepared(work: Path) -> tuple[Path, list[bytes]]:
+def prepared(work: Path) -> tuple[Path, list[bytes]]:
     """Return a store with a tiny model, and requests for it."""
     store, data = work / "store", work / "rows.txt"
     if not store.exists():
@@ -103,5 +103,10 @@ def _prepared(work: Path) -> tuple[Path, list[bytes]]:
         lines = [f"{i % 3} {i % 7}:1 {7 + i % 5}:0.5\n" for i in range(ROWS)]
         data.write_text(f"{ROWS} 13 3\n" + "".join(lines))
         train_and_publish(Store(store), "tiny", TrainRequest("label-tree", data))
-    rows = [b'{"instances":[{"indices":[%d,%d],"values":[1,0.5]}]}' % (i, 7 + i % 5) for i in range(7)]
-    return store, [post("/v1/models/tiny/predict", row) for row in rows]
+    return store, [post("/v1/models/tiny/predict", row) for row in rows_of(7)]
+
+
+def rows_of(n: int) -> list[bytes]:
+    """Return n bodies for the tiny model."""
+    rows = ((i % 7, 7 + i % 5) for i in range(n))
+    return [b'{"instances":[{"indices":[%d,%d],"values":[1,0.5]}]}' % row for row in rows]

@@ -20,6 +20,12 @@ _TRACEPARENT = re.compile(
 _FORBIDDEN = b"ff"
 """The version that none may have."""
 
+find_unsampled = re.compile(rb"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f][02468ace]").fullmatch
+"""Finds a right `traceparent` of version 00 that says not to sample; None: it is no such one."""
+
+TRACE_ID, SPAN_ID = slice(3, 35), slice(36, 52)
+"""Where a right `traceparent` has the hexadecimal digits of the ids."""
+
 _ODD = frozenset("13579bdf")
 ID_BITS = 64
 ID_DIGITS = ID_BITS // 4
@@ -51,16 +57,6 @@ def parse_traceparent(value: bytes) -> str | None:
     return None if version == _FORBIDDEN else f"00{value[2:TRACEPARENT_CHARACTERS].decode()}"
 
 
-def trace_id_in(parent: str) -> str:
-    """Return the id of the trace that a right `traceparent` is of, in hexadecimal digits."""
-    return parent[3:35]
-
-
-def span_id_in(parent: str) -> str:
-    """Return that of the span."""
-    return parent[36:52]
-
-
 def is_sampled(parent: str) -> bool:
     """Return whether a right `traceparent` says to sample: the lowest bit of the flags behind the ids."""
     return parent[-1] in _ODD
@@ -77,7 +73,7 @@ class Sampling(NamedTuple):
 
     def samples(self, parent: str) -> bool:
         """Return whether a trace is sampled that another process has begun, with this `traceparent`."""
-        return is_sampled(parent) if self.follows else int(trace_id_in(parent)[ID_DIGITS:], 16) < self.bound
+        return is_sampled(parent) if self.follows else int(parent[TRACE_ID][ID_DIGITS:], 16) < self.bound
 
 
 def new_id() -> int:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
-from service.traces.context import span_id_in
+from service.traces.context import SPAN_ID
 from service.traces.tracer import REQUEST_ID, EndedTrace, SpanShape, id_after
 
 _KINDS = {"internal": 1, "server": 2, "consumer": 5}
@@ -50,7 +50,7 @@ def _spans(ended: EndedTrace) -> list[bytes]:
         _ID,
         of_whole,
         _field(_STATE, state.encode()) if state else b"",
-        _PARENT + bytes.fromhex(span_id_in(parent)) if parent else b"",
+        _PARENT + bytes.fromhex(parent[SPAN_ID]) if parent else b"",
         front,
         _TIMES.pack(_BEGAN, began + since, _ENDED, end + since),
         alike,

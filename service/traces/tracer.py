@@ -10,13 +10,14 @@ from typing import Literal, NamedTuple, Protocol
 
 from service.traces.context import (
     ID_BITS,
+    SPAN_ID,
+    TRACE_ID,
     TRACESTATE_MAX,
     Sampling,
+    find_unsampled,
     is_sampled,
     new_id,
     parse_traceparent,
-    span_id_in,
-    trace_id_in,
 )
 
 Attributes = tuple[tuple[str, str | int], ...]
@@ -128,7 +129,7 @@ class EndedTrace(NamedTuple):
         whole = EndedSpan(
             trace_id,
             trace.span_id,
-            int(span_id_in(trace.parent) or "0", 16),
+            int(trace.parent[SPAN_ID] or "0", 16),
             trace.parent != "",
             trace.state,
             shape.name,
@@ -173,6 +174,7 @@ class Tracer:
 
     def __init__(self, sampling: Sampling, sender: SpanSender) -> None:
         self._sampling = sampling
+        self._follows = sampling.follows
         self._share = sampling.bound / _BELOW
         self.send = sender.send
         self.close = sender.close
@@ -183,6 +185,9 @@ class Tracer:
         A trace that is not sampled is returned where others began it: its id is worth a log line.
         """
         if traceparent is not None:
+            if self._follows and find_unsampled(traceparent) is not None:  # as most are
+                unsampled = traceparent.decode()
+                return Trace(unsampled[TRACE_ID], 0, unsampled)
             parent = parse_traceparent(traceparent)
             if parent is not None:
                 return self._continue(parent, tracestate)
@@ -192,7 +197,7 @@ class Tracer:
         return Trace(f"{new_id():016x}{low:016x}", new_id())
 
     def _continue(self, parent: str, tracestate: bytes | None) -> Trace:
-        trace_id = trace_id_in(parent)
+        trace_id = parent[TRACE_ID]
         if not self._sampling.samples(parent):
             return Trace(trace_id, 0, parent)
         if tracestate is None or len(tracestate) > TRACESTATE_MAX:

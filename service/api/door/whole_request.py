@@ -250,10 +250,12 @@ class WholeRequests:
         self._metrics.rows[served.name] += n_rows
         if stages.noted:
             self._metrics.stages.count(stages)
-        self._requests.record(request_id, outcome, began, trace, () if trace is None else stages.take_told())
+        self._requests.record(
+            request_id, outcome, began, trace, stages.take_told() if stages.is_traced else ()
+        )
         if shadow is not None:
-            told = TensorsTold(known.json_bytes, n_json) if known.is_tensors else None
-            self._shadows.offer(ShadowCopy(message[start:], b"".join(parts), served, shadow, told))
+            tensors = TensorsTold(known.json_bytes, n_json) if known.is_tensors else None
+            self._shadows.offer(ShadowCopy(message[start:], b"".join(parts), served, shadow, tensors))
         length = b"%d" % sum(map(len, parts))
         media = _JSON if n_json is None else _BINARY % n_json
         return b"".join(
