@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from benchmarks import (
+    allowed_labels,
     beside_jobs,
     cold,
     estimator,
@@ -64,6 +65,7 @@ TABLES = {
     "thresholds": thresholds.run,
     "online-thresholds": online_thresholds.run,
     "threshold-cost": threshold_cost.run,
+    "allowed-labels": allowed_labels.run,
     "trainers": trainers.run,
     "estimator": estimator.run,
     "start": server.start,
@@ -81,6 +83,7 @@ WITHOUT_DATA = {
     "growth",
     "lomtree",
     "threshold-cost",
+    "allowed-labels",
     "next-words",
 }
 
@@ -101,7 +104,11 @@ def main() -> None:
     parser.add_argument("--without-peers", action="store_true")
     parser.add_argument("--peers", nargs="+", metavar="NAME", help="only these, by how their names begin")
     parser.add_argument(
-        "--labels", nargs="+", type=int, default=growth.SIZES, help="sizes of `growth` and `threshold-cost`"
+        "--labels",
+        nargs="+",
+        type=int,
+        default=growth.SIZES,
+        help="sizes of generated trees",
     )
     parser.add_argument("--weights", choices=CHILDREN_MAX, default="float32", help="their weights")
     parser.add_argument(

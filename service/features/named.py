@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.errors import BadNames
-from model_store.names import NameTable, build_names, find_names
+from model_store.names import NameTable, build_names, find_all
 from service.errors import BadData
 from service.features.featurizer import Featurizer
 from service.features.parameters import NamedParameters
@@ -46,10 +46,7 @@ class NamedFeaturizer(Featurizer):
         return self._normalised(tidied(indptr, ids[known], values[known], self.n_features))
 
     def _find(self, instances: Sequence[dict[str, float]]) -> NDArray[np.int32]:
-        # a lone surrogate becomes bytes that no name has
-        names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]
-        offsets = offsets_of(map(len, names))
-        return find_names(self.names, np.frombuffer(b"".join(names), np.uint8), offsets)
+        return find_all(self.names, chain.from_iterable(instances))
 
 
 def fit_named(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.names import NameTable, find_name
+from model_store.names import NameTable, find_all
 from service.errors import UnknownLabel
 
 
 def allowed_labels(
     labels: NameTable,
     n_labels: int,
-    allow: Iterable[str] | None,
-    deny: Iterable[str] | None,
+    allow: Sequence[str] | None,
+    deny: Sequence[str] | None,
     among: NDArray[np.uint8] | None = None,
 ) -> NDArray[np.uint8]:
     """Return uint8[K]: 1 for the labels that are allowed (None: all) and not denied. Raises UnknownLabel.
@@ -23,13 +23,14 @@ def allowed_labels(
     among  uint8[K], 0 for labels that are denied whatever the lists say; None: there are none
     """
     allowed = np.full(n_labels, allow is None, np.uint8)
-    allowed[[_label_of(labels, name, "allow_labels") for name in allow or ()]] = 1
-    allowed[[_label_of(labels, name, "deny_labels") for name in deny or ()]] = 0
+    allowed[_ids(labels, allow, "allow_labels")] = 1
+    allowed[_ids(labels, deny, "deny_labels")] = 0
     return allowed if among is None else allowed & among
 
 
-def _label_of(labels: NameTable, name: str, where: str) -> int:
-    label = find_name(labels, name)
-    if label < 0:
-        raise UnknownLabel(f"{where}: expected labels of the model, found {name!r}")
-    return label
+def _ids(labels: NameTable, names: Sequence[str] | None, where: str) -> NDArray[np.int32]:
+    names = () if names is None else names
+    ids = find_all(labels, names)
+    if len(ids) and ids.min() < 0:
+        raise UnknownLabel(f"{where}: expected labels of the model, found {names[int(ids.argmin())]!r}")
+    return ids

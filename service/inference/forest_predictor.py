@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -126,8 +126,8 @@ class ForestPredictor(BaseSearcher):
 
     def label_mask(
         self,
-        allow: Iterable[str] | None = None,
-        deny: Iterable[str] | None = None,
+        allow: Sequence[str] | None = None,
+        deny: Sequence[str] | None = None,
         among: NDArray[np.uint8] | None = None,
     ) -> NDArray[np.uint8] | None:
         """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.

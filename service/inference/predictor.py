@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -114,8 +114,8 @@ class Predictor(BaseSearcher):
 
     def label_mask(
         self,
-        allow: Iterable[str] | None = None,
-        deny: Iterable[str] | None = None,
+        allow: Sequence[str] | None = None,
+        deny: Sequence[str] | None = None,
         among: NDArray[np.uint8] | None = None,
     ) -> NDArray[np.uint8] | None:
         """Return the mask for PredictOptions of the labels that are allowed (None: all) and not denied.

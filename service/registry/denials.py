@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from model_store.errors import BadNames, Corrupt
 from model_store.identifiers import check_alias
-from model_store.names import NameTable, find_name, nearest_name
+from model_store.names import NameTable, find_all, nearest_name
 from model_store.store import Store
 from service.errors import DatabaseUnavailable, UnknownLabel
 from service.logs import log
@@ -121,16 +121,17 @@ class AliasDenials:
 
 def unknown_in(table: NameTable, names: Sequence[str]) -> tuple[str, ...]:
     """Return the names that a version does not have."""
-    return tuple(name for name in names if find_name(table, name) < 0)
+    return tuple(name for name, i in zip(names, find_all(table, names), strict=True) if i < 0)
 
 
 def check_known(tables: Sequence[NameTable], names: Collection[str], what: str) -> None:
     """Raise UnknownLabel for a name that none of some versions has, of which `what` tells."""
-    for name in sorted(names):
-        if all(find_name(table, name) < 0 for table in tables):
-            near = nearest_name(tables[0], name)
-            hint = "" if near is None else f"; did you mean {near!r:.80}?"
-            raise UnknownLabel(f"expected labels of {what}, found {name!r:.80}{hint}").at("labels")
+    unknown = set(names).intersection(*(unknown_in(table, tuple(names)) for table in tables))
+    if unknown:
+        name = min(unknown)
+        near = nearest_name(tables[0], name)
+        hint = "" if near is None else f"; did you mean {near!r:.80}?"
+        raise UnknownLabel(f"expected labels of {what}, found {name!r:.80}{hint}").at("labels")
 
 
 def deny_also(names: Collection[str]) -> Change:

@@ -203,7 +203,8 @@ def is_short_of(query: Options, n_rows: int, sizes: Iterable[int], served: Serve
     n_items += _items_told(query, served) * n_rows * query.top_r
     if query.allow_labels is not None or query.deny_labels is not None:
         n_items += len(query.allow_labels or ()) + len(query.deny_labels or ())
-        n_items += served.labels.n_names // MASKED_AN_ITEM
+        if not served.masks.keeps(query.allow_labels, query.deny_labels):
+            n_items += served.labels.n_names // MASKED_AN_ITEM
     if query.explain:
         n_labels = n_rows * min(query.top_r, served.predictor.n_labels)
         n_nodes = n_labels * served.predictor.nodes_explained

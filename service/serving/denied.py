@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from model_store.identifiers import is_version
-from model_store.names import find_name, name_of
+from model_store.names import find_all, name_of
 from model_store.store import Store
 from service.errors import UnknownLabel
 from service.inference.sparse_request import sparse_answers
 from service.serving.answer import sparse_forms
+from service.serving.label_masks import LabelMasks
 from service.serving.served import DeniedLabels, ServedVersion
 from service.settings import Limits
 from service.stages import StageTimes
@@ -37,22 +38,26 @@ def with_denied(
         stages,
         denied.mask,
     )
-    return served._replace(denied=denied, sparse=sparse)
+    masks = LabelMasks(served.predictor, denied.allowed)
+    return served._replace(denied=denied, masks=masks, sparse=sparse)
 
 
 def denied_in(served: ServedVersion, names: Sequence[str]) -> DeniedLabels:
     """Return what denying these labels means for a version."""
-    ids = [find_name(served.labels, name) for name in names]
+    ids = find_all(served.labels, names)
     allowed = np.ones(served.labels.n_names, np.uint8)
-    allowed[[label for label in ids if label >= 0]] = 0
+    allowed[ids[ids >= 0]] = 0
     mask = served.predictor.label_mask(among=allowed)
     assert mask is not None
-    return DeniedLabels(tuple(names), sum(label < 0 for label in ids), allowed, mask)
+    return DeniedLabels(tuple(names), int(np.count_nonzero(ids < 0)), allowed, mask)
 
 
 def denying_as(served: ServedVersion, other: ServedVersion) -> ServedVersion:
     """Return a version for feedback that came by the alias that `other` serves: it denies the same labels."""
-    return served if other.denied is None else served._replace(denied=denied_in(served, other.denied.names))
+    if other.denied is None:
+        return served
+    denied = denied_in(served, other.denied.names)
+    return served._replace(denied=denied, masks=LabelMasks(served.predictor, denied.allowed))
 
 
 def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:

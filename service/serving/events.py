@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.names import NameTable, find_names
+from model_store.names import NameTable, find_all
 from service.errors import BadInput, UnknownLabel
 from service.features import Featurizer
 from service.features.sparse_events import EventLimits, read_sparse_events
-from service.rows import LabelRows, SparseRows, offsets_of
+from service.rows import LabelRows, SparseRows
 from service.serving.parse import parse_event
 from service.serving.problems import describe_error
 from service.serving.rows import rows_and_faults, transform
@@ -209,9 +210,7 @@ def _row(rows: SparseRows, i: int) -> SparseRows:
 
 def _label_ids(names: Sequence[list[str]], table: NameTable) -> list[NDArray[np.int32] | BadInput]:
     """Return the ids of the labels of each event, ascending, or which of them the model does not have."""
-    encoded = [name.encode() for some in names for name in some]
-    offsets = offsets_of(map(len, encoded))
-    ids = find_names(table, np.frombuffer(b"".join(encoded), np.uint8), offsets).tolist()
+    ids = find_all(table, chain.from_iterable(names)).tolist()
     found: list[NDArray[np.int32] | BadInput] = []
     end = 0
     for some in names:

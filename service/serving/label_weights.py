@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.names import NameTable, find_name
+from model_store.names import NameTable, find_all
 from service.errors import UnknownLabel, UnsupportedOption
 from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
 from service.inference.predictor import NodeWeights
@@ -44,11 +44,11 @@ class LabelWeights:
         if isinstance(asked, str):
             return self._inverse_propensities()
         weights = np.ones(self._predictor.n_labels, np.float32)
-        for name, weight in asked.items():
-            label = find_name(self._labels, name)
-            if label < 0:
-                raise UnknownLabel(f"label_weights: expected labels of the model, found {name!r}")
-            weights[label] = weight
+        ids = find_all(self._labels, asked)
+        if len(ids) and ids.min() < 0:
+            name = list(asked)[ids.argmin()]
+            raise UnknownLabel(f"label_weights: expected labels of the model, found {name!r}")
+        weights[ids] = list(asked.values())
         return self._predictor.node_weights(weights)
 
     def _inverse_propensities(self) -> NodeWeights:

@@ -19,6 +19,7 @@ from service.inference.sparse_request import sparse_answers
 from service.serving.answer import answer_query, sparse_forms
 from service.serving.events import limits_of
 from service.serving.label_info import LabelInfos, LiveLabelInfo
+from service.serving.label_masks import LabelMasks
 from service.serving.label_weights import LabelWeights
 from service.serving.learning import OnlineLearning, live_thresholds
 from service.serving.oip import answer_infer, parse_infer
@@ -69,6 +70,7 @@ def serve_model(
             manifest.data.rows,
             constants_of(manifest.trainer.parameters),
         ),
+        LabelMasks(predictor),
         thresholds,
         PredictionIds(thresholds, learning or NO_KEY),
         sparse_answers(model, predictor, featurizer, sparse_forms(limits or Limits()), stages),

@@ -144,11 +144,9 @@ def _mask_of(
     served: ServedVersion, allow: Sequence[str] | None, deny: Sequence[str] | None
 ) -> NDArray[np.uint8] | None:
     """Return the mask for what a request allows and denies; what the alias denies is denied in any case."""
-    if served.denied is None:
-        return served.predictor.label_mask(allow, deny)
     if allow is None and deny is None:
-        return served.denied.mask
-    return served.predictor.label_mask(allow, deny, served.denied.allowed)
+        return None if served.denied is None else served.denied.mask
+    return served.masks.mask_of(allow, deny)
 
 
 def present_thresholds(served: ServedVersion) -> NodeThresholds:

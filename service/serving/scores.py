@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from model_store.names import find_name, name_of
+from model_store.names import find_all, name_of
 from service.errors import BadInput, BadInstance, LimitExceeded, UnknownLabel
 from service.features.context import ContextFeaturizer
 from service.rows import offsets_of
@@ -160,7 +160,7 @@ def _parse(line: bytes | None, limits: Limits) -> AnyScored | BadInput:
 
 
 def _ids(instance: AnyScored, i: int, served: ServedVersion) -> list[int]:
-    ids = [find_name(served.labels, name) for name in instance.labels]
+    ids: list[int] = find_all(served.labels, instance.labels).tolist()
     if ids and min(ids) < 0:
         j = next(j for j, label in enumerate(ids) if label < 0)
         fault = UnknownLabel(f"expected a label of the model, found {instance.labels[j]!r:.80}")

@@ -14,6 +14,7 @@ from service.features.tables import FeatureNames
 from service.inference.searcher import Searcher
 from service.inference.sparse_request import SparseAnswers
 from service.serving.label_info import LiveLabelInfo
+from service.serving.label_masks import LabelMasks
 from service.serving.label_weights import LabelWeights
 from service.serving.live import LiveModels
 from service.serving.prediction_ids import PredictionIds
@@ -53,6 +54,7 @@ class ServedVersion(NamedTuple):
     labels: NameTable
     features: FeatureNames | None
     weights: LabelWeights
+    masks: LabelMasks
     thresholds: ServedThresholds
     ids: PredictionIds
     sparse: SparseAnswers

@@ -9,6 +9,7 @@ from model_store.names import (
     NameTable,
     build_names,
     check_names,
+    find_all,
     find_name,
     find_names,
     name_of,
@@ -41,6 +42,15 @@ def test_an_empty_table_has_no_names() -> None:
     table = check_names(*build_names([]))
     assert table.n_names == 0
     assert find_name(table, "a") == -1
+
+
+def test_a_list_of_names_is_found_as_each_of_them_is() -> None:
+    table = build_names(NAMES)
+    asked = [*NAMES[::-1], "b", "", "\ud800", NAMES[0], "a\n"]
+    found = find_all(table, iter(asked))
+    assert found.tolist() == [find_name(table, name) for name in asked]
+    assert found.dtype == np.int32
+    assert find_all(table, []).tolist() == []
 
 
 def test_many_names_at_once() -> None:

@@ -1,0 +1,76 @@
+"""Which labels a request allows, as searches take it: the masks asked for last are kept.
+
+Callers ask for the same lists again, those of a tenant or of a shop's department, and to mark the nodes of a
+large model takes far longer than a search.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.inference.searcher import Searcher
+
+KEPT_BYTES_MAX = 16 << 20
+"""Of the masks of a version that are kept, and of the names that they are known by."""
+
+_NAME_BYTES = 64
+"""What a name takes besides its characters."""
+
+_Lists: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...] | None]
+
+
+class LabelMasks:
+    """The masks of a version, for all aliases that deny the same labels. Thread-safe."""
+
+    def __init__(self, predictor: Searcher, among: NDArray[np.uint8] | None = None) -> None:
+        """Take what makes masks; `among` says which labels may be allowed at all, uint8[K]. None: all may."""
+        self._predictor = predictor
+        self._among = among
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[_Lists, NDArray[np.uint8]] = OrderedDict()
+        self._n_bytes = 0
+
+    def mask_of(self, allow: Sequence[str] | None, deny: Sequence[str] | None) -> NDArray[np.uint8] | None:
+        """Return the mask of the labels that are allowed (None: all) and not denied; None: it is of all.
+
+        Nobody writes to it. Raises UnknownLabel. O(nodes), for lists that are kept O(names).
+        """
+        lists = _lists_of(allow, deny)
+        with self._lock:
+            kept = self._kept.get(lists)
+            if kept is not None:
+                self._kept.move_to_end(lists)
+                return kept
+        mask = self._predictor.label_mask(*lists, self._among)
+        if mask is not None:
+            self._keep(lists, mask)
+        return mask
+
+    def keeps(self, allow: Sequence[str] | None, deny: Sequence[str] | None) -> bool:
+        """Return whether the mask of these lists is kept now."""
+        with self._lock:
+            return _lists_of(allow, deny) in self._kept
+
+    def _keep(self, lists: _Lists, mask: NDArray[np.uint8]) -> None:
+        """Keep a mask, and let go of those that were asked for longest ago as far as there is no room."""
+        with self._lock:
+            if lists in self._kept:
+                return
+            self._kept[lists] = mask
+            self._n_bytes += _bytes_of(lists, mask)
+            while self._n_bytes > KEPT_BYTES_MAX:
+                self._n_bytes -= _bytes_of(*self._kept.popitem(last=False))
+
+
+def _lists_of(allow: Sequence[str] | None, deny: Sequence[str] | None) -> _Lists:
+    return None if allow is None else tuple(allow), None if deny is None else tuple(deny)
+
+
+def _bytes_of(lists: _Lists, mask: NDArray[np.uint8]) -> int:
+    return mask.nbytes + sum(_NAME_BYTES + len(name) for names in lists for name in names or ())

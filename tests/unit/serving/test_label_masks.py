@@ -1,0 +1,132 @@
+"""Masks of labels: those of the predictor, kept within a bound."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+import service.serving.answer as answer
+import service.serving.label_masks as module
+from model_store.store import Store
+from service.errors import UnknownLabel
+from service.serving.denied import with_denied
+from service.serving.label_masks import LabelMasks
+from service.serving.opening import serve_model
+from service.serving.parse import parse_predict
+from service.serving.served import ServedVersion
+from service.settings import Limits
+from service.stages import StageNotes
+from tests.served_models import publish_model
+
+N_LABELS = 11
+NAMES = [f"label::{i}" for i in range(N_LABELS)]
+Lists = tuple[list[str] | None, list[str] | None]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> ServedVersion:
+    root: Path = tmp_path_factory.mktemp("masks") / "store"
+    publish_model(Store(root), "m", "raw", n_labels=N_LABELS)
+    return serve_model(Store(root).open("m"))
+
+
+def some_lists(draw: random.Random) -> Lists:
+    allow, deny = (draw.choice((None, draw.sample(NAMES, draw.randrange(4)))) for _ in range(2))
+    return (allow, deny) if (allow, deny) != (None, None) else (NAMES[:1], None)
+
+
+def test_lists_that_are_asked_for_again_have_the_mask_that_was_made(served: ServedVersion) -> None:
+    masks = LabelMasks(served.predictor)
+    assert masks.mask_of(None, None) is None
+    for allow, deny in (([], None), (None, []), (NAMES[:2], None), (None, NAMES[:2]), (NAMES[:3], NAMES[2:])):
+        assert not masks.keeps(allow, deny)
+        made = masks.mask_of(allow, deny)
+        assert masks.keeps(allow, deny)
+        expected = served.predictor.label_mask(allow, deny)
+        assert made is not None
+        assert expected is not None
+        np.testing.assert_array_equal(made, expected)
+        assert masks.mask_of(allow, deny) is made
+
+
+def test_an_unknown_label_is_refused_each_time(served: ServedVersion) -> None:
+    masks = LabelMasks(served.predictor)
+    for _ in range(2):
+        with pytest.raises(UnknownLabel, match="deny_labels: expected labels of the model, found 'nobody'"):
+            masks.mask_of(None, [NAMES[0], "nobody", "no other"])
+        assert not masks.keeps(None, [NAMES[0], "nobody", "no other"])
+
+
+def test_what_was_asked_for_longest_ago_is_let_go(
+    served: ServedVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masks = LabelMasks(served.predictor)
+    one = masks.mask_of(NAMES[:1], None)
+    assert one is not None
+    room = one.nbytes + 64 + len(NAMES[0])
+    monkeypatch.setattr(module, "KEPT_BYTES_MAX", 2 * room)
+    two = masks.mask_of(NAMES[1:2], None)
+    assert masks.mask_of(NAMES[:1], None) is one
+    masks.mask_of(NAMES[2:3], None)
+    assert masks.mask_of(NAMES[:1], None) is one
+    assert masks.mask_of(NAMES[1:2], None) is not two
+    monkeypatch.setattr(module, "KEPT_BYTES_MAX", room - 1)
+    too_large = masks.mask_of(NAMES[3:4], None)
+    assert masks.mask_of(NAMES[3:4], None) is not too_large
+
+
+def test_an_alias_that_denies_labels_has_masks_of_its_own(served: ServedVersion) -> None:
+    denying = with_denied(served, NAMES[:2])
+    plain, without = (each.masks.mask_of(NAMES[1:3], None) for each in (served, denying))
+    expected = served.predictor.label_mask(NAMES[2:3])
+    assert plain is not None
+    assert without is not None
+    assert expected is not None
+    np.testing.assert_array_equal(without, expected)
+    assert not np.array_equal(plain, without)
+
+
+def test_threads_get_the_masks_they_ask_for(served: ServedVersion, monkeypatch: pytest.MonkeyPatch) -> None:
+    masks, faults = LabelMasks(served.predictor), []
+    some = masks.mask_of(NAMES[:1], None)
+    assert some is not None
+    monkeypatch.setattr(module, "KEPT_BYTES_MAX", 20 * (some.nbytes + 200))
+
+    def ask(seed: int) -> None:
+        draw = random.Random(seed)
+        for _ in range(400):
+            lists = some_lists(draw)
+            if not np.array_equal(masks.mask_of(*lists), served.predictor.label_mask(*lists)):
+                faults.append(lists)
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert faults == []
+
+
+def test_a_list_that_is_kept_is_searched_at_once_however_many_labels_there_are(
+    served: ServedVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer, "MASKED_AN_ITEM", 1)  # as a million labels are of 64
+    monkeypatch.setattr(answer, "SHORT_ITEMS", N_LABELS)
+    body = b'{"instances":[{"indices":[1],"values":[1.0]}],"deny_labels":["label::3","label::5"]}'
+    query = parse_predict(body, Limits())
+    assert not answer.is_short(query, served)
+    first = answer.answer_query(query, served)
+    assert answer.is_short(query, served)
+    assert (
+        orjson.loads(first)["predictions"][0]["labels"]
+        == (
+            orjson.loads(answer.answer_shortly(query, served, StageNotes()) or b"{}")["predictions"][0][
+                "labels"
+            ]
+        )
+    )
