@@ -7,18 +7,15 @@ Generated trees, as in `growth`. Each is published by one fresh process and meas
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-from benchmarks.growth import generate_rows, publish
+from benchmarks.growth import generate_rows, main, of_generated
 from benchmarks.ours import one_row
-from benchmarks.runs import Settings, in_fresh_process, note, show
+from benchmarks.runs import Settings, note, show
 from benchmarks.systems import Figures
 from model_store.store import Store
 from service.inference.predictor import PredictOptions, Predictor
@@ -45,9 +42,7 @@ def run(settings: Settings) -> None:
     rows = []
     for n_labels in settings.labels:
         note(f"allowed-labels: {n_labels:,} labels")
-        with tempfile.TemporaryDirectory(dir=settings.out) as store:
-            in_fresh_process("allowed_labels", store, str(n_labels), settings.weights)
-            found = in_fresh_process("allowed_labels", store)
+        found = of_generated("allowed_labels", settings, n_labels)
         rows.append(
             (f"{n_labels:,}", *(f"{found[name]:,.1f}" for name in ("new", "kept", "without", "with")))
         )
@@ -89,16 +84,5 @@ def _each(call: Callable[[int], object], n: int) -> float:
     return median(found)
 
 
-def main() -> None:
-    """Publish a generated tree, or measure the one that a store has; print the figures as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("store", type=Path)
-    parser.add_argument("n_labels", type=int, nargs="?")
-    parser.add_argument("weights", nargs="?", default="float32")
-    given = parser.parse_args()
-    is_new = given.n_labels is not None
-    print(json.dumps(publish(given.store, given.n_labels, given.weights) if is_new else measure(given.store)))
-
-
 if __name__ == "__main__":
-    main()
+    main(measure)

@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -191,9 +192,7 @@ def run(settings: Settings) -> None:
     found: dict[int, Figures] = {}
     for n_labels in settings.labels:
         note(f"growth: {n_labels:,} labels")
-        with tempfile.TemporaryDirectory(dir=settings.out) as store:
-            figures = in_fresh_process("growth", "publish", store, str(n_labels), settings.weights)
-            found[n_labels] = {**figures, **in_fresh_process("growth", "measure", store)}
+        found[n_labels] = of_generated("growth", settings, n_labels)
     first = next(iter(found.values()))
     rows = []
     for n_labels, figures in found.items():
@@ -204,6 +203,13 @@ def run(settings: Settings) -> None:
     title = f"Growth: generated trees, {settings.weights} weights; one thread, top 10, beam 10"
     show(settings, title, columns, rows)
     _plot(settings.out / "growth.png", found)
+
+
+def of_generated(table: str, settings: Settings, n_labels: int) -> Figures:
+    """Return the figures of a generated tree: one fresh process publishes it, a table's measures it."""
+    with tempfile.TemporaryDirectory(dir=settings.out) as store:
+        figures = in_fresh_process("growth", "publish", store, str(n_labels), settings.weights)
+        return {**figures, **in_fresh_process(table, "measure", store)}
 
 
 def _plot(file: Path, found: dict[int, Figures]) -> None:
@@ -222,7 +228,8 @@ def _plot(file: Path, found: dict[int, Figures]) -> None:
     print(f"growth: plotted in {file}\n")
 
 
-def main() -> None:
+def main(measure: Callable[[Path], Figures]) -> None:
+    """Publish a generated tree, or measure the one that a store has; print the figures as JSON."""
     parser = argparse.ArgumentParser()
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("publish", "measure"):
@@ -241,4 +248,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(measure)

@@ -7,18 +7,11 @@ are compared.
 
 from __future__ import annotations
 
-from statistics import median
-
-from benchmarks.client import closed_loop
-from benchmarks.requests import Kind, kinds_of, prepared, tensor_kinds
+from benchmarks.requests import SHORT_SECONDS, Asked, kinds_of, prepared, tensor_kinds, turns
 from benchmarks.runs import Settings, note, show, spread
-from benchmarks.server import cpu_nanoseconds, family, served
-
-SECONDS = 0.12
-"""Of a turn of one kind: short, so that what else the machine does falls on all of them alike."""
+from benchmarks.server import family, served
 
 TURNS = 24
-WARM_UP = 4
 
 BESIDE = {
     "sparse, as tensors in JSON": "sparse",
@@ -39,7 +32,9 @@ def run(settings: Settings) -> None:
     for start in range(settings.repeats):
         note(f"server started {start + 1} of {settings.repeats}")
         with served(store, 1, own_database=True) as (pid, _, port):
-            for name, (microseconds, rate) in _turns(kinds, family(pid), port).items():
+            pids = family(pid)
+            asked = {kind.name: Asked(kind, pids, port) for kind in kinds}
+            for name, (microseconds, rate) in turns(asked, TURNS).items():
                 times[name].append(microseconds)
                 rates[name].append(rate)
     rows = []
@@ -52,21 +47,8 @@ def run(settings: Settings) -> None:
                 spread([a / b for a, b in zip(rates[kind.name], rates[beside], strict=True)], 2),
             ]
         rows.append((kind.name, *ratios, *[""] * (3 - len(ratios))))
-    title = f"one worker, one instance a request, {settings.repeats} starts of {TURNS} turns of {SECONDS} s"
+    title = (
+        f"one worker, one instance a request, {settings.repeats} starts of {TURNS} turns of {SHORT_SECONDS} s"
+    )
     columns = ("", "us of the processor", "of predict's", "requests/s, of predict's")
     show(settings, title, columns, rows)
-
-
-def _turns(kinds: list[Kind], pids: list[int], port: int) -> dict[str, tuple[float, float]]:
-    """Return the processor's microseconds for a request of each kind, and requests a second: medians."""
-    used: dict[str, list[float]] = {kind.name: [] for kind in kinds}
-    rates: dict[str, list[float]] = {kind.name: [] for kind in kinds}
-    for turn in range(TURNS + WARM_UP):
-        first = turn % len(kinds)
-        for kind in [*kinds, *kinds][first : first + len(kinds)]:
-            began = sum(map(cpu_nanoseconds, pids))
-            rate = closed_loop(port, kind.requests, SECONDS)
-            if turn >= WARM_UP:
-                used[kind.name].append((sum(map(cpu_nanoseconds, pids)) - began) / (rate * SECONDS) / 1e3)
-                rates[kind.name].append(rate)
-    return {name: (median(used[name]), median(rates[name])) for name in used}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
@@ -196,7 +197,9 @@ def _processor_times(settings: Settings, kinds: list[Kind], store: Path, checkou
                 pid, _, port = stack.enter_context(served(store, 1, checkout, own_database=True))
                 servers[name] = family(pid), port
             for kind in kinds:
-                ours, other = _turns(kind, servers).values()
+                ours, other = turns(
+                    {name: Asked(kind, *server) for name, server in servers.items()}, SHORT_TURNS
+                ).values()
                 for name, (microseconds, _) in zip(servers, (ours, other), strict=True):
                     used[kind.name][name].append(microseconds)
                 ratios[kind.name].append((other[0] / ours[0], ours[1] / other[1]))
@@ -214,18 +217,29 @@ def _processor_times(settings: Settings, kinds: list[Kind], store: Path, checkou
     show(settings, title, columns, rows)
 
 
-def _turns(kind: Kind, servers: dict[str, tuple[list[int], int]]) -> dict[str, tuple[float, float]]:
-    """Return each server's processor time for a request, in microseconds, and requests a second: medians."""
-    used: dict[str, list[float]] = {name: [] for name in servers}
-    rates: dict[str, list[float]] = {name: [] for name in servers}
-    for turn in range(SHORT_TURNS + WARM_UP):
-        for name, (pids, port) in sorted(servers.items(), reverse=bool(turn % 2)):
+class Asked(NamedTuple):
+    """Requests of one kind, and the processes and port of the server that is asked."""
+
+    kind: Kind
+    pids: list[int]
+    port: int
+
+
+def turns(asked: Mapping[str, Asked], n_turns: int) -> dict[str, tuple[float, float]]:
+    """Return the processor's microseconds for a request, and requests a second, of each: medians of turns."""
+    used: dict[str, list[float]] = {name: [] for name in asked}
+    rates: dict[str, list[float]] = {name: [] for name in asked}
+    names = list(asked)
+    for turn in range(n_turns + WARM_UP):
+        first = turn % len(names)
+        for name in [*names, *names][first : first + len(names)]:
+            kind, pids, port = asked[name]
             began = sum(map(cpu_nanoseconds, pids))
             rate = closed_loop(port, kind.requests, SHORT_SECONDS, statuses=kind.statuses)
             if turn >= WARM_UP:
                 used[name].append((sum(map(cpu_nanoseconds, pids)) - began) / (rate * SHORT_SECONDS) / 1e3)
                 rates[name].append(rate)
-    return {name: (median(used[name]), median(rates[name])) for name in servers}
+    return {name: (median(used[name]), median(rates[name])) for name in asked}
 
 
 def _batches(settings: Settings, kinds: list[Kind], ports: dict[str, int]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.client import closed_loop, post
 from benchmarks.runs import Settings, note, show, spread
-from benchmarks.server import family, served
+from benchmarks.server import family, served, thread_nanoseconds
 from benchmarks.span_receiver import span_receiver
 from benchmarks.traces import prepared, rows_of
 
@@ -82,8 +82,7 @@ def _measure(store: Path, requests: dict[int, list[bytes]]) -> dict[int, tuple[f
 
 def _threads(pids: list[int]) -> dict[str, int]:
     """Return the nanoseconds that each thread of the processes has used."""
-    tasks = [task for pid in pids for task in Path(f"/proc/{pid}/task").iterdir()]
-    return {task.name: int((task / "schedstat").read_text().split()[0]) for task in tasks}
+    return {task: used for pid in pids for task, used in thread_nanoseconds(pid).items()}
 
 
 def _requests(every: int) -> list[bytes]:

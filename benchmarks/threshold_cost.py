@@ -7,20 +7,17 @@ Generated trees, as in `growth`. Each is published by one fresh process and meas
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
-import json
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.growth import generate_rows, publish
+from benchmarks.growth import generate_rows, main, of_generated
 from benchmarks.ours import one_row
-from benchmarks.runs import Settings, in_fresh_process, note, show
+from benchmarks.runs import Settings, note, show
 from benchmarks.systems import Figures
 from model_store.store import Store
 from service.inference.answering import Predictions
@@ -59,9 +56,7 @@ def run(settings: Settings) -> None:
     rows = []
     for n_labels in settings.labels:
         note(f"threshold-cost: {n_labels:,} labels")
-        with tempfile.TemporaryDirectory(dir=settings.out) as store:
-            in_fresh_process("threshold_cost", store, str(n_labels), settings.weights)
-            found = in_fresh_process("threshold_cost", store)
+        found = of_generated("threshold_cost", settings, n_labels)
         for search in _SEARCHES:
             without = found[f"{search} none us"]
             some = [found[f"{search} {thresholds} us"] for thresholds in _THRESHOLDS]
@@ -139,16 +134,5 @@ def _anonymous_bytes() -> int:
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
 
 
-def main() -> None:
-    """Publish a generated tree, or measure the one that a store has; print the figures as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("store", type=Path)
-    parser.add_argument("n_labels", type=int, nargs="?")
-    parser.add_argument("weights", nargs="?", default="float32")
-    given = parser.parse_args()
-    is_new = given.n_labels is not None
-    print(json.dumps(publish(given.store, given.n_labels, given.weights) if is_new else measure(given.store)))
-
-
 if __name__ == "__main__":
-    main()
+    main(measure)

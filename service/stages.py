@@ -39,8 +39,9 @@ _OF_KERNELS = STAGES[: N_TIMES - 1]
 NOTES_MAX = 256
 """Notes of a request's stages that a trace tells of: a stream may have any number."""
 
-Told = tuple[tuple[str, ...], Sequence[int]]
-"""Stages that follow each other: what they are called, when the first began and when each ended."""
+Stretch = tuple[tuple[str, ...], Sequence[int]]
+"""Stages, or phases of a job, that follow each other: what they are called, when the first began and when
+each ended. One that took no time is none."""
 
 
 def _spans(times: NDArray[np.int64]) -> list[tuple[int, int, int]]:
@@ -63,7 +64,7 @@ class StageNotes:
     def __init__(self, *, is_traced: bool = False) -> None:
         self.is_traced = is_traced
         self.noted: list[tuple[int, int, int]] = []
-        self.told: list[Told] = []
+        self.told: list[Stretch] = []
         self._at = perf_counter_ns()
 
     def begin(self) -> None:
@@ -80,7 +81,7 @@ class StageNotes:
         """Let a trace tell what a kernel has counted, whose times these are; [N_TIMES]."""
         self.told.append((_OF_KERNELS, array("q", times.tobytes())))
 
-    def take_told(self) -> list[Told]:
+    def take_told(self) -> list[Stretch]:
         """Return what a trace is to tell, and forget it."""
         told, self.told = self.told, []
         return told

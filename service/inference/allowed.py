@@ -23,13 +23,13 @@ def allowed_labels(
     among  uint8[K], 0 for labels that are denied whatever the lists say; None: there are none
     """
     allowed = np.full(n_labels, allow is None, np.uint8)
-    allowed[_ids(labels, allow, "allow_labels")] = 1
-    allowed[_ids(labels, deny, "deny_labels")] = 0
+    allowed[label_ids(labels, allow or (), "allow_labels")] = 1
+    allowed[label_ids(labels, deny or (), "deny_labels")] = 0
     return allowed if among is None else allowed & among
 
 
-def _ids(labels: NameTable, names: Sequence[str] | None, where: str) -> NDArray[np.int32]:
-    names = () if names is None else names
+def label_ids(labels: NameTable, names: Sequence[str], where: str) -> NDArray[np.int32]:
+    """Return the ids of labels, int32[m]. Raises UnknownLabel, which says where in a request they are."""
     ids = find_all(labels, names)
     if len(ids) and ids.min() < 0:
         raise UnknownLabel(f"{where}: expected labels of the model, found {names[int(ids.argmin())]!r}")

@@ -6,7 +6,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from service.jobs.job import Job
-from service.traces.tracer import SpanShape, Stretch, Tracer
+from service.stages import Stretch
+from service.traces.tracer import SpanShape, Tracer
 
 PHASES_MAX = 256
 """The most phases that are told of."""

@@ -38,8 +38,7 @@ def with_denied(
         stages,
         denied.mask,
     )
-    masks = LabelMasks(served.predictor, denied.allowed)
-    return served._replace(denied=denied, masks=masks, sparse=sparse)
+    return _denying(served, denied)._replace(sparse=sparse)
 
 
 def denied_in(served: ServedVersion, names: Sequence[str]) -> DeniedLabels:
@@ -54,9 +53,10 @@ def denied_in(served: ServedVersion, names: Sequence[str]) -> DeniedLabels:
 
 def denying_as(served: ServedVersion, other: ServedVersion) -> ServedVersion:
     """Return a version for feedback that came by the alias that `other` serves: it denies the same labels."""
-    if other.denied is None:
-        return served
-    denied = denied_in(served, other.denied.names)
+    return served if other.denied is None else _denying(served, denied_in(served, other.denied.names))
+
+
+def _denying(served: ServedVersion, denied: DeniedLabels) -> ServedVersion:
     return served._replace(denied=denied, masks=LabelMasks(served.predictor, denied.allowed))
 
 

@@ -7,9 +7,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.names import NameTable, find_all
-from service.errors import UnknownLabel, UnsupportedOption
+from model_store.names import NameTable
+from service.errors import UnsupportedOption
 from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
+from service.inference.allowed import label_ids
 from service.inference.predictor import NodeWeights
 from service.inference.searcher import Searcher
 
@@ -44,11 +45,7 @@ class LabelWeights:
         if isinstance(asked, str):
             return self._inverse_propensities()
         weights = np.ones(self._predictor.n_labels, np.float32)
-        ids = find_all(self._labels, asked)
-        if len(ids) and ids.min() < 0:
-            name = list(asked)[ids.argmin()]
-            raise UnknownLabel(f"label_weights: expected labels of the model, found {name!r}")
-        weights[ids] = list(asked.values())
+        weights[label_ids(self._labels, list(asked), "label_weights")] = list(asked.values())
         return self._predictor.node_weights(weights)
 
     def _inverse_propensities(self) -> NodeWeights:

@@ -15,7 +15,7 @@ from service.serving.answer import answer_query
 from service.serving.oip import answer_infer, parse_infer
 from service.serving.parse import parse_predict
 from service.serving.served import ServedVersion
-from service.serving.tensors import divide_texts
+from service.serving.tensors import binary_texts
 from service.settings import Limits
 
 TOPS = (1, 5)
@@ -53,18 +53,23 @@ class ShadowCopy(NamedTuple):
         """Return how much memory it holds."""
         return len(self.body) + len(self.answer)
 
-    def first_labels(self, limits: Limits, stop: NDArray[np.uint8]) -> tuple[Labels, Labels]:
-        """Have the shadow answer until `stop` is set; return the labels that were answered, and the shadow's.
-
-        None are returned where the request asked for tensors that name no labels. Raises as an answer does.
-        """
+    def answer_again(self, limits: Limits, stop: NDArray[np.uint8]) -> bytes:
+        """Return the shadow's answer, JSON; once `stop` is set, what is sure. Raises as an answer does."""
         if self.tensors is None:
             query = parse_predict(self.body, limits).model_copy(update={"explain": False})
-            return _of_predict(self.answer), _of_predict(answer_query(query, self.shadow, stop))
+            return answer_query(query, self.shadow, stop)
         infer = parse_infer(self.body, self.tensors.header, limits)._replace(outputs={"labels": False})
-        shadow = answer_infer(infer, self.shadow, stop)
+        return b"".join(answer_infer(infer, self.shadow, stop).parts)
+
+    def first_labels(self, again: bytes) -> tuple[Labels, Labels]:
+        """Return the labels that were answered, and those of the shadow's answer.
+
+        None where the request asked for tensors that name no labels.
+        """
+        if self.tensors is None:
+            return _of_predict(self.answer), _of_predict(again)
         returned = _of_tensors(self.answer, self.tensors.n_json, self.answered)
-        return returned, _of_tensors(b"".join(shadow.parts), None, self.shadow) if returned else []
+        return returned, _of_tensors(again, None, self.shadow) if returned else []
 
 
 def compare(
@@ -95,13 +100,14 @@ def _of_tensors(answer: bytes, n_json: int | None, served: ServedVersion) -> Lab
         size = output.get("parameters", {}).get("binary_data_size", 0)
         name, shape, binary = output["name"], output["shape"], answer[at : at + size]
         at += size
-        if name == "labels":
-            data = output["data"] if "data" in output else divide_texts(binary)
-        elif name == "label_ids":
-            data = output["data"] if "data" in output else np.frombuffer(binary, "<i4").tolist()
-        else:
+        if name not in ("labels", "label_ids"):
             continue
         n_rows, places = shape
+        data = output.get("data")
+        if data is None and name == "labels":
+            data = binary_texts(binary, n_rows * places, name)
+        elif data is None:
+            data = np.frombuffer(binary, "<i4").tolist()
         outputs[name] = [data[row * places : (row + 1) * places][: max(TOPS)] for row in range(n_rows)]
     if "labels" in outputs:
         return [[label for label in row if label] for row in outputs["labels"]]

@@ -120,11 +120,11 @@ class Shadows:
         began = time.perf_counter()
         try:
             self._stop.fill(0)
-            returned, shadow = copy.first_labels(self._limits, self._stop)
+            again = copy.answer_again(self._limits, self._stop)
             seconds = time.perf_counter() - began
             if self._stop[0]:
                 return _outcome(copy, "slow", seconds)
-            compared, agreed = compare(returned, shadow)
+            compared, agreed = compare(*copy.first_labels(again))
             return _outcome(copy, "answered", seconds)._replace(compared=compared, agreed=agreed)
         except (XylemError, StoreError):  # it takes other instances, has no thresholds, knows a label not
             return _outcome(copy, "failed", time.perf_counter() - began)

@@ -104,7 +104,7 @@ def texts_of(tensor: InferTensor, binary: bytes | None, place: str, limits: Limi
     Raises BadRequest where they are not what it says, and LimitExceeded for one that is too long.
     """
     n = check_kind(tensor, place)
-    texts = _elements(tensor, n, place) if binary is None else _binary_texts(binary, n, place)
+    texts = _elements(tensor, n, place) if binary is None else binary_texts(binary, n, place)
     for i, text in enumerate(texts):
         fault = limit_fault(utf8_length(text), "bytes of text", "text_bytes_max", limits)
         if fault is not None:
@@ -130,8 +130,8 @@ def _elements(tensor: InferTensor, n: int, place: str) -> list[Any]:
     return data
 
 
-def _binary_texts(binary: bytes, n: int, place: str) -> list[str]:
-    """Return n texts, each behind its length."""
+def binary_texts(binary: bytes, n: int, place: str) -> list[str]:
+    """Return n texts, each behind its length. Raises BadRequest, naming the place, where there are others."""
     texts: list[str] = []
     start, place = 0, f"{place}.data"
     while start < len(binary) and len(texts) < n:
@@ -148,14 +148,4 @@ def _binary_texts(binary: bytes, n: int, place: str) -> list[str]:
     if len(texts) != n or start != len(binary):
         found = f"{len(texts)}, and {len(binary) - start} bytes behind them"
         raise BadRequest(f"expected {n} elements, as the shape says, found {found}").at(place)
-    return texts
-
-
-def divide_texts(binary: bytes) -> list[str]:
-    """Return all elements of a tensor of texts that was written here."""
-    texts, at = [], 0
-    while at < len(binary):
-        begin = at + _LENGTH
-        at = begin + int.from_bytes(binary[at:begin], "little")
-        texts.append(binary[begin:at].decode())
     return texts

@@ -8,6 +8,7 @@ from random import getrandbits, random
 from time import perf_counter_ns, time_ns
 from typing import Literal, NamedTuple, Protocol
 
+from service.stages import Stretch
 from service.traces.context import (
     ID_BITS,
     SPAN_ID,
@@ -29,10 +30,6 @@ _IDS = _BELOW - 1
 
 REQUEST_ID = "xylem.request_id"
 """The attribute that says which request a span is of."""
-
-Stretch = tuple[tuple[str, ...], Sequence[int]]
-"""Parts of a span that follow each other: what they are called, when the first began and when each ended, by
-`perf_counter_ns`. One that took no time is left out."""
 
 
 class Trace(NamedTuple):

@@ -18,7 +18,8 @@ from service.api.door.ended_request import EndedRequest
 from service.api.door.metrics import SECONDS, Metrics, Series, Timing
 from service.api.door.tracing import shape_of
 from service.logs import Request, log_requests, said_of
-from service.traces.tracer import EndedTrace, SpanShape, Stretch, Trace, Tracer
+from service.stages import Stretch
+from service.traces.tracer import EndedTrace, SpanShape, Trace, Tracer
 
 SETTLE_SECONDS = 0.002
 """For so long requests that were answered wait to be counted and logged: what is done for several at once

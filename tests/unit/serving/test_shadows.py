@@ -141,7 +141,8 @@ def test_places_without_a_label_are_not_compared(
     expected = top_labels(answer_query(parse_predict(orjson.dumps(asked), Limits()), versions[0]))
     assert any(len(row) < 5 for row in expected)
     copy = tensors_copy(versions[0], versions[0], [name], binary, threshold=0.5)
-    assert copy.first_labels(Limits(), np.zeros(1, np.uint8)) == (expected, expected)
+    again = copy.answer_again(Limits(), np.zeros(1, np.uint8))
+    assert copy.first_labels(again) == (expected, expected)
 
 
 def test_tensors_that_name_no_label_are_answered_and_not_compared(

@@ -16,10 +16,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.resources import Resource
 
 from service.errors import BadParameter
+from service.stages import Stretch
 from service.traces.context import Sampling
 from service.traces.otel import STRETCHES_A_PLACE, Exporter, OtlpSender, queue_limits
 from service.traces.otlp import encode_request
-from service.traces.tracer import EndedTrace, SpanShape, Stretch, Trace, Tracer
+from service.traces.tracer import EndedTrace, SpanShape, Trace, Tracer
 from tests.otlp import Receiver
 from tests.servers import wait_for
 
