@@ -88,7 +88,10 @@ class Service:
                 stderr=log,
                 start_new_session=True,
             )
-        (HOME / f"{self._name}.pid").write_text(f"{self._process.pid}\n")
+        file = HOME / f"{self._name}.pid"
+        whole = file.with_suffix(".new")
+        whole.write_text(f"{self._process.pid}\n")
+        whole.replace(file)  # nobody reads it half written
 
     def keep(self) -> None:
         """Start it again if it has ended."""
