@@ -31,9 +31,8 @@ from service.inference.searcher import Searcher
 from service.thresholds.methods.ofo import Counters, Start, no_counts
 from service.thresholds.store.state import ThresholdDatabase
 from service.thresholds.store.tuned import Tuned
-from service.trainers import parse_parameters, train_stream
-from service.trainers.source import MemorySource
-from service.trainers.spec import TrainingSet
+from service.trainers import fit, parse_parameters
+from service.trainers.source import MemorySource, TrainingSet
 from service.workflows.progressive import ProgressiveThresholds, predictor_so_far
 from service.workflows.train import TrainRequest, train_dataset
 from service.workflows.tune import TuneRequest, learn, tune
@@ -71,7 +70,7 @@ def _built(data: Prepared, settings: Settings) -> Iterator[tuple[str, ...]]:
             source, settings.threads, ThresholdDatabase(Database(default_url(settings.out)))
         )
         parameters = parse_parameters("plt", ["solver=sgd"])
-        trained = train_stream("plt", parameters, source, 0, settings.threads, on_rows=found)
+        trained = fit("plt", parameters, source, 0, settings.threads, on_rows=found)
         tree = predictor_so_far(trained.ensemble, train.rows.n_features)
         yield _line(name, found.tuned(), tree, test, settings)
 
