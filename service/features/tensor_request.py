@@ -182,6 +182,8 @@ def _finish_rows(
     begins     where the rows begin if that is said in JSON
     """
     n_features, norm = constants
+    if tensors[INDPTR, 0] < 2:  # the ends of no row: there may be no bytes to read the first of them
+        return 0, 0
     if tensors[INDPTR, 1] >= 0:
         begins = unpack(data, end + tensors[INDPTR, 1], 8)
     n_rows = copy_rows(data, end, n_features, tensors, rows)
