@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.names import NameTable, build_names, find_names
 from service.kernels.text.sort_and_sum import sort_labels
-from service.rows import LabelRows, SparseRows
+from service.rows import LabelRows, SparseRows, offsets
 
 N_IDS_MAX = 1 << 28
 """The most labels and the most features of a data set."""
@@ -78,7 +78,7 @@ def _kept(
     indptr: NDArray[np.int64], is_kept: NDArray[np.bool_], values: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the offsets and values of rows of which only some values are kept."""
-    return np.concatenate([[0], np.cumsum(is_kept, dtype=np.int64)])[indptr], values[is_kept]
+    return offsets(is_kept)[indptr], values[is_kept]
 
 
 def ids_in_model(names: list[str], model: NameTable) -> NDArray[np.int32]:

@@ -14,7 +14,7 @@ from service.datasets.dataset import N_ROWS_MAX, ids_in_model, renumber_labels
 from service.datasets.growing import Growing
 from service.datasets.stream import DataFile
 from service.kernels.text.sort_and_sum import sort_labels
-from service.rows import LabelRows
+from service.rows import LabelRows, offsets
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -203,7 +203,7 @@ class RowCollector:
         return found
 
     def _provisional(self) -> LabelRows:
-        indptr = np.concatenate([[0], np.cumsum(self.counts.finish(), dtype=np.int64)])
+        indptr = offsets(self.counts.finish())
         indices = self.labels.finish()
         return LabelRows(indptr, indices[: sort_labels(indptr, indices)], len(self.ids))
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import handle_of
-from service.features.blocks import in_blocks, joined
+from service.features.blocks import in_blocks
 from service.features.characters import encoded, ready_codes
 from service.features.featurizer import Featurizer
 from service.features.parameters import (
@@ -79,7 +79,7 @@ class TextFeaturizer(Featurizer):
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text; what the features do not have is left out."""
-        return joined([self._transform_block(block) for block in in_blocks(texts)], self.n_features)
+        return SparseRows.join([self._transform_block(block) for block in in_blocks(texts)])
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         if self.forms is not None:

@@ -34,7 +34,6 @@ from service.inference.parts import joined, labels_of, predict_chunked_parts, pr
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.rows import LabelRows
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
 
 TOP_R = 5
@@ -273,16 +272,10 @@ def _sweep(
     counting, first = ThresholdSweep(), 0
     for found in _reaching(predictor, labelled, LEAST_THRESHOLD, threads, "sweep", on_progress):
         last = first + len(found.ptr) - 1
-        truth = _labels_of_part(labels, first, last)
+        truth = labels.cut(first, last)
         counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), truth))
         first = last
     return counting.points(len(labels.indices) + int(labelled.unknown.sum()))
-
-
-def _labels_of_part(labels: LabelRows, first: int, last: int) -> LabelRows:
-    """Return the labels of rows first .. last - 1."""
-    indptr = labels.indptr[first : last + 1]
-    return LabelRows(indptr - indptr[0], labels.indices[indptr[0] : indptr[-1]], labels.n_labels)
 
 
 def _us_per_row(predictor: Searcher, labelled: Labelled, on_progress: OnProgress) -> float:

@@ -18,7 +18,7 @@ from service.datasets.json_lines import RowCollector
 from service.datasets.stream import DataFile
 from service.errors import BadData
 from service.features.raw import rows_of_csr
-from service.rows import LabelRows, SparseRows
+from service.rows import LabelRows, SparseRows, offsets
 
 SOURCE = "python"
 """What the origin of a version says instead of a file's name."""
@@ -107,7 +107,7 @@ def _with_matrix(given: GivenInstances, labels: object, model: NameTable | None)
     matrix = _matrix(labels, None if model is None else model.n_names)
     if matrix.n_rows != given.n_rows:
         raise BadData(f"labels: expected {given.n_rows} rows, as many as instances, found {matrix.n_rows}")
-    keep = np.concatenate([[0], np.cumsum(matrix.values != 0, dtype=np.int64)])
+    keep = offsets(matrix.values != 0)
     rows = LabelRows(keep[matrix.indptr], matrix.indices[matrix.values != 0], matrix.n_features)
     names = [str(i) for i in range(rows.n_labels)] if model is None else None
     return _dataset(given, rows, np.zeros(rows.n_rows, np.int32), names, rows)

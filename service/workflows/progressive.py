@@ -79,7 +79,7 @@ class ProgressiveThresholds:
         for found in predict_parts(self._predictor, data.rows, lambda: floor, self._threads, lambda n: None):
             n = len(found.ptr) - 1
             estimates = Estimates(found.ptr, found.labels, found.scores, self._bounds)
-            truth = _labels_of(data.labels, first, first + n)
+            truth = data.labels.cut(first, first + n)
             for start, counters, thresholds in self._learners:
                 count_rows(estimates, truth, self._bounds, start, counters, thresholds)
             self._keep_late(estimates, truth)
@@ -131,19 +131,9 @@ class ProgressiveThresholds:
     def _macro_f(self, learner: _Learner) -> float:
         """Return the macro-F of thresholds on the late rows, in percent."""
         estimates = self._late.all()
-        truth = LabelRows(
-            np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.indptr) for part in self._truth]))]),
-            np.concatenate([part.indices for part in self._truth]),
-            self._truth[0].n_labels,
-        )
+        truth = LabelRows.join(self._truth)
         at = np.maximum(learner.thresholds, estimates.floor)
         return macro_f(count_at(estimates, truth, at), "one")
-
-
-def _labels_of(labels: LabelRows, first: int, last: int) -> LabelRows:
-    """Return those of rows first .. last - 1."""
-    indptr = labels.indptr[first : last + 1]
-    return LabelRows(indptr - indptr[0], labels.indices[indptr[0] : indptr[-1]], labels.n_labels)
 
 
 def predictor_so_far(ensemble: TreeEnsemble, n_features: int) -> Searcher:

@@ -14,7 +14,6 @@ from model_store.version import Model
 from service import cli
 from service.db.engine import Database, default_url
 from service.errors import BadData, BadParameter
-from service.inference.parts import part_of
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.thresholded import Thresholded
@@ -172,7 +171,7 @@ def test_ofo_goes_on_from_what_rows_before_have_added_up_to(model, labelled):
     for first, last in ((0, 1), (1, 37), (37, N_ROWS)):
         own = slice(labels.indptr[first], labels.indptr[last])
         some = LabelRows(labels.indptr[first : last + 1] - own.start, labels.indices[own], K)
-        rows = part_of(labelled.rows, first, last)
+        rows = labelled.rows.cut(first, last)
         counters, thresholds = learn(predictor, rows, some, start, *counted, quiet, counters)
     np.testing.assert_array_equal(counters, whole[0])
     assert thresholds.tobytes() == whole[1].tobytes()
