@@ -28,7 +28,7 @@ from service.inference.predictors import make_predictor
 from service.rows import SparseRows
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows, refuse_link
-from service.workflows.evaluate import evaluate_rows
+from service.workflows.evaluate import empty_convention, evaluate_rows
 from service.workflows.frames import columns_given as columns_given
 from service.workflows.given import GivenInstances, given_dataset, given_instances
 from service.workflows.labelled import labelled_dataset, no_progress
@@ -137,14 +137,21 @@ class InMemoryModel:
         return search_chunks(search, rows, ptr, options, n_labels, least)
 
     def evaluate(
-        self, instances: object, labels: object, threads: int | None, chunk_characters: int | None = None
+        self,
+        instances: object,
+        labels: object,
+        threads: int | None,
+        chunk_characters: int | None = None,
+        empty_labels: str = "zero",
     ) -> dict[str, Any]:
         """Return the keys of `xylem evaluate --json`. Raises BadInput."""
+        empty = empty_convention(empty_labels, "empty_labels")
         dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
         if chunk_characters is not None:
             check_chunk_characters(chunk_characters, "chunk_characters")
         labelled = labelled_dataset(dataset, self._featurizer, chunk_characters)
-        return evaluate_rows(self.model, labelled, _threads(threads, labelled.rows.n_rows)).report
+        n_threads = _threads(threads, labelled.rows.n_rows)
+        return evaluate_rows(self.model, labelled, n_threads, empty=empty).report
 
     def calibrate(self, instances: object, labels: object, threads: int | None) -> InMemoryModel:
         """Return the model with its scores calibrated on rows that it was not trained on. Raises BadInput."""

@@ -50,7 +50,7 @@ class TuningChoice(RequestModel):
     """How thresholds are tuned; `service.workflows.tune.TuneRequest` says what the fields mean."""
 
     method: TuningMethod = "ofo"
-    empty_labels: EmptyLabels = "one"
+    empty_labels: EmptyLabels = "zero"
     kappa: Kappa | None = None
     start: StartValues | None = None
 

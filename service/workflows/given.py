@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -99,7 +100,8 @@ def given_dataset(
             collector.add_text(number, given.rows[number] if given.rows else "", row)
     collector.flush()
     found = collector.finish(model)
-    return _dataset(given, found.labels, found.unknown_labels, found.label_names, rows)
+    dataset = _dataset(given, found.labels, found.unknown_labels, found.label_names, rows)
+    return replace(dataset, unknown_names=found.unknown_names)
 
 
 def _with_matrix(given: GivenInstances, labels: object, model: NameTable | None) -> Dataset:

@@ -112,7 +112,7 @@ class TuneThresholdsRequest(CandidateRequest):
         json_schema_extra={"enum": [*METHODS, "all", None]},
     )
     test: str | None = Field(default=None, description="another file, to measure on")
-    empty_labels: str = Field(default="one", json_schema_extra={"enum": ["one", "zero"]})
+    empty_labels: str = Field(default="zero", json_schema_extra={"enum": ["zero", "one"]})
     kappa: float | None = None
     start: Annotated[list[float], Field(min_length=2, max_length=2)] | None = Field(
         default=None, description="a and b, from which the thresholds a / b start"

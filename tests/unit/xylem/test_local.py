@@ -54,6 +54,13 @@ def test_a_model_is_the_command_s(
     report, wanted = model.evaluate(texts, labels), dict(evaluate(theirs, path))
     del report["us_per_row"], wanted["us_per_row"]
     assert report == wanted
+    rare = [*texts, "more"], [*labels, ["elsewhere"]]
+    zero, one = model.evaluate(*rare), model.evaluate(*rare, empty_labels="one")
+    assert zero["unknown_label_names"] == one["unknown_label_names"] == ["elsewhere"]
+    assert [each["empty_label_convention"] for each in (zero, one)] == ["zero", "one"]
+    assert zero["macro_f"] == pytest.approx(report["macro_f"] * 6 / 7)
+    with pytest.raises(BadInput, match="empty_labels: expected zero or one, found 'half'"):
+        model.evaluate(texts, labels, empty_labels="half")
     loaded = [xylem.load(tmp_path, name) for name in ("m", "m@1", "m@latest")]
     expected = model.predict(texts, top_r=3)
     assert all(one.predict(texts, top_r=3, threads=1) == expected for one in loaded)
