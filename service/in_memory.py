@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from model_store.ensemble import Weights
 from model_store.names import name_of
 from model_store.origin import parent_of
+from model_store.packed import Packed, pack, unpack
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.db.of_store import opened_database
@@ -65,18 +66,28 @@ def train_given(
     return _of_draft(train_dataset(given_dataset(instances, labels), request))
 
 
+def restore_model(packed: Packed, home: Path | None, thresholds: NDArray[np.float32] | None) -> InMemoryModel:
+    """Return a model that was pickled. Raises StoreError for one that is damaged."""
+    model = InMemoryModel(unpack(packed), home)
+    if thresholds is not None:
+        model.use_tuned(thresholds)
+    return model
+
+
 def load_version(store: str | os.PathLike[str], name: str, version: str) -> InMemoryModel:
     """Return a version of a store, mapped. Raises StoreError."""
-    return InMemoryModel(Store(Path(store)).open(name, version), None, Path(store))
+    return InMemoryModel(Store(Path(store)).open(name, version), Path(store).absolute())
 
 
 class InMemoryModel:
-    """A model that answers in this process; any number of threads may ask it."""
+    """A model that answers in this process; any number of threads may ask it. It never changes.
 
-    def __init__(self, model: Model, draft: Draft | None, home: Path | None) -> None:
-        """Take an opened version with its store, or the draft of one with the model over it."""
+    It is pickled as its arrays, held against their digests when it is restored; a copy is the model itself.
+    """
+
+    def __init__(self, model: Model, home: Path | None) -> None:
+        """Take an opened version with its store, or a model that was trained here: it has none."""
         self.model = model
-        self._draft = draft
         self._home = home
         self._tuned: NodeThresholds | None = None
         self._thresholds = np.empty(0, np.float32)
@@ -84,6 +95,15 @@ class InMemoryModel:
         self._featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
         self._predictor = make_predictor(model)
         self._served: ServedVersion | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what restores it in any process: nothing that leads to this one's memory."""
+        thresholds = self._thresholds if self._tuned is not None else None
+        return restore_model, (pack(self.model), self._home, thresholds)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the model itself."""
+        return self
 
     def predict(
         self,
@@ -159,8 +179,8 @@ class InMemoryModel:
         dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
         labelled = labelled_dataset(dataset, self._featurizer)
         fit = fit_to_rows(self.model, labelled, _threads(threads, labelled.n_rows), no_progress)
-        origin = {} if self._draft else {"parent": parent_of(self.model.manifest)}
-        return _of_draft(calibrated_draft(self._draft or draft_of(self.model), fit, origin))
+        origin = {} if self._home is None else {"parent": parent_of(self.model.manifest)}
+        return _of_draft(calibrated_draft(draft_of(self.model), fit, origin))
 
     def explain(self, instance: object, top_r: int) -> list[dict[str, Any]]:
         """Return the labels of one instance with their explanations, as predict requests answer them.
@@ -190,14 +210,14 @@ class InMemoryModel:
 
         Raises StoreError, and BadParameter for a model that a store was opened for.
         """
-        if self._draft is None:
+        if self._home is not None:
             raise BadParameter(
                 "save: expected a model that was trained here, found one of a store: copy it "
                 "by `xylem models export` and `import`"
             )
         home = Store(Path(store))
         home.prepare()
-        return home.publish(name, self._draft).version
+        return home.publish(name, draft_of(self.model)).version
 
     def _threshold(self, threshold: object) -> float | NodeThresholds | None:
         """Return a threshold as the predictor takes it. Raises BadInput and DatabaseUnavailable."""
@@ -227,8 +247,11 @@ class InMemoryModel:
                 f"threshold: model {name} version {version}: expected tuned thresholds, "
                 "found none: call xylem thresholds and load it again, or ask for a number"
             )
-        self._thresholds = found.thresholds
-        self._tuned = self._predictor.node_thresholds(found.thresholds)
+        return self.use_tuned(found.thresholds)
+
+    def use_tuned(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
+        """Have "tuned" stand for these thresholds, float32[K], and return them as searches take them."""
+        self._thresholds, self._tuned = thresholds, self._predictor.node_thresholds(thresholds)
         return self._tuned
 
     def _rows(self, given: GivenInstances) -> SparseRows:
@@ -241,7 +264,7 @@ class InMemoryModel:
 
 
 def _of_draft(draft: Draft) -> InMemoryModel:
-    return InMemoryModel(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()), draft, None)
+    return InMemoryModel(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()), None)
 
 
 def _sparse(rows: SparseRows) -> dict[str, Any]:

@@ -147,7 +147,7 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
 
 
 def draft_of(model: Model) -> Draft:
-    """Return a draft of what a version is, but for where it came from."""
+    """Return a draft of what a version is, but for the job that made it."""
     manifest = model.manifest
     own = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
     own |= {f"{LABELS}/{name}" for name in model.labels._fields}
@@ -163,7 +163,7 @@ def draft_of(model: Model) -> Draft:
         features=manifest.features,
         ensemble=model.ensemble,
         labels=model.labels,
-        extra={name: array for name, array in model.arrays.items() if name not in own | {ORIGIN, MADE_FOR}},
+        extra={name: array for name, array in model.arrays.items() if name not in own | {MADE_FOR}},
     )
 
 
