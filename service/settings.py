@@ -166,7 +166,9 @@ class Limits(BaseSettings):
     queue_max: Count = _count(64, "predictions that wait for a thread; one more is answered 503")
     body_seconds_max: Seconds = _seconds(30.0, "seconds to receive headers, a body, or a batch's least bytes")
     request_seconds_max: Seconds = _seconds(30.0, "seconds to answer a predict request once it is received")
-    tune_seconds_max: Seconds = _seconds(3600.0, "seconds to tune thresholds on a file; one call at a time")
+    tune_seconds_max: Seconds = _seconds(
+        3600.0, "seconds that `.../thresholds/tune` waits for its job, which is then cancelled"
+    )
     events_max: Count = _count(1024, "events of a feedback request (a stream has no such limit)")
     event_id_bytes_max: Count = _count(256, "bytes of an event's id, as UTF-8")
     event_queue_max: Count = _count(4096, "events that wait to be written; one more is answered 503")
