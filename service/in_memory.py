@@ -32,7 +32,7 @@ from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows,
 from service.workflows.evaluate import empty_convention, evaluate_rows
 from service.workflows.frames import columns_given as columns_given
 from service.workflows.given import GivenInstances, given_dataset, given_instances
-from service.workflows.labelled import labelled_dataset, no_progress
+from service.workflows.labelled import Labelled, labelled_dataset, no_progress
 from service.workflows.train import TrainRequest, train_dataset
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class InMemoryModel:
             raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
         at = self._threshold(threshold)
         n_labels = self.model.manifest.n_labels
-        given = given_instances(instances, self.model.manifest.n_features)
+        given = self._instances(instances)
         options, ptr = PredictOptions(top_r=min(top_r, n_labels), threshold=at), None
         if chunk_characters is not None:
             given, ptr = _in_chunks(given, chunk_characters)
@@ -166,18 +166,14 @@ class InMemoryModel:
     ) -> dict[str, Any]:
         """Return the keys of `xylem evaluate --json`. Raises BadInput."""
         empty = empty_convention(empty_labels, "empty_labels")
-        dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
-        if chunk_characters is not None:
-            check_chunk_characters(chunk_characters, "chunk_characters")
-        labelled = labelled_dataset(dataset, self._featurizer, chunk_characters)
+        labelled = self._labelled(instances, labels, chunk_characters)
         n_threads = _threads(threads, labelled.rows.n_rows)
         return evaluate_rows(self.model, labelled, n_threads, empty=empty).report
 
     def calibrate(self, instances: object, labels: object, threads: int | None) -> InMemoryModel:
         """Return the model with its scores calibrated on rows that it was not trained on. Raises BadInput."""
         refuse_link(self.model)
-        dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
-        labelled = labelled_dataset(dataset, self._featurizer)
+        labelled = self._labelled(instances, labels, None)
         fit = fit_to_rows(self.model, labelled, _threads(threads, labelled.n_rows), no_progress)
         origin = {} if self._home is None else {"parent": parent_of(self.model.manifest)}
         return _of_draft(calibrated_draft(draft_of(self.model), fit, origin))
@@ -193,7 +189,7 @@ class InMemoryModel:
         from service.settings import Limits
 
         is_matrix = hasattr(instance, "tocsr")
-        given = given_instances(instance if is_matrix else [instance], self.model.manifest.n_features)
+        given = self._instances(instance if is_matrix else [instance])
         if given.n_rows != 1:
             raise BadData(f"instance: expected one row, found {given.n_rows}")
         one: Any = {given.kind: given.rows[0]} if given.matrix is None else _sparse(given.matrix)
@@ -253,6 +249,33 @@ class InMemoryModel:
         """Have "tuned" stand for these thresholds, float32[K], and return them as searches take them."""
         self._thresholds, self._tuned = thresholds, self._predictor.node_thresholds(thresholds)
         return self._tuned
+
+    def _instances(self, instances: object) -> GivenInstances:
+        self._refuse_matrix(instances)
+        return given_instances(instances, self.model.manifest.n_features)
+
+    def _labelled(self, instances: object, labels: object, chunk_characters: int | None) -> Labelled:
+        self._refuse_matrix(instances)
+        dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
+        if chunk_characters is not None:
+            check_chunk_characters(chunk_characters, "chunk_characters")
+        return labelled_dataset(dataset, self._featurizer, chunk_characters)
+
+    def _refuse_matrix(self, instances: Any) -> None:
+        """Raise BadData for a matrix whose columns are not the model's features."""
+        if not hasattr(instances, "tocsr"):
+            return
+        kind, n_features = self._featurizer.kind, self.model.manifest.n_features
+        if kind != "raw":
+            expected = "mappings" if kind == "named" else "texts"
+            raise BadData(
+                f"instances: expected {expected}, which this model makes its own features of, found a matrix"
+            )
+        if instances.shape[1] != n_features:
+            raise BadData(
+                f"matrix: expected {n_features} columns, as this model was trained on, "
+                f"found {instances.shape[1]}"
+            )
 
     def _rows(self, given: GivenInstances) -> SparseRows:
         if given.kind == "text":

@@ -6,8 +6,12 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from xylem.command import refuse_shadows
+
 if TYPE_CHECKING:
     from service.in_memory import InMemoryModel
+
+refuse_shadows()  # here: also a pickle of a model imports this before the service
 
 _FEATURES = "features_"
 

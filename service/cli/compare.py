@@ -89,6 +89,8 @@ def _print_comparison(title: str, report: dict[str, Any]) -> None:
 
 
 def _verdict(report: dict[str, Any], each: dict[str, Any]) -> str:
+    if abs(each["difference"]) < 0.005:  # 0.00 as it is printed
+        return "no difference"
     if not each["real"]:
         return "may be chance"
     return f"{report['b' if each['difference'] > 0 else 'a']} is better"

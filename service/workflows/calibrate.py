@@ -78,8 +78,7 @@ def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnP
     assert source is not None, "expected rows of a file: windows of words are of models that are refused"
     if source.sha256 == model.manifest.data.sha256:
         raise BadData(
-            f"calibrate: expected rows that the model was not trained on, "
-            f"found its training file {source.source}"
+            "calibrate: expected rows that the model was not trained on, found those that it was trained on"
         )
     if n_rows < ROWS_MIN:
         raise BadData(f"calibrate: expected at least {ROWS_MIN} rows, found {n_rows}")

@@ -26,6 +26,9 @@ SOURCE = "python"
 
 Kind = Literal["text", "features", "matrix"]
 
+_NUMBERS = frozenset("biuf")
+"""Numpy's letters for types of numbers."""
+
 
 class GivenInstances(NamedTuple):
     """Instances of one kind: texts, values by feature name, or a matrix in compressed rows."""
@@ -63,6 +66,8 @@ def given_instances(instances: object, n_features: int | None = None) -> GivenIn
     if isinstance(instances, str | bytes | Mapping) or not isinstance(instances, Iterable):
         expected = "a list of texts, a list of mappings, or a sparse matrix"
         raise BadData(f"instances: expected {expected}, found {type(instances).__name__}")
+    if getattr(getattr(instances, "dtype", None), "kind", None) in _NUMBERS:
+        raise BadData("instances: expected a sparse matrix, found an array of numbers: csr_matrix(X)")
     rows = list(instances)
     first = rows[0] if rows else ""
     kind: Kind = "features" if isinstance(first, Mapping) else "text"

@@ -119,7 +119,7 @@ def labelled_dataset(
     if chunk_characters is None:
         rows = featurizer.transform_dataset(dataset)
     elif dataset.texts is None:
-        raise BadData(f"{dataset.source}: expected texts to divide into chunks, found none")
+        raise BadData("chunk_characters: expected texts to divide into chunks, found none")
     else:
         chunks, ptr = divide(dataset.texts, chunk_characters)
         rows = featurizer.transform_texts(chunks)

@@ -116,5 +116,7 @@ def test_the_command_says_which_is_better(run_here: Run, home: Path) -> None:
     assert report["metrics"]["P@1"].keys() == {"a", "b", "difference", "low", "high", "real"}
     done = run_here(*asked, store=home / "store")
     assert "some@1 is better" in done.stdout and "not tuned" in done.stdout
+    same = run_here("compare", "some", "some@1", *asked[3:], store=home / "store").stdout
+    assert "no difference" in same and "may be chance" not in same
     done = run_here(*asked, "--resamples", 1, store=home / "store")
     assert done.returncode == 2 and "100" in done.stderr

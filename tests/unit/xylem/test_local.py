@@ -173,6 +173,40 @@ def test_what_cannot_be_asked_is_refused(
         xylem.load(tmp_path, "m").save(tmp_path, "other")
 
 
+def test_features_of_another_kind_are_refused() -> None:
+    rows = scipy.sparse.csr_matrix(np.array([[0, 2, 0], [1, 0, 0]] * 4))
+    labels = [["a"], ["b"]] * 4
+    texts = xylem.train(["red apple", "old car"] * 4, labels, trainer="ovr")
+    named = xylem.train([{"x": 1}, {"y": 2}] * 4, labels, trainer="ovr")
+    raw = xylem.train(rows, labels, trainer="ovr")
+    matrix = "which this model makes its own features of, found a matrix"
+    wrong: list[tuple[xylem.Model, Any, str]] = [
+        (texts, rows, f"instances: expected texts, {matrix}"),
+        (named, rows, f"instances: expected mappings, {matrix}"),
+        (texts, [{"x": 1}] * 8, "found named features"),
+        (named, ["red"] * 8, "found text"),
+        (raw, ["red"] * 8, "found text"),
+        (raw, [{"x": 1}] * 8, "found named features"),
+        (raw, rows[:, :2], "matrix: expected 3 columns, as this model was trained on, found 2"),
+        (raw, scipy.sparse.hstack([rows, rows]), "expected 3 columns, .* found 6"),
+        (raw, rows.toarray(), "expected a sparse matrix, found an array of numbers"),
+    ]
+    for model, instances, fault in wrong:
+        for call in (model.predict, lambda each: model.evaluate(each, labels)):  # noqa: B023
+            with pytest.raises(BadInput, match=fault):
+                call(instances)
+    with pytest.raises(BadInput, match="expected texts, which"):
+        texts.explain(rows[:1])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "meant"), [({"trainer": "labeltree"}, "label-tree"), ({"tres": 1}, "trees")]
+)
+def test_what_may_have_been_meant_is_told(parameters: dict[str, Any], meant: str) -> None:
+    with pytest.raises(BadInput, match=rf"; did you mean {meant}\?$"):
+        xylem.train(["red apple"], [["a"]], **parameters)
+
+
 def test_importing_xylem_imports_nothing_of_the_service() -> None:
     code = "import sys, xylem, xylem.local; print([m for m in sys.modules if m.split('.')[0] in "
     code += "('service', 'model_store', 'numba', 'numpy')])"
