@@ -54,6 +54,7 @@ from service.api.routes import (
 from service.api.routes.openapi import openapi_document
 from service.api.routes.services import Services
 from service.collector import settle
+from service.jobs.figures import JobFigures
 from service.jobs.jobs import Jobs
 from service.logs import log
 from service.registry.registry import Registry
@@ -119,6 +120,8 @@ def create_app(
     settings = settings or read_settings()
     draining = threading.Event()
     parts, tracer = _services(settings, draining), open_tracer(settings, "serve")
+    job_figures = JobFigures(parts.learning.database)
+    parts.metrics.registry.register(job_figures)
     if place is not None:
         parts = parts._replace(neighbours=_neighbours(place, parts.metrics))
 
@@ -126,6 +129,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         parts.learning.start()
         parts.ring.start()
+        job_figures.start()
         if parts.neighbours is not None:
             await parts.neighbours.start()
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
@@ -138,6 +142,7 @@ def create_app(
             parts.neighbours.close()
         parts.close()
         await asyncio.to_thread(parts.ring.close)
+        await asyncio.to_thread(job_figures.close)
         await asyncio.to_thread(parts.learning.close)
         parts.metrics.settle()
         if tracer is not None:

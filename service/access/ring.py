@@ -75,13 +75,13 @@ class KeyRing:
         self,
         database: Database,
         settings: Settings,
-        on_first_key: Callable[[str], None] = show_admin_key,
+        on_first_key: Callable[[str], None] | None = show_admin_key,
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the database of the keys; nothing is opened yet: until `start` every key is refused with 503.
 
-        on_first_key  is given the text of the admin key that is made where there is none
+        on_first_key  is given the text of the admin key that is made where there is none; None: none is made
         clock         seconds since 1970, for what expires
         ticks         seconds, for how long ago the keys were read
         """
@@ -146,7 +146,7 @@ class KeyRing:
     def refresh(self) -> None:
         """Read the keys now: after one was made or revoked in this process. Raises DatabaseUnavailable."""
         with self._refreshing:
-            if self._is_first:
+            if self._is_first and self._on_first_key is not None:
                 text = ensure_admin_key(self._database)
                 self._is_first = False
                 if text is not None:

@@ -88,6 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.jobs": {
         *_COMMON,
         "service.traces",
+        "service.access",
         "service.registry",
         "service.serving",
         "service.workflows",
