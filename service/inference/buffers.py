@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from model_store.calibration import Calibration
 from model_store.compiled.handles import empty_handle, handle_of, set_array, word_of
+from model_store.compiled.uncopyable import Uncopyable
 from model_store.ensemble import TreeEnsemble
 from model_store.rerank import Rerank
 from service.inference.answering import NOT_WANTED, places_for
@@ -45,7 +46,7 @@ MakeOwn: TypeAlias = Callable[[Need], tuple[NDArray[Any], ...]]
 
 
 @dataclass(slots=True)
-class Buffers:
+class Buffers(Uncopyable):
     """Workspaces with what they have room for, an answer to one row, and handles for kernels.
 
     own   the traversal's own workspace
@@ -72,7 +73,7 @@ class Buffers:
         set_array(self.stopping, Workspace, "stop", stop)
 
 
-class BufferPool:
+class BufferPool(Uncopyable):
     """Idle buffers of one model; there are as many as calls were ever under way at once. Thread-safe."""
 
     def __init__(

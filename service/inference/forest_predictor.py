@@ -25,7 +25,6 @@ from service.inference.options import (
     log_thresholds,
     logs_of,
 )
-from service.inference.parts import part_of
 from service.kernels.search.explain import depth_of
 from service.kernels.search.routing import reach_leaves, route_rows
 from service.kernels.search.routing_explain import explain_route
@@ -69,7 +68,7 @@ class ForestPredictor(BaseSearcher):
             mask = np.zeros(self.n_labels, np.uint8)
             mask[named] = 1
             options = PredictOptions(top_r=max(1, int(mask.sum())), exact=True, mask=mask)
-            found = self.predict(part_of(rows, row, row + 1), options)
+            found = self.predict(rows.cut(row, row + 1), options)
             of_label = np.zeros(self.n_labels, np.float32)
             of_label[found.labels] = found.scores
             scores[label_ptr[row] : label_ptr[row + 1]] = of_label[named]

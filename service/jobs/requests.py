@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import FailFast, Field, PlainValidator
 
 from service.columns import COLUMNS_MAX, TableColumns, columns_of
 from service.faults import fault
@@ -53,7 +53,7 @@ class TuningChoice(RequestModel):
     """
 
     method: TuningMethod = "ofo"
-    empty_labels: EmptyLabels = "one"
+    empty_labels: EmptyLabels = "zero"
     kappa: Kappa | None = None
     start: StartValues | None = None
 
@@ -103,7 +103,7 @@ class TrainingJob(TableFields):
     data: Name
     valid: Name | None = None
     split: Annotated[float, Field(ge=0.001, le=0.9)] | None = None
-    parameters: Annotated[dict[str, ParameterValue], Field(max_length=PARAMETERS_MAX)] = Field(
+    parameters: Annotated[dict[str, ParameterValue], FailFast(), Field(max_length=PARAMETERS_MAX)] = Field(
         default_factory=dict
     )
     label_names: Name | None = None

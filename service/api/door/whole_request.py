@@ -216,6 +216,8 @@ class WholeRequests:
     def answer(self, message: bytes, headers: bytes) -> bytes | None:
         """Return the answer, these headers in front, to one whole request whose head is known; else None."""
         end = message.find(_HEAD_END)
+        if end < 0:
+            return None
         target, own = self._look_up(message[:end])
         start = end + len(_HEAD_END)
         is_ours = target is not None and len(message) - start == target.n_bytes

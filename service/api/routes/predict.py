@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from service.api.door.admission import read_body
 from service.api.door.responses import JsonResponse
 from service.api.door.stage_notes import notes_of
+from service.api.door.work import LONG_BYTES
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.operations import content, of_version, problems, query_parameters, takes
@@ -44,9 +45,9 @@ async def predict(request: Request, services: Wired) -> Response:
     served, shadow = await choose_served(request, services.live)
     notes = notes_of(request.scope)
     query_string = request.scope["query_string"]
-    if query_string:
+    if query_string or len(body) > LONG_BYTES:
         notes.begin()
-        query = parse_predict_asked(body, query_string, services.limits)
+        query = await services.work.read(parse_predict_asked, body, query_string, services.limits)
         notes.end(READ)
         found = answer_read(query, served, notes)
     else:
