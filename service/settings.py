@@ -38,6 +38,7 @@ Workers = Annotated[int, Field(ge=1, le=256)]
 Jobs = Annotated[int, Field(ge=0, le=64)]
 Kept = Annotated[int, Field(ge=0, le=1000)]
 Nice = Annotated[int, Field(ge=0, le=19)]
+Connections = Annotated[int, Field(ge=2, le=1000)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
 Duration = Annotated[float, Field(gt=0, le=100 * 86_400)]
 
@@ -230,6 +231,9 @@ class Settings(BaseSettings):
     keep_alive_seconds: Seconds = _seconds(75.0, "seconds an idle connection is kept")
     database_url: str | None = Field(
         None, description="the database of thresholds and feedback; none: SQLite beside the models"
+    )
+    database_connections: Connections = Field(
+        15, description="connections to the database that a process has at a time, at most"
     )
     threshold_refresh_ms: Count = _count(
         1000, "milliseconds after which a change of thresholds by another process is served here too"

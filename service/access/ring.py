@@ -20,7 +20,7 @@ from typing import NamedTuple
 from pydantic import SecretStr
 
 from service.access.first_key import ensure_admin_key, show_admin_key
-from service.access.key_text import ID_PLACE
+from service.access.key_text import ID_PLACE, id_of
 from service.access.keys import AccessKey, all_keys, note_uses
 from service.access.scopes import ALL_SCOPES, AccessScope, open_scopes
 from service.db.engine import Database
@@ -132,6 +132,16 @@ class KeyRing:
             raise ScopeMissing(f"key {key.id}: expected one with the scope {scope}, found one without")
         self._used.add(key.id)
         return Principal(key.id, key.name, key.scopes)
+
+    def key_id(self, authorization: bytes | None) -> str | None:
+        """Return the id of the key that a header brings, in force or not; None: it brings none."""
+        try:
+            text = _bearer(authorization)
+        except AccessRefused:
+            return None
+        if self._admin_digest == hashlib.sha256(text).digest():
+            return ENVIRONMENT.key_id
+        return id_of(text.decode("latin-1"))
 
     def start(self) -> None:
         """Begin to follow the database; the first admin key is made where there is none."""

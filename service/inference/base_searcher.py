@@ -68,7 +68,6 @@ class BaseSearcher(Uncopyable, ABC):
         """
         check_kind(model, kind)
         self._ensemble = model.ensemble
-        self._samples = np.empty(0, model.ensemble.sparse.dtype), np.empty(0, model.ensemble.dense.dtype)
         self._link = LINK_CODES[model.manifest.link]
         self._labels = model.labels
         self.n_labels = model.manifest.n_labels
@@ -118,7 +117,7 @@ class BaseSearcher(Uncopyable, ABC):
         buffers = self._take(plan, 1, n_features)
         buffers.call[FIRST], buffers.call[LAST] = 0, 1
         if self._row_searching == 0:
-            self._row_searching = address_of(plan.traversal, types.none, buffers.call, *self._samples)
+            self._row_searching = address_of(plan.traversal, types.none, buffers.call)
         counts, labels, *_ = buffers.kept
         found = labels[0]
         yield RowSearch(
@@ -188,10 +187,10 @@ class BaseSearcher(Uncopyable, ABC):
         call = buffers.call
         call[FIRST], call[LAST] = first, last
         if plan.stop is None:
-            plan.traversal(call, *self._samples)
+            plan.traversal(call)
             return
         buffers.watch(plan.stop)
-        plan.traversal(call, *self._samples)
+        plan.traversal(call)
         buffers.watch(buffers.work.stop)
 
     def _plan_of(self, options: PredictOptions) -> SearchPlan:

@@ -19,6 +19,7 @@ from service.inference.answering import NOT_WANTED, places_for
 from service.kernels.search.answers import Answers
 from service.kernels.search.call import Call
 from service.kernels.search.query import Rows, Search
+from service.kernels.search.scorer_kernels import scorer_of
 from service.kernels.search.workspace import Workspace, make_workspace
 
 FIRST, LAST = word_of(Call, "first"), word_of(Call, "last")
@@ -41,8 +42,8 @@ class Need(NamedTuple):
     top_r: int
 
 
-MakeOwn: TypeAlias = Callable[[Need], tuple[NDArray[Any], ...]]
-"""Return the buffers of a traversal's own, a struct, that suffice for a need."""
+MakeOwn: TypeAlias = Callable[[Need], Any]
+"""Return the buffers of a traversal's own, a struct with `entries()`, that suffice for a need."""
 
 
 @dataclass(slots=True)
@@ -83,6 +84,7 @@ class BufferPool(Uncopyable):
         self._ensemble = ensemble
         self._kept = rerank, calibration
         self._handles = handle_of(ensemble), handle_of(rerank), handle_of(calibration)
+        self._scorer = scorer_of(ensemble)
         self._make_own = make_own
         self._idle: tuple[deque[Buffers], ...] = deque(), deque(), deque()
 
@@ -113,6 +115,6 @@ class BufferPool(Uncopyable):
         kept = Answers(*places_for(1, room.top_r), NOT_WANTED)
         rows_at, search_at = empty_handle(Rows), empty_handle(Search)
         answers_at, work_at, own_at = map(handle_of, (kept, work, own))
-        parts = *self._handles, rows_at, search_at, answers_at, work_at, own_at
-        call_at = handle_of(Call(0, 1, *parts))
+        parts = *self._handles, rows_at, search_at, answers_at, work_at, handle_of(own.entries()), own_at
+        call_at = handle_of(Call(0, 1, self._scorer, *parts))
         return Buffers(room, work, own, kept, call_at, rows_at, search_at, answers_at, work_at, parts)

@@ -18,7 +18,8 @@ from model_store.ensemble import LINK_CODES
 from model_store.version import Model
 from service.features import Featurizer
 from service.features.sparse_request import SparseQuery, data_of, read_body
-from service.features.tensor_request import TensorBodies, read_tensors
+from service.features.tensor_data import read_tensors
+from service.features.tensor_request import TensorBodies
 from service.features.weights import NORM_CODES
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
@@ -28,7 +29,7 @@ from service.inference.options import ALL_ALLOWED, ALL_EQUAL
 from service.inference.prediction_json import cut, text_room
 from service.inference.predictor import Predictor
 from service.inference.searcher import Searcher
-from service.inference.sparse_answers import Present, SparseAnswer, SparseForms, TensorsAnswer, identity_of
+from service.inference.sparse_answers import Present, SparseAnswer, SparseForms, TensorsAnswer
 from service.inference.sparse_forest import SparseForest
 from service.inference.sparse_steps import ReadsFirst
 from service.inference.tensors_json import tensors_of
@@ -83,7 +84,6 @@ class SparseBeam:
         self._stages = stages
         self._pool = predictor.pool
         self._bodies = TensorBodies(forms.bodies, featurizer)
-        self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
         self._limits = handle_of(forms.limits)
         self._names = model.labels
         self._allowed = ALL_ALLOWED if mask is None else mask
@@ -115,11 +115,16 @@ class SparseBeam:
 
         epoch   that of the thresholds; serial: the first prediction's number, of which `rows_max` are taken
         """
-        return self._answer(data_of(message), start, len(message), present, epoch, serial)
+        return self._answer(data_of(message), start, present, epoch, serial)
 
     def answer_tensors(self, message: bytes, span: tuple[int, int], present: Present) -> TensorsAnswer | None:
         """Return the answer to the tensors whose JSON is message[span[0] : span[1]]; the rest as `answer`."""
-        return self._answer_tensors(data_of(message), *span, present)
+        head = self._bodies.read_head(message, span)
+        if head is None:
+            return None
+        self._given[:] = head.asked
+        answer = self._answer_tensors(head.data, present)
+        return None if answer is None else answer._replace(identity=head.identity)
 
     def answer_rows(
         self,
@@ -137,7 +142,7 @@ class SparseBeam:
         if not self._give(rows, asked, number):
             return None
         try:
-            return self._answer(_NO_DATA, 0, 0, present, epoch, serial)
+            return self._answer(_NO_DATA, 0, present, epoch, serial)
         finally:
             self._given[0] = 0
 
@@ -154,7 +159,7 @@ class SparseBeam:
             return None
         self._bodies.form[:] = form
         try:
-            return self._answer_tensors(_NO_DATA, 0, 0, present)
+            return self._answer_tensors(_NO_DATA, present)
         finally:
             self._given[0] = 0
 
@@ -170,12 +175,10 @@ class SparseBeam:
         return True
 
     def _answer(
-        self, data: NDArray[np.uint8], start: int, end: int, present: Present, epoch: int, serial: int
+        self, data: NDArray[np.uint8], start: int, present: Present, epoch: int, serial: int
     ) -> SparseAnswer | None:
         at = present.at
-        while (
-            n_rows := answer_sparse(data, start, end, PREDICTIONS, self._handle, at, epoch, serial)
-        ) == GROW:
+        while (n_rows := answer_sparse(data, start, PREDICTIONS, self._handle, at, epoch, serial)) == GROW:
             self._grow()
         if n_rows == 0:
             return None
@@ -184,17 +187,14 @@ class SparseBeam:
             return SparseAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
         return SparseAnswer(n_rows, b",".join(cut(self._call.text, self._call.text_ends[:n_rows])), is_tuned)
 
-    def _answer_tensors(
-        self, data: NDArray[np.uint8], start: int, end: int, present: Present
-    ) -> TensorsAnswer | None:
+    def _answer_tensors(self, data: NDArray[np.uint8], present: Present) -> TensorsAnswer | None:
         at = present.at
-        while (n_rows := answer_sparse(data, start, end, TENSORS, self._handle, at, 0, 0)) == GROW:
+        while (n_rows := answer_sparse(data, 0, TENSORS, self._handle, at, 0, 0)) == GROW:
             self._grow()
         if n_rows == 0:
             return None
-        form = self._bodies.form
-        tensors = tensors_of(self._text, form)
-        return TensorsAnswer(n_rows, tensors, identity_of(form), self._asked.item(_KIND) == TUNED)
+        tensors = tensors_of(self._text, self._bodies.form)
+        return TensorsAnswer(n_rows, tensors, self._asked.item(_KIND) == TUNED)
 
     def _grow(self) -> None:
         """Make room for what was asked for last; if there was, then for its text."""
@@ -223,15 +223,15 @@ class SparseBeam:
         )
         labels, scores = np.empty(n_places, np.int32), np.empty(n_places, np.float32)
         exact = np.empty(n_rows, np.uint8)
-        searching = address_of(beam_rows, SEARCHES, buffers.call, *self._dtypes)
+        searching = address_of(beam_rows, SEARCHES, buffers.call)
         seal = np.empty(0, np.uint64), 0, 0, 0, 0
         written = (*spans, labels, scores, exact), scores, names, seal, 0
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
         bodies, form = self._bodies, self._bodies.form
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
-        tensors = _NO_DATA, (0, 0), *read_to, form, bodies.read_by[0]
+        tensors = _NO_DATA, bodies.layout, *read_to[:2], self._given, bodies.texts_at
         model = self._constants._replace(
-            reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.read_by),
+            reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
             searching=searching,
             writing=writing,
             reading_tensors=address_of(read_tensors, READS, *tensors),
@@ -248,9 +248,9 @@ class SparseBeam:
             self._asked,
             np.array(buffers.room[1:], np.int64),
             *bodies.arrays,
-            texts=bodies.read_by[0],
-            names=bodies.read_by[1],
+            texts=bodies.texts_at,
             form=form,
+            layout=bodies.layout,
             allowed=self._allowed,
             none=ALL_EQUAL,
             no_costs=NOT_WANTED,

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from model_store.fs import FileSystem
 from model_store.staging import collect
-from service.db.engine import Database, default_url
+from service.db.engine import Database
 from service.errors import DatabaseUnavailable
 from service.jobs.files import BoundedLog, can_work, make_directory, remove_forgotten, remove_leftovers
 from service.jobs.job import JobProgress
@@ -181,7 +181,7 @@ def run_workers(
         stopping.set()
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
-    database = Database(settings.database_url or default_url(settings.store))
+    database = Database.of(settings)
     page = None if metrics_port is None else _page(database, settings, metrics_port)
     tracer = open_tracer(settings, "jobs")
     host = f"{socket.gethostname()}:{os.getpid()}"

@@ -27,19 +27,18 @@ from service.features.tensor_request import TensorBodies
 from service.features.text_lines import text_rows_of_lines
 from service.rows import SparseRows
 from tests.oip_requests import HEADER, TYPES, binary_body, csr, tensor
-from tests.unit.features import test_named_bodies, test_text_bodies
+from tests.unit.features import test_text_bodies
 
 SECONDS = float(os.environ.get("READER_SECONDS", "0.3"))
 N_FEATURES = 40
-ROWS_MAX, VALUES_MAX, TEXT_BYTES, NAME_BYTES = 4, 20, 60, 12
-FORMS = BodyForms(ROWS_MAX, VALUES_MAX, 90, TEXT_BYTES, NAME_BYTES, 5, 10)
+ROWS_MAX, VALUES_MAX, TEXT_BYTES = 4, 20, 60
+FORMS = BodyForms(ROWS_MAX, VALUES_MAX, 90, TEXT_BYTES, 5, 10)
 TEXT_FORMS = FORMS._replace(values_max=4000)
 LABELS = build_names(["a", "label::3", "ä", "x y"])
 EVENTS = EventLimits(events=4, labels=5, label_bytes=12, id_bytes=8, features=6, text_bytes=TEXT_BYTES)
 INSTANCES: list[dict[str, Any]] = [{"indices": [3, 17], "values": [0.5, -1e-3]}]
 INSTANCES += [{"indices": [], "values": []}]
 WORDS: list[dict[str, Any]] = [{"text": "Äpfel \u0001 \\ of 北京 \U0001f600"}, {"text": ""}]
-NAMED: list[dict[str, Any]] = [{"features": {"a": 1, "colour=red": 0.5, "Größe": -2}}]
 OPTIONS = {"top_r": 3, "beam_width": 4, "threshold": 0.25, "exact": True}
 CLAIMS = (0, 1, 2, 3, ROWS_MAX, VALUES_MAX, VALUES_MAX + 1, 2**31 - 1, 2**31, 2**61, 2**63, 2**64 - 1, -1)
 """What a shape, a size or an offset may say."""
@@ -167,9 +166,6 @@ def readers() -> dict[str, tuple[Read, list[Body]]]:
     }
     for kind in test_text_bodies.KINDS:
         found[f"texts: {kind}"] = reader_of(words(kind), TEXT_FORMS), predict_seeds(WORDS)
-    for kind in test_named_bodies.KINDS:
-        reader = reader_of(test_named_bodies.featurizer_of(kind), FORMS)
-        found[f"names: {kind}"] = reader, predict_seeds(NAMED)
     for are_lines in (False, True):
         of = "lines of events" if are_lines else "events"
         found[of] = events_of(raw(), are_lines=are_lines), event_seeds(INSTANCES, are_lines=are_lines)
