@@ -9,8 +9,8 @@ from service.errors import JobNotFound
 
 if TYPE_CHECKING:
     from service.jobs.jobs import Jobs
-    from xylem.client import Client
-    from xylem.job_calls import State
+    from xylem import Client
+    from xylem.calls import State
 
 JobFacts: TypeAlias = dict[str, Any]
 """A job as HTTP tells of it, see `service.serving.schemas.jobs.JobAnswer`."""
