@@ -9,10 +9,8 @@ import logging
 import re
 import signal
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -54,9 +52,9 @@ from service.api.routes import (
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
-from service.api.routes.services import Services, Tune
+from service.api.routes.services import Services
 from service.collector import settle
-from service.errors import TimedOut
+from service.jobs.figures import JobFigures
 from service.jobs.jobs import Jobs
 from service.logs import log
 from service.registry.registry import Registry
@@ -67,7 +65,6 @@ from service.serving.label_info import LabelInfos
 from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
-from service.serving.schemas.thresholds import TuneThresholdsRequest
 from service.serving.shadows import Shadows
 from service.settings import Settings, read_settings
 from service.traces.switch import open_tracer
@@ -121,8 +118,10 @@ def create_app(
     `app.state.draining`, a threading.Event, makes `/readyz` say no.
     """
     settings = settings or read_settings()
-    draining, stopping = threading.Event(), threading.Event()
-    parts, tracer = _services(settings, draining, stopping), open_tracer(settings, "serve")
+    draining = threading.Event()
+    parts, tracer = _services(settings, draining), open_tracer(settings, "serve")
+    job_figures = JobFigures(parts.learning.database)
+    parts.metrics.registry.register(job_figures)
     if place is not None:
         parts = parts._replace(neighbours=_neighbours(place, parts.metrics))
 
@@ -130,6 +129,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         parts.learning.start()
         parts.ring.start()
+        job_figures.start()
         if parts.neighbours is not None:
             await parts.neighbours.start()
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
@@ -137,12 +137,12 @@ def create_app(
             if opens_first:
                 await parts.live.has_looked.wait()
             yield
-        stopping.set()
         following.cancel()
         if parts.neighbours is not None:
             parts.neighbours.close()
         parts.close()
         await asyncio.to_thread(parts.ring.close)
+        await asyncio.to_thread(job_figures.close)
         await asyncio.to_thread(parts.learning.close)
         parts.metrics.settle()
         if tracer is not None:
@@ -156,8 +156,7 @@ def create_app(
     handlers.install(app, routes)
     admission = Admission(settings.limits, STREAMS, UPLOADS)
     requests = RequestLog(parts.metrics, settings.access_log, tracer)
-    cors = cors_options(settings)
-    if cors is not None:
+    if (cors := cors_options(settings)) is not None:
         app.add_middleware(CORSMiddleware, **cors)
     app.add_middleware(
         RequestScope,
@@ -189,7 +188,7 @@ def _neighbours(place: WorkerPlace, metrics: Metrics) -> Neighbours:
     return Neighbours(place, render)
 
 
-def _services(settings: Settings, draining: threading.Event, stopping: threading.Event) -> Services:
+def _services(settings: Settings, draining: threading.Event) -> Services:
     """Return the parts of an app."""
     limits = settings.limits
     store, learning, metrics = Store(settings.store), OnlineLearning(settings), Metrics()
@@ -219,14 +218,12 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
         Shadows(limits, metrics.shadows.record),
         pool(limits.threads_max),
         pool(THRESHOLD_THREADS, calls="calls about thresholds"),
-        WorkPool(1, 0, limits.tune_seconds_max, "calls of tune"),
         pool(ADMIN_THREADS, calls="calls of admins"),
         ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch"),
         ThreadPoolExecutor(ARCHIVE_THREADS, thread_name_prefix="xylem-archives"),
         asyncio.Semaphore(limits.event_streams_max),
         Streams(limits),
         Streams(limits),
-        _tuner(store, learning, limits.tune_seconds_max, stopping),
         draining.is_set,
     )
     metrics.watch_thresholds(learning.follower)
@@ -239,32 +236,6 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
     metrics.watch_streams({"batch": services.batches, "feedback": services.feeds})
     metrics.watch_queues({name: pool.waiting for name, pool in queues.items()})
     return services
-
-
-def _tuner(store: Store, learning: OnlineLearning, seconds_max: float, stopping: threading.Event) -> Tune:
-    """Return what tunes a version on a file; it gives up after a while, and when the service stops."""
-
-    def tune(
-        query: TuneThresholdsRequest, model: str, version: int, data: Path, test: Path | None
-    ) -> dict[str, Any]:
-        from service.workflows.tune import (  # readers of files: not before they are needed
-            request_of,
-            tune_and_keep,
-        )
-
-        give_up_at = time.monotonic() + seconds_max
-
-        def on_progress(phase: str, *_: int) -> None:
-            if stopping.is_set() or time.monotonic() > give_up_at:
-                raise TimedOut(f"expected to tune within {seconds_max:g} seconds, found it not done: {phase}")
-
-        methods = None if query.method is None else [query.method]
-        start = None if query.start is None else (query.start[0], query.start[1])
-        request = request_of(methods, data, test, query.empty_labels, query.kappa, start)
-        opened = store.open(model, str(version))
-        return tune_and_keep(opened, learning.database, request, shadow=query.shadow, on_progress=on_progress)
-
-    return tune
 
 
 def _settle() -> None:

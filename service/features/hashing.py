@@ -20,7 +20,7 @@ from service.features.weights import NORM_CODES, normalise_rows
 from service.features.word_forms import WordForms
 from service.features.words import Words, ngram_spans, ngrams_a_word, split
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
-from service.rows import RowArrays, SparseRows, offsets_of
+from service.rows import RowArrays, SparseRows, offsets
 
 _SIGN_BIT = np.uint64(63)
 
@@ -82,13 +82,13 @@ class HashingFeaturizer(TextFeaturizer):
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; values whose names share an id are summed."""
         values = finite_values([list(instance.values()) for instance in instances], "features")
-        indptr = offsets_of(map(len, instances))
+        indptr = offsets(map(len, instances))
         # a lone surrogate becomes bytes of its own
         names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]
-        offsets = offsets_of(map(len, names))
+        ptr = offsets(map(len, names))
         indices, signs = np.empty(len(names), np.int32), np.empty(len(names), np.float32)
         utf8 = np.frombuffer(b"".join(names), np.uint8)
-        _hash(utf8, offsets[:-1], offsets[1:], self.n_features - 1, self.parameters.signed, indices, signs)
+        _hash(utf8, ptr[:-1], ptr[1:], self.n_features - 1, self.parameters.signed, indices, signs)
         return self._normalised(tidied(indptr, indices, values * signs, self.n_features))
 
     def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:

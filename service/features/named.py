@@ -17,7 +17,7 @@ from service.features.featurizer import Featurizer
 from service.features.parameters import NamedParameters
 from service.features.raw import finite_values, tidied
 from service.features.tables import table_arrays, take_feature_names
-from service.rows import SparseRows, offsets_of
+from service.rows import SparseRows, offsets
 
 
 class NamedFeaturizer(Featurizer):
@@ -37,7 +37,7 @@ class NamedFeaturizer(Featurizer):
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; names that training did not have are left out."""
         values = finite_values([list(instance.values()) for instance in instances], "features")
-        indptr = offsets_of(map(len, instances))
+        indptr = offsets(map(len, instances))
         ids = find_all(self.names, chain.from_iterable(instances))
         if not _keep_known(indptr, ids, values):
             # also where the name is unknown: what is refused must not depend on the model

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from model_store.compiled.calls import address_of
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import Handle, handle_of, struct_at
+from model_store.compiled.uncopyable import Uncopyable
 from service.features.featurizer import Featurizer
 from service.features.text_featurizer import TextFeaturizer, body_texts
 from service.features.weights import NORM_CODES, normalise_rows
@@ -90,7 +91,7 @@ class SparseQuery(NamedTuple):
     is_exact: int
 
 
-class SparseBodies:
+class SparseBodies(Uncopyable):
     """Reads bodies for a model's featurizer into buffers of its own: one thread at a time.
 
     arrays    where the rows are until the next body is read: the first fields of SparseRows, which bound
@@ -99,6 +100,7 @@ class SparseBodies:
     """
 
     def __init__(self, forms: BodyForms, featurizer: Featurizer) -> None:
+        self._held = featurizer  # whose tables the handles lead to
         norm = NORM_CODES[featurizer.parameters.norm]
         self.constants = featurizer.n_features, norm, forms.top_r, forms.beam_width
         self.arrays = (

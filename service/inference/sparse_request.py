@@ -83,7 +83,6 @@ class SparseBeam:
         self._stages = stages
         self._pool = predictor.pool
         self._bodies = TensorBodies(forms.bodies, featurizer)
-        self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
         self._limits = handle_of(forms.limits)
         self._names = model.labels
         self._allowed = ALL_ALLOWED if mask is None else mask
@@ -223,7 +222,7 @@ class SparseBeam:
         )
         labels, scores = np.empty(n_places, np.int32), np.empty(n_places, np.float32)
         exact = np.empty(n_rows, np.uint8)
-        searching = address_of(beam_rows, SEARCHES, buffers.call, *self._dtypes)
+        searching = address_of(beam_rows, SEARCHES, buffers.call)
         seal = np.empty(0, np.uint64), 0, 0, 0, 0
         written = (*spans, labels, scores, exact), scores, names, seal, 0
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)

@@ -19,7 +19,7 @@ from service.errors import BadInput
 from service.features import Featurizer
 from service.features.sparse_lines import read_sparse_lines
 from service.features.text_lines import text_rows_of_lines
-from service.rows import SparseRows, offsets_of
+from service.rows import SparseRows, offsets
 from service.serving.schemas.limits import longest, utf8_length
 from service.settings import Limits
 
@@ -82,7 +82,7 @@ def read_sparse_events(
     true = [sorted(set(islice(of_event, len(event.labels)))) for event in events]
     tokens = [None if event.prediction_id is UNSET else event.prediction_id for event in events]
     flat = np.array(list(chain.from_iterable(true)), np.int32)
-    return SparseEvents([event.event_id for event in events], tokens, rows, offsets_of(map(len, true)), flat)
+    return SparseEvents([event.event_id for event in events], tokens, rows, offsets(map(len, true)), flat)
 
 
 def _is_within(event: _Event, limits: Limits) -> bool:

@@ -233,8 +233,7 @@ def _search_rows(
     places = call.labels[:n_places].reshape(shape), call.scores[:n_places].reshape(shape)
     write_struct(Answers, call.answers, (call.counts, *places, call.exact, call.no_costs))
     call.call[_LAST] = n_rows
-    dtypes = call.allowed, call.allowed  # the search has been compiled for the model's
-    _search(model.searching, (call.call, *dtypes))
+    _search(model.searching, (call.call,))
 
 
 @inlined
