@@ -181,10 +181,10 @@ def create_app(
 def _neighbours(place: WorkerPlace, metrics: Metrics) -> Neighbours:
     """Return the workers of a server, of which this app is in one."""
 
-    def render(is_openmetrics: bool) -> bytes:
-        return metrics.render(is_openmetrics=is_openmetrics, worker=place.number)
+    async def page(is_openmetrics: bool) -> bytes:
+        return await metrics.page(is_openmetrics=is_openmetrics, worker=place.number)
 
-    return Neighbours(place, render)
+    return Neighbours(place, page)
 
 
 def _services(settings: Settings, draining: threading.Event) -> Services:
