@@ -53,13 +53,13 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
     from service.db.engine import Database
     from service.jobs.context import JobContext, patiently
     from service.jobs.data import DataRoot
+    from service.jobs.jobs import Jobs
     from service.jobs.kinds import read_request
     from service.jobs.leases import Claim, Leases
-    from service.jobs.queue import JobQueue
     from service.jobs.runs import RUNS
 
     database = Database.of(settings)
-    job = patiently(lambda: JobQueue(database, settings.limits).get(job_id))
+    job = patiently(lambda: Jobs(database, settings).get(job_id))
     directory = directory_of(settings.store, job_id)
     lock = _lock(directory)
     context = JobContext(
