@@ -155,8 +155,7 @@ def create_app(
     handlers.install(app, routes)
     admission = Admission(settings.limits, STREAMS, UPLOADS)
     requests = RequestLog(parts.metrics, settings.access_log, tracer)
-    cors = cors_options(settings)
-    if cors is not None:
+    if (cors := cors_options(settings)) is not None:
         app.add_middleware(CORSMiddleware, **cors)
     app.add_middleware(
         RequestScope,
