@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,7 @@ class Dataset:
     named           instances as values by feature name
     labels          the true labels as ids, as many rows
     unknown_labels  int32[n_rows], how many more labels a row has that the model of `labels=` does not know
+    unknown_names   the names of these labels, or their numbers; each once
     label_names     the name of each id, when the file or a names file gives names and no model does
     warning         what may be wrong with the data, if something is
     """
@@ -44,6 +46,7 @@ class Dataset:
     unknown_labels: NDArray[np.int32]
     label_names: list[str] | None
     warning: str | None = None
+    unknown_names: Sequence[str] = ()
 
 
 def renumber_labels(

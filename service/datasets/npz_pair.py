@@ -125,6 +125,8 @@ def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
             fault = f"expected the arrays {', '.join(_KEYS)} in it, found no {missing[0]}" if missing else ""
             fault = _format_fault(found) or fault or _sizes_fault(found)
             arrays = {} if fault else {key: found[key] for key in _KEYS}
+    except MemoryError:
+        raise
     except Exception as error:  # zipfile, zlib and numpy have no common base for "damaged"
         raise file.fault(
             None, f"expected a matrix saved by scipy.sparse.save_npz, found damage: {error}"

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import kernel
+from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import U8_1, Handle, handle, struct_at
+from model_store.names import hash_bytes
 from service.features.characters import classes
 from service.features.parameters import HashingParameters
 from service.features.raw import finite_values, tidied
@@ -18,9 +19,24 @@ from service.features.text_featurizer import TextFeaturizer, text_rows_by
 from service.features.weights import NORM_CODES, normalise_rows
 from service.features.word_forms import WordForms
 from service.features.words import Words, ngram_spans, ngrams_a_word, split
-from service.kernels.text.names import hashed_feature
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 from service.rows import RowArrays, SparseRows, offsets
+
+_SIGN_BIT = np.uint64(63)
+
+
+@inlined
+def hashed_feature(
+    utf8: NDArray[np.uint8], start: int, end: int, mask: int, signed: int
+) -> tuple[int, np.float32]:
+    """Return the feature of a name by the low bits of its hash, and the sign of its values.
+
+    mask    features less one
+    signed  0: all signs are 1
+    """
+    h = hash_bytes(utf8, start, end)
+    sign = np.float32(-1.0) if signed != 0 and (h >> _SIGN_BIT) else np.float32(1.0)
+    return int(np.int64(h & np.uint64(mask))), sign
 
 
 @handle

@@ -55,7 +55,7 @@ from service.kernels.text.tensors import (
     PLACES,
 )
 from service.kernels.text.texts import TEXTS, BodyTexts
-from service.rows import RowArrays, SparseRows, offsets
+from service.rows import RowArrays, SparseRows
 
 Words = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -63,7 +63,7 @@ Words = tuple[NDArray[np.uint8], NDArray[np.int64]]
 def _words(*words: str) -> Words:
     """Return JSON strings as one text, and where each of them begins and ends."""
     texts = [f'"{word}"'.encode() for word in words]
-    return np.frombuffer(b"".join(texts), np.uint8), offsets(map(len, texts))
+    return np.frombuffer(b"".join(texts), np.uint8), np.cumsum([0, *map(len, texts)])
 
 
 _MEMBERS, _MEMBERS_PTR = _words("id", "inputs", "parameters", "outputs")
@@ -101,7 +101,7 @@ class TensorBodies(SparseBodies):
 
         What are behind that are its binary data.
         """
-        out = self.arrays[:3], self.arrays[3], self.form, self.read_by[0]
+        out = self.arrays[:3], self.arrays[3], self.form, self.texts_at
         return SparseQuery(*read_tensors(data_of(message), span, self.constants, *out))
 
 
@@ -182,6 +182,8 @@ def _finish_rows(
     begins     where the rows begin if that is said in JSON
     """
     n_features, norm = constants
+    if tensors[INDPTR, 0] < 2:  # the ends of no row: there may be no bytes to read the first of them
+        return 0, 0
     if tensors[INDPTR, 1] >= 0:
         begins = unpack(data, end + tensors[INDPTR, 1], 8)
     n_rows = copy_rows(data, end, n_features, tensors, rows)

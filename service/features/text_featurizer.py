@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import handle_of
+from model_store.compiled.uncopyable import refuse_copy
 from service.features.blocks import in_blocks
 from service.features.characters import encoded, ready_codes
 from service.features.featurizer import Featurizer
@@ -41,6 +42,10 @@ class TextRows(NamedTuple):
     table: NDArray[Any]
     held: Any
     features_a_character: int
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be copied."""
+        refuse_copy(self)
 
 
 def text_rows_by(kernel: TextKernel, struct: tuple[Any, ...], features_a_character: int) -> TextRows:

@@ -82,7 +82,7 @@ class ForestPredictor(BaseSearcher):
         """
         leaves = []
         with self._row(rows, row) as buffers:
-            n_leaves = reach_leaves(buffers.call, *self._samples)
+            n_leaves = reach_leaves(buffers.call)
             nodes, trees = buffers.own.leaf_node[:n_leaves], buffers.own.leaf_tree[:n_leaves]
             weights = 1 / np.bincount(trees)[trees] / self._ensemble.child_ptr[0]
             for leaf, tree, weight in zip(nodes.tolist(), trees.tolist(), weights.tolist(), strict=True):
@@ -105,7 +105,7 @@ class ForestPredictor(BaseSearcher):
             with self._row(rows, longest) as buffers:
                 for row in chosen.tolist():
                     buffers.call[FIRST] = row
-                    n_leaves = reach_leaves(buffers.call, *self._samples)
+                    n_leaves = reach_leaves(buffers.call)
                     found.append(buffers.own.leaf_node[:n_leaves].copy())
         ptr = np.cumsum([len(leaves) for leaves in found], dtype=np.int64)
         return ptr, np.concatenate(found)
@@ -182,7 +182,7 @@ class ForestPredictor(BaseSearcher):
         depth = depth_of(self._ensemble.parent, leaf)
         nodes, margins = np.empty(depth, np.int32), np.empty(depth, np.float32)
         features, shares = most_shares(depth)
-        explain_route(buffers.call, *self._samples, leaf, nodes, margins, features, shares)
+        explain_route(buffers.call, leaf, nodes, margins, features, shares)
         return [
             RoutedStep(node, margin, told)
             for node, margin, told in zip(nodes.tolist(), margins, told_shares(features, shares), strict=True)

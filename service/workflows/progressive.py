@@ -16,6 +16,7 @@ from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft, Model, manifest_of
 from service.errors import BadData
+from service.evaluation import USUAL_EMPTY
 from service.inference.parts import predict_parts
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
@@ -93,7 +94,7 @@ class ProgressiveThresholds:
     def tuned(self) -> Tuned:
         """Return the thresholds of the best start values."""
         best = max(self._learners, key=self._macro_f)
-        return Tuned("ofo", "one", best.start, best.thresholds, best.counters)
+        return Tuned("ofo", USUAL_EMPTY, best.start, best.thresholds, best.counters)
 
     def keep(self, model: str, version: int) -> dict[str, Any]:
         """Keep the thresholds with a version, and return what a report says of them.
@@ -132,7 +133,7 @@ class ProgressiveThresholds:
         estimates = self._late.all()
         truth = LabelRows.join(self._truth)
         at = np.maximum(learner.thresholds, estimates.floor)
-        return macro_f(count_at(estimates, truth, at), "one")
+        return macro_f(count_at(estimates, truth, at), USUAL_EMPTY)
 
 
 def predictor_so_far(ensemble: TreeEnsemble, n_features: int) -> Searcher:
