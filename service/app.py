@@ -18,8 +18,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from model_store.store import Store
 from service.access.audit import AuditLog
-from service.access.cors import cors_options
 from service.access.ring import KeyRing
+from service.access.scopes import cors_options
 from service.api.door import handlers
 from service.api.door.admission import Admission
 from service.api.door.metrics import Metrics
