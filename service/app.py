@@ -33,12 +33,12 @@ from service.api.door.unparsed import UnparsedRequests
 from service.api.door.whole_request import WholeRequests
 from service.api.door.work import WorkPool
 from service.api.routes import (
+    aliases,
     annif,
     archives,
     batch,
     console,
     data,
-    denied,
     docs,
     feedback,
     health,
@@ -50,7 +50,6 @@ from service.api.routes import (
     predict,
     registry,
     score,
-    splits,
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
@@ -93,7 +92,7 @@ ROUTERS = (
         for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health, docs)
     ),
     console.router,
-    *(part.router for part in (jobs, data, registry, splits, denied, archives, keys)),
+    *(part.router for part in (jobs, data, registry, aliases, archives, keys)),
     oip.about_router,
     oip.health_router,
     thresholds.admin_router,

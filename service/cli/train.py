@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from service.cli.aliases import note_publication
+from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, progress
 from service.cli.groups import grouped
 from service.cli.options import (
@@ -158,7 +158,6 @@ def train(
     published. What training takes at most, in time and memory, is said before it begins (with --json, an
     object {"plan": ...} on a line of its own).
     """
-    from model_store.store import Store
     from service.workflows.label_info import read_label_info, with_label_info
     from service.workflows.train import TrainRequest, train_and_publish
     from service.workflows.weight_types import weight_type
@@ -176,13 +175,13 @@ def train(
         stream=streaming.stream,
         calibrate=held_out.calibrate,
     )
-    opened, info = Store(store), None if new.label_info is None else read_label_info(new.label_info)
+    opened = store_to_publish(store, f"xylem train {trainer}")
+    info = None if new.label_info is None else read_label_info(new.label_info)
     with _threshold_database(opened, streaming.thresholds) as kept_in, progress(json) as show:
         say = partial(print_plan, json=json)
         report = train_and_publish(opened, new.model, request, show, say, print_start, kept_in)
     if info is not None:
         report = with_label_info(opened, report, info)
-    note_publication(store, new.model, report.version, f"xylem train {trainer}")
     for warning in report.warnings or ():
         typer.echo(f"xylem: warning: {warning}", err=True)
     if json:
