@@ -15,10 +15,10 @@ from urllib.parse import quote, urlsplit
 
 import typer
 
-from service.cli.asked import KeyFile, read_key
 from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.database import opened_learning
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from service.cli.server_options import KeyFile, read_key
 from service.errors import BadData, BadInput, BadParameter, Unavailable
 from service.serving.line_files import STDIN, blocks, opened
 

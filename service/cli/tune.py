@@ -9,7 +9,7 @@ import typer
 
 from service.cli.aliases import note_publication
 from service.cli.console import mebibytes, print_facts, print_json, print_table, progress
-from service.cli.groups import grouped
+from service.cli.groups import grouped, in_panel
 from service.cli.options import (
     DEFAULT_STORE,
     Data,
@@ -59,6 +59,7 @@ class MeasuredOn(NamedTuple):
     folds: Folds = None
 
 
+@in_panel("Search", common=("minutes",))
 class SearchFor(NamedTuple):
     """What is tried, for how long, and what is looked for."""
 
@@ -75,7 +76,7 @@ def tune(
     table: Table,
     model: NewModel,
     held: MeasuredOn,
-    asked: SearchFor,
+    wanted: SearchFor,
     work: Work,
     parameters: Parameters = None,
     label_names: LabelNames = None,
@@ -102,11 +103,11 @@ def tune(
         data=data,
         valid=held.valid,
         folds=held.folds or 1,
-        trainers=tuple(asked.trainers or DEFAULT_TRAINERS),
-        metric=asked.metric,
-        minutes=asked.minutes,
-        trials=asked.trials,
-        study=asked.study,
+        trainers=tuple(wanted.trainers or DEFAULT_TRAINERS),
+        metric=wanted.metric,
+        minutes=wanted.minutes,
+        trials=wanted.trials,
+        study=wanted.study,
         fixed=tuple(parameters or ()),
         label_names=label_names,
         columns=columns,
@@ -119,10 +120,10 @@ def tune(
         report = train_and_publish(home, model, request.training(best), show)
     note_publication(store, model, report.version, f"xylem tune {best.trainer}")
     if json:
-        facts = {"model": model, "version": report.version, "metric": asked.metric, "best": best._asdict()}
+        facts = {"model": model, "version": report.version, "metric": wanted.metric, "best": best._asdict()}
         print_json({**facts, "trials": [each._asdict() for each in found]})
         return
-    _print_trials(found, asked.metric)
+    _print_trials(found, wanted.metric)
     told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
     print_facts(f"Published {model}@{report.version} in {store}", told)
 
