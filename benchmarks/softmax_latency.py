@@ -25,7 +25,6 @@ from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.store import Store
 from model_store.version import Draft, Model
-from service.inference.parts import part_of
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
@@ -78,7 +77,7 @@ def _trained_tree(data: Prepared, variant: str, settings: Settings) -> tuple[str
     predictor = make_predictor(_model_of(data, variant))
     matrix = sp.load_npz(data.work / "test.rows.npz").tocsr()[:CALLS]
     rows = rows_of(matrix)
-    each = [part_of(rows, i, i + 1) for i in range(rows.n_rows)]
+    each = [rows.cut(i, i + 1) for i in range(rows.n_rows)]
     labels = np.random.default_rng(0).integers(0, data.n_labels, (len(each), 1)).astype(np.int32)
     ptr = np.array([0, 1])
     n = len(each)

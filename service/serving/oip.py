@@ -38,6 +38,9 @@ NOT_TAKEN = ("explain", "statistics", "language", "label_info", "chunk_character
 """Options of predict whose answers are no tensors, or that only predict and batches have."""
 
 _HEADS_KEPT = 1024
+_ITEMS_MAX = 1 << 20
+"""Elements of a tensor in a long body of JSON; more come as binary data."""
+
 _TEXT, _CSR = {"text"}, {"indptr", "indices", "values"}
 
 Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
@@ -69,7 +72,7 @@ def parse_infer(body: bytes, header: str | None, limits: Limits) -> InferQuery:
     Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the place.
     """
     n_json = len(body) if header is None else _json_length(header, len(body))
-    request = validated(parse_json(body[:n_json]), InferRequest, limits)
+    request = validated(parse_json(body[:n_json], limits, _ITEMS_MAX), InferRequest, limits)
     options = request.parameters
     for name in NOT_TAKEN:
         if getattr(options, name):

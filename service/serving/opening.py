@@ -11,7 +11,7 @@ from model_store.version import Model
 from service.errors import BadInstance
 from service.evaluation.propensity import constants_of
 from service.features import feature_names, load_featurizer
-from service.features.json_items import most_items
+from service.features.json_items import items_of
 from service.features.sparse_lines import read_sparse_lines
 from service.features.text_lines import text_rows_of_lines
 from service.inference.predictors import make_predictor
@@ -87,7 +87,7 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     Lines of a batch are read by kernels of their own, and so are bodies, tensors and events.
     """
     read_sparse_lines([b"{}"], 1)
-    most_items(b"{}")
+    items_of(b"{}")
     text_rows_of_lines([b'{"text":""}'], served.featurizer, 1)
     event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
     read_sparse_events(event, served.featurizer, served.labels, Limits(), are_lines=False)
