@@ -18,8 +18,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from model_store.store import Store
 from service.access.audit import AuditLog
-from service.access.cors import cors_options
 from service.access.ring import KeyRing
+from service.access.scopes import cors_options
 from service.api.door import handlers
 from service.api.door.admission import Admission
 from service.api.door.metrics import Metrics
@@ -34,10 +34,8 @@ from service.api.routes import (
     annif,
     archives,
     batch,
-    console,
     data,
     denied,
-    docs,
     feedback,
     health,
     jobs,
@@ -45,6 +43,7 @@ from service.api.routes import (
     labels,
     models,
     oip,
+    pages,
     predict,
     registry,
     score,
@@ -87,9 +86,10 @@ ARCHIVE_THREADS = 2
 ROUTERS = (
     *(
         part.router
-        for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health, docs)
+        for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health)
     ),
-    console.router,
+    pages.docs_router,
+    pages.router,
     *(part.router for part in (jobs, data, registry, splits, denied, archives, keys)),
     oip.about_router,
     oip.health_router,
@@ -127,9 +127,9 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        parts.learning.start()
-        parts.ring.start()
-        job_figures.start()
+        followers = parts.ring, job_figures, parts.learning
+        for each in followers:
+            each.start()
         if parts.neighbours is not None:
             await parts.neighbours.start()
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
@@ -141,9 +141,8 @@ def create_app(
         if parts.neighbours is not None:
             parts.neighbours.close()
         parts.close()
-        await asyncio.to_thread(parts.ring.close)
-        await asyncio.to_thread(job_figures.close)
-        await asyncio.to_thread(parts.learning.close)
+        for each in followers:
+            await asyncio.to_thread(each.close)
         parts.metrics.settle()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
