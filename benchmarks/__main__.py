@@ -82,6 +82,7 @@ WITHOUT_DATA = {
     "open-inference",
     "client",
     "starts",
+    "hostile",
     "traces",
     "sampled",
     "text",

