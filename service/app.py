@@ -9,10 +9,8 @@ import logging
 import re
 import signal
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -54,9 +52,9 @@ from service.api.routes import (
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
-from service.api.routes.services import Services, Tune
+from service.api.routes.services import Services
 from service.collector import settle
-from service.errors import TimedOut
+from service.jobs.figures import JobFigures
 from service.jobs.jobs import Jobs
 from service.logs import log
 from service.registry.registry import Registry
@@ -69,7 +67,6 @@ from service.serving.live import LiveModels
 from service.serving.oip import TENSORS
 from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
-from service.serving.schemas.thresholds import TuneThresholdsRequest
 from service.serving.scores import SCORES
 from service.serving.shadows import Shadows
 from service.settings import Settings, read_settings
@@ -124,10 +121,11 @@ def create_app(
     `app.state.draining`, a threading.Event, makes `/readyz` say no.
     """
     settings = settings or read_settings()
-    draining, stopping = threading.Event(), threading.Event()
-    tracer = open_tracer(settings, "serve")
+    draining, tracer = threading.Event(), open_tracer(settings, "serve")
     requests = RequestLog(Metrics(), settings.access_log, tracer)
-    parts = _services(settings, requests, draining, stopping)
+    parts = _services(settings, requests, draining)
+    job_figures = JobFigures(parts.learning.database)
+    parts.metrics.registry.register(job_figures)
     if place is not None:
         parts = parts._replace(neighbours=_neighbours(place, parts.metrics))
 
@@ -135,6 +133,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         parts.learning.start()
         parts.ring.start()
+        job_figures.start()
         if parts.neighbours is not None:
             await parts.neighbours.start()
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
@@ -142,12 +141,12 @@ def create_app(
             if opens_first:
                 await parts.live.has_looked.wait()
             yield
-        stopping.set()
         following.cancel()
         if parts.neighbours is not None:
             parts.neighbours.close()
         parts.close()
         await asyncio.to_thread(parts.ring.close)
+        await asyncio.to_thread(job_figures.close)
         await asyncio.to_thread(parts.learning.close)
         parts.metrics.settle()
         if tracer is not None:
@@ -160,13 +159,13 @@ def create_app(
     app.router.routes.extend(routes)  # routers that are included try each route twice: 10 to 20 us a request
     handlers.install(app, routes)
     admission = Admission(settings.limits, STREAMS, UPLOADS, draining.is_set)
-    cors = cors_options(settings)
-    if cors is not None:
+    if (cors := cors_options(settings)) is not None:
         app.add_middleware(CORSMiddleware, **cors)
     app.add_middleware(RequestScope, admission=admission, requests=requests)
     app.state.unparsed_requests = UnparsedRequests(requests, settings.limits.head_bytes_max)
-    routes_of = {PREDICT: predict.router.routes, TENSORS: oip.router.routes, SCORES: score.router.routes}
-    app.state.whole_requests = WholeRequests(routes_of, parts.answering, admission)
+    parts_of = ((PREDICT, predict), (TENSORS, oip), (SCORES, score))
+    short = [(dialect, route) for dialect, part in parts_of for route in part.router.routes]
+    app.state.whole_requests = WholeRequests(short, parts.answering, admission)
     return app
 
 
@@ -179,9 +178,7 @@ def _neighbours(place: WorkerPlace, metrics: Metrics) -> Neighbours:
     return Neighbours(place, render)
 
 
-def _services(
-    settings: Settings, requests: RequestLog, draining: threading.Event, stopping: threading.Event
-) -> Services:
+def _services(settings: Settings, requests: RequestLog, draining: threading.Event) -> Services:
     """Return the parts of an app."""
     limits, metrics = settings.limits, requests.metrics
     store, learning = Store(settings.store), OnlineLearning(settings)
@@ -213,14 +210,12 @@ def _services(
         Answering(live, ring, shadows, requests, limits),
         pool(limits.threads_max),
         pool(THRESHOLD_THREADS, calls="calls about thresholds"),
-        WorkPool(1, 0, limits.tune_seconds_max, "calls of tune"),
         pool(ADMIN_THREADS, calls="calls of admins"),
         ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch"),
         ThreadPoolExecutor(ARCHIVE_THREADS, thread_name_prefix="xylem-archives"),
         asyncio.Semaphore(limits.event_streams_max),
         Streams(limits),
         Streams(limits),
-        _tuner(store, learning, limits.tune_seconds_max, stopping),
         draining.is_set,
     )
     metrics.watch_thresholds(learning.follower)
@@ -233,32 +228,6 @@ def _services(
     metrics.watch_streams({"batch": services.batches, "feedback": services.feeds})
     metrics.watch_queues({name: pool.waiting for name, pool in queues.items()})
     return services
-
-
-def _tuner(store: Store, learning: OnlineLearning, seconds_max: float, stopping: threading.Event) -> Tune:
-    """Return what tunes a version on a file; it gives up after a while, and when the service stops."""
-
-    def tune(
-        query: TuneThresholdsRequest, model: str, version: int, data: Path, test: Path | None
-    ) -> dict[str, Any]:
-        from service.workflows.tune import (  # readers of files: not before they are needed
-            request_of,
-            tune_and_keep,
-        )
-
-        give_up_at = time.monotonic() + seconds_max
-
-        def on_progress(phase: str, *_: int) -> None:
-            if stopping.is_set() or time.monotonic() > give_up_at:
-                raise TimedOut(f"expected to tune within {seconds_max:g} seconds, found it not done: {phase}")
-
-        methods = None if query.method is None else [query.method]
-        start = None if query.start is None else (query.start[0], query.start[1])
-        request = request_of(methods, data, test, query.empty_labels, query.kappa, start)
-        opened = store.open(model, str(version))
-        return tune_and_keep(opened, learning.database, request, shadow=query.shadow, on_progress=on_progress)
-
-    return tune
 
 
 def _settle() -> None:

@@ -38,6 +38,7 @@ Workers = Annotated[int, Field(ge=1, le=256)]
 Jobs = Annotated[int, Field(ge=0, le=64)]
 Kept = Annotated[int, Field(ge=0, le=1000)]
 Nice = Annotated[int, Field(ge=0, le=19)]
+Connections = Annotated[int, Field(ge=2, le=1000)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
 Duration = Annotated[float, Field(gt=0, le=100 * 86_400)]
 
@@ -166,7 +167,9 @@ class Limits(BaseSettings):
     queue_max: Count = _count(64, "predictions that wait for a thread; one more is answered 503")
     body_seconds_max: Seconds = _seconds(30.0, "seconds to receive headers, a body, or a batch's least bytes")
     request_seconds_max: Seconds = _seconds(30.0, "seconds to answer a predict request once it is received")
-    tune_seconds_max: Seconds = _seconds(3600.0, "seconds to tune thresholds on a file; one call at a time")
+    tune_seconds_max: Seconds = _seconds(
+        3600.0, "seconds that `.../thresholds/tune` waits for its job, which is then cancelled"
+    )
     events_max: Count = _count(1024, "events of a feedback request (a stream has no such limit)")
     event_id_bytes_max: Count = _count(256, "bytes of an event's id, as UTF-8")
     event_queue_max: Count = _count(4096, "events that wait to be written; one more is answered 503")
@@ -228,6 +231,9 @@ class Settings(BaseSettings):
     keep_alive_seconds: Seconds = _seconds(75.0, "seconds an idle connection is kept")
     database_url: str | None = Field(
         None, description="the database of thresholds and feedback; none: SQLite beside the models"
+    )
+    database_connections: Connections = Field(
+        15, description="connections to the database that a process has at a time, at most"
     )
     threshold_refresh_ms: Count = _count(
         1000, "milliseconds after which a change of thresholds by another process is served here too"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from service.serving.answer import SearchDialect, answer_query
+from service.serving.answer import SearchDialect
 from service.serving.dialect import Body, Reply
 from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
@@ -12,7 +12,7 @@ from service.stages import StageNotes
 
 def reply_of(body: bytes, served: ServedVersion, dialect: SearchDialect = PREDICT) -> Reply:
     """The answer of a thread."""
-    return answer_query(dialect.read(Body(body), Limits()), served)
+    return dialect.answer_fully(dialect.read(Body(body), Limits()), served)
 
 
 def in_thread(body: bytes, served: ServedVersion, dialect: SearchDialect = PREDICT) -> bytes:

@@ -12,7 +12,7 @@ from service.cli.aliases import Why, cause_of, opened_registry
 from service.cli.console import print_json, print_line
 from service.cli.groups import grouped
 from service.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
-from service.errors import BadInput, BadParameter
+from service.errors import BadParameter
 
 if TYPE_CHECKING:
     from service.registry.denials import Change, Denial
@@ -91,24 +91,21 @@ def deny_there(
     That is looked up in the store, which has it where it was pushed from. Raises BadInput for an alias that
     is not there, and what the store raises.
     """
+    from model_store.alias_changes import denying
     from model_store.store import Store
+    from service.cli.remote import alias_there
     from service.registry.denials import Denial, check_known, unknown_in
     from service.remote.objects import RemoteStore
 
     (name, alias), remote = of, RemoteStore(url)
-    aliases = remote.aliases(name).aliases
-    if alias not in aliases:
-        there = ", ".join(sorted(aliases)) or "none"
-        raise BadInput(f"{remote.url}: expected an alias of {name}, one of {there}, found {alias!r}")
-    version = aliases[alias].version
-    table = Store(store).open(name, version).labels
-    denied = tuple(remote.denied(name)[1].get(alias, ()))
+    found = alias_there(remote, name, alias)
+    table = Store(store).open(name, found.version).labels
     if names or clear:
         change = change_of(names, allow_again=allow_again)
         if not allow_again:
-            check_known([table], set(names).difference(denied), f"{name}@{version}")
-        denied = remote.change_denied(name, alias, change)
-    return Denial(name, alias, version, denied, unknown_in(table, denied))
+            check_known([table], set(names).difference(found.denied), f"{name}@{found.version}")
+        found = remote.change(name, {alias: denying(change)}).aliases[alias]
+    return Denial(name, alias, found.version, found.denied, unknown_in(table, found.denied))
 
 
 def parse_alias(text: str) -> tuple[str, str]:

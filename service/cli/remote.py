@@ -13,6 +13,8 @@ from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_refe
 from service.errors import BadInput
 
 if TYPE_CHECKING:
+    from model_store.alias import Alias
+    from model_store.alias_changes import Change
     from model_store.store import Store
     from service.remote.documents import RemoteVersion
     from service.remote.objects import RemoteStore
@@ -48,31 +50,27 @@ def push(
 
     The model's label info goes with it, and what the aliases deny here is denied there too.
     """
+    from model_store.alias_changes import promoted
     from model_store.store import Store
-    from service.cli.splits import beside as text_beside
-    from service.cli.splits import part_beside
+    from service.cli.splits import change_beside, what_is_beside
     from service.remote.objects import RemoteStore
 
     opened, remote = Store(store), RemoteStore(url)
     name, reference = parse_reference(model)
     version = opened.resolve(name, reference)
-    beside = part_beside(canary, shadow)
-    if beside is not None and not alias:
+    put_beside = change_beside(version, canary, shadow)
+    if put_beside is not None and not alias:
         raise BadInput("--canary, --shadow: expected --alias, whose requests they are of, found none")
     pushed = remote.push(opened, name, version)
     info = remote.push_label_info(opened, name)
-    moved = ""
-    for one in alias or ():
-        deny_as_here(remote, opened, name, one)
-        if beside is None:
-            remote.move(name, one, pushed)
-            moved += f"\n{name}: {one} -> {version}"
-        else:
-            split = remote.put_beside(name, one, beside[0], pushed, beside[1]).local()
-            moved += f"\n{name}: {one} -> {split.stable}{text_beside(split)}"
+    move = promoted(version) if put_beside is None else put_beside
+    changes = {one: denying_as_here(opened, name, one, move) for one in alias or ()}
+    after = remote.change(name, changes, pushed, info)
+    now = ((one, after.aliases[one]) for one in changes)
+    moved = [f"{name}: {one} -> {found.version}{what_is_beside(found)}" for one, found in now]
     facts = {"model": name, "version": version, "digest": pushed.digest, "aliases": alias or []}
     facts["label_info"] = info and info.digest
-    print_result(json, f"{name}@{version} -> {remote.url}{moved}", url=remote.url, **facts)
+    print_result(json, "\n".join([f"{name}@{version} -> {remote.url}", *moved]), url=remote.url, **facts)
 
 
 @app.command()
@@ -89,26 +87,34 @@ def pull(model: Model, url: Url, store: StoreDir = DEFAULT_STORE, json: Json = F
     name, reference = parse_reference(model)
     opened = Store(store)
     manifest = remote.pull(opened, name, _found(remote, name, reference))
-    _, info = remote.label_info(name)
+    info = remote.model(name).label_info
     if info is not None and opened.label_info_head(name) is None:
         remote.pull_label_info(opened, name, info)
     line = f"{remote.url} -> {name}@{manifest.version} ({mebibytes(manifest.model_bytes)})"
     print_result(json, line, url=remote.url, model=name, version=manifest.version)
 
 
-def deny_as_here(remote: RemoteStore, store: Store, model: str, alias: str) -> None:
-    """Have an alias there deny also what that of the store denies, before it names another version."""
+def denying_as_here(store: Store, model: str, alias: str, change: Change) -> Change:
+    """Return a change that also has an alias deny what that of the store denies."""
+    here: tuple[str, ...] = ()
     with contextlib.suppress(AliasNotFound):
-        if labels := store.denied(model, alias):
-            remote.change_denied(model, alias, lambda before: {*before, *labels})
+        here = store.denied(model, alias)
+    from model_store.alias_changes import denying
+
+    deny = denying(lambda there: {*there, *here})
+    return lambda before: change(deny(before) or before)
+
+
+def alias_there(remote: RemoteStore, model: str, alias: str) -> Alias:
+    """Return an alias of an object store. Raises BadInput for one that is not there."""
+    found = remote.model(model).aliases
+    if alias not in found:
+        there = ", ".join(sorted(found)) or "none"
+        raise BadInput(f"{remote.url}: expected an alias of {model}, one of {there}, found {alias!r}")
+    return found[alias]
 
 
 def _found(remote: RemoteStore, name: str, reference: str) -> RemoteVersion:
     """Return what a number or an alias stands for there."""
-    if reference.isdecimal():
-        return remote.find(name, int(reference))
-    aliases = remote.aliases(name).aliases
-    if reference not in aliases:
-        there = ", ".join(sorted(aliases)) or "none"
-        raise BadInput(f"{remote.url}: expected an alias of {name}, one of {there}, found {reference!r}")
-    return aliases[reference]
+    number = int(reference) if reference.isdecimal() else alias_there(remote, name, reference).version
+    return remote.find(name, number)

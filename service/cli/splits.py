@@ -14,6 +14,8 @@ from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir, parse_ver
 from service.errors import BadParameter
 
 if TYPE_CHECKING:
+    from model_store.alias import Alias as AliasDocument
+    from model_store.alias_changes import Change
     from model_store.splits import Split
     from service.registry.registry import SplitMove
 
@@ -85,15 +87,22 @@ def beside(split: Split | None) -> str:
     return said if shadow is None else f"{said}, shadow {shadow['version']} at {shadow['share']:.6g}"
 
 
-def part_beside(canary: str | None, shadow: str | None) -> tuple[str, int] | None:
-    """Return the role that was asked for, with its part of PARTS. Raises BadParameter, BadSplit."""
-    from service.registry.splits import parts_of
+def what_is_beside(alias: AliasDocument) -> str:
+    """Return what a line says of the versions beside the one that an alias names, behind that."""
+    canary, shadow = alias.split().values()
+    said = "" if canary is None else f", canary {canary['version']} at {canary['weight']:.6g}"
+    return said if shadow is None else f"{said}, shadow {shadow['version']} at {shadow['share']:.6g}"
+
+
+def change_beside(version: int, canary: str | None, shadow: str | None) -> Change | None:
+    """Return the change that puts a version beside another; None: none was asked for. Raises BadSplit."""
+    from model_store.alias_changes import with_canary, with_shadow
 
     if canary is not None and shadow is not None:
         raise BadParameter("expected --canary or --shadow, not both")
     if canary is not None:
-        return "canary", parts_of("weight", fraction_of("--canary", canary))
-    return None if shadow is None else ("shadow", parts_of("share", fraction_of("--shadow", shadow)))
+        return with_canary(version, fraction_of("--canary", canary))
+    return None if shadow is None else with_shadow(version, fraction_of("--shadow", shadow))
 
 
 def _version_of(model: str, store: Path) -> tuple[str, int]:

@@ -8,19 +8,23 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from service.db.migrations import migrate
 from service.errors import BadParameter, DatabaseUnavailable
+from service.settings import Settings
 
 CONNECT_SECONDS = 5
 """The longest wait for a connection, and on SQLite for another writer's transaction."""
 
 STATEMENT_SECONDS = 30
 """The longest statement, and wait for a lock, on PostgreSQL."""
+
+CONNECTIONS_KEPT = 5
+"""Connections that stay open when nobody uses them, at most."""
 
 FILE_NAME = "xylem.db"
 """The SQLite database beside the models of a store."""
@@ -50,9 +54,12 @@ class Database:
     SQLite writes ahead and syncs the log at each commit (synchronous=FULL), PostgreSQL does by default.
     """
 
-    def __init__(self, url: str) -> None:
-        """Take a URL as SQLAlchemy has it; nothing is opened yet. Raises BadParameter."""
-        self._engine = _engine(url)
+    def __init__(self, url: str, connections_max: int = 15) -> None:
+        """Take a URL as SQLAlchemy has it; nothing is opened yet. Raises BadParameter.
+
+        connections_max  at a time: who asks for one more waits CONNECT_SECONDS for it
+        """
+        self._engine = _engine(url, connections_max)
         self.shown = self._engine.url.set(query={}).render_as_string(hide_password=True)
         """Which database it is, without what may be secret: for logs and commands."""
         self._writing = self._engine.execution_options(xylem_write=True)
@@ -64,6 +71,11 @@ class Database:
         self._keeping = threading.Lock()
         self._migrating = threading.Lock()
         self._migrated = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the database of the settings: theirs, else the one beside the store. Raises BadParameter."""
+        return cls(settings.database_url or default_url(settings.store), settings.database_connections)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
@@ -133,7 +145,7 @@ class Database:
             raise DatabaseUnavailable.confidential(found) from error
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str, connections_max: int) -> Engine:
     try:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
@@ -151,6 +163,8 @@ def _engine(url: str) -> Engine:
             connect_args=arguments,
             pool_pre_ping=backend == "postgresql",
             pool_timeout=CONNECT_SECONDS,
+            pool_size=min(CONNECTIONS_KEPT, connections_max),
+            max_overflow=max(connections_max - CONNECTIONS_KEPT, 0),
         )
         if backend == "postgresql":
             _bound_waits(engine)

@@ -17,6 +17,8 @@ alias_history          a row for each move of an alias (`service.registry.histor
 jobs                   a row for each job, those that have ended too: see service/jobs. Times are seconds
                        since 1970; `claim` is a secret of the worker that has the job until `lease_until`;
                        `traceparent` is the span of the request that made it
+job_totals             for each kind of jobs and each state in which they end, how many have and how long they
+                       ran: sums that outlive the jobs
 """
 
 from __future__ import annotations
@@ -176,4 +178,14 @@ JOBS = Table(
     Column("revision", Integer, nullable=False),
     Column("traceparent", String(64)),
     Index("ix_jobs_state", "state", "number"),
+)
+
+JOB_TOTALS = Table(
+    "job_totals",
+    METADATA,
+    Column("kind", String(32), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("n", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    PrimaryKeyConstraint("kind", "state"),
 )

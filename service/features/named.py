@@ -16,7 +16,7 @@ from service.features.featurizer import Featurizer
 from service.features.parameters import NamedParameters
 from service.features.raw import finite_values, tidied
 from service.features.tables import table_arrays, take_feature_names
-from service.rows import SparseRows, offsets_of
+from service.rows import SparseRows, offsets
 
 
 class NamedFeaturizer(Featurizer):
@@ -36,13 +36,13 @@ class NamedFeaturizer(Featurizer):
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; names that training did not have are left out."""
         values = finite_values([list(instance.values()) for instance in instances], "features")
-        indptr = offsets_of(map(len, instances))
+        indptr = offsets(map(len, instances))
         if not np.isfinite(values).all():
             # also where the name is unknown: what is refused must not depend on the model
             tidied(indptr, np.arange(len(values), dtype=np.int32), values, len(values))
         ids = self._find(instances)
         known = ids >= 0
-        indptr = np.concatenate([[0], np.cumsum(known)])[indptr]
+        indptr = offsets(known)[indptr]
         return self._normalised(tidied(indptr, ids[known], values[known], self.n_features))
 
     def _find(self, instances: Sequence[dict[str, float]]) -> NDArray[np.int32]:

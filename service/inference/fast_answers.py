@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import handle_of
+from model_store.compiled.uncopyable import Uncopyable
 from service.features.sparse_request import BodyForms, SparseQuery
 from service.inference.options import NodeThresholds
 from service.inference.prediction_json import Seal
@@ -26,7 +27,7 @@ class FastForms(NamedTuple):
     bodies: BodyForms
 
 
-class Present:
+class Present(Uncopyable):
     """What answers are given under for a while: until the arrays change, or the seal is old. Immutable.
 
     thresholds  float32[K] that a label's score must reach to be named by its prediction's id; they may move
@@ -76,11 +77,11 @@ class FastAnswer(NamedTuple):
     json      of the predictions, or of the outputs, commas between
     is_tuned  whether it is at tuned thresholds
     binary    the outputs' binary data
-    identity  where in a request of tensors its id begins and ends; 0, 0: there is none
+    identity  the id of a request of tensors, which the answer repeats
     """
 
     n_rows: int
     json: bytes
     is_tuned: bool
     binary: bytes = b""
-    identity: tuple[int, int] = (0, 0)
+    identity: str | None = None

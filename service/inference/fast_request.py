@@ -20,7 +20,8 @@ from model_store.names import NameTable
 from model_store.version import Model
 from service.features import Featurizer
 from service.features.sparse_request import SparseQuery, read_body
-from service.features.tensor_request import TensorBodies, read_tensors
+from service.features.tensor_data import read_tensors
+from service.features.tensor_request import TensorBodies
 from service.features.weights import NORM_CODES
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
@@ -44,7 +45,7 @@ from service.kernels.search.fast_request import (
 )
 from service.kernels.search.query import TUNED
 from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
-from service.kernels.text.tensors import IDENTITY, IDENTITY_END, write_tensors
+from service.kernels.text.tensors import write_tensors
 from service.stages import N_TIMES, StageTimes
 
 _FIRST_NEED = Need(1, 256, 10, 10)
@@ -61,13 +62,14 @@ class Writer(NamedTuple):
     """Reads bodies of a dialect, and writes its answers.
 
     kind   what kernels know it by
-    read   reads the body whose JSON is message[start:end], into a reader; returns what is asked for its rows
+    read   reads the body whose JSON is message[span[0] : span[1]] into a reader; returns what is asked for
+           its rows, None: they are not for kernels, and what the answer repeats
     take   returns an answer of so many rows that a kernel has written, `ends` or `form` saying where
     write  returns the answer of labels that were found
     """
 
     kind: int
-    read: Callable[[TensorBodies, bytes, int, int], SparseQuery]
+    read: Callable[[TensorBodies, bytes, tuple[int, int]], tuple[SparseQuery | None, str | None]]
     take: Callable[[int, bool, memoryview, NDArray[np.int64], NDArray[np.int64]], FastAnswer]
     write: Callable[[NameTable, RowsRead, Spans, Signed], FastAnswer]
 
@@ -87,28 +89,34 @@ def _write_predictions(names: NameTable, read: RowsRead, spans: Spans, signed: S
     return FastAnswer(read.asked.n_rows, b",".join(written), is_tuned)
 
 
+def _read_tensors(
+    reader: TensorBodies, message: bytes, span: tuple[int, int]
+) -> tuple[SparseQuery | None, str | None]:
+    head = reader.read_head(message, span)
+    return (None, None) if head is None else (reader.read_data(head), head.identity)
+
+
 def _take_tensors(
     n_rows: int, is_tuned: bool, text: memoryview, _: NDArray[np.int64], form: NDArray[np.int64]
 ) -> FastAnswer:
     json, binary = tensors_of(text, form)
-    return FastAnswer(n_rows, json, is_tuned, binary, (form.item(IDENTITY), form.item(IDENTITY_END)))
+    return FastAnswer(n_rows, json, is_tuned, binary)
 
 
 def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) -> FastAnswer:
     json, binary = tensors_json(names, read.form, spans)
-    identity = read.form.item(IDENTITY), read.form.item(IDENTITY_END)
-    return FastAnswer(read.asked.n_rows, json, read.asked.threshold == TUNED, binary, identity)
+    return FastAnswer(read.asked.n_rows, json, read.asked.threshold == TUNED, binary)
 
 
 AS_PREDICTIONS = Writer(
     PREDICTIONS,
-    lambda reader, message, start, _: reader.read(message, start),
+    lambda reader, message, span: (reader.read(message, span[0]), None),
     _take_predictions,
     _write_predictions,
 )
 AS_TENSORS = Writer(
     TENSORS,
-    lambda reader, message, start, end: reader.read_infer(message, (start, end)),
+    _read_tensors,
     _take_tensors,
     _write_tensors,
 )
@@ -139,7 +147,6 @@ class BeamRequests:
         self._stages = stages
         self._pool = predictor.pool
         self._bodies = TensorBodies(forms.bodies, featurizer)
-        self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
         self._limits = handle_of(forms.limits)
         self._names = model.labels
         self._allowed = ALL_ALLOWED if mask is None else mask
@@ -179,13 +186,21 @@ class BeamRequests:
 
         read   rows that were read elsewhere, of texts for example; the message is empty then
         """
-        if read is not None and not self._give(read):
-            return None
-        data = np.frombuffer(message + _BODY_END, np.uint8)
-        (start, end), (present, epoch, serial) = span, signed
-        kind, at = writer.kind, present.at
+        data, start, identity = _NO_DATA, span[0], None
+        (present, epoch, serial), kind = signed, writer.kind
+        if read is not None:
+            if not self._give(read):
+                return None
+        elif kind == PREDICTIONS:
+            data = np.frombuffer(message + _BODY_END, np.uint8)
+        else:
+            head = self._bodies.read_head(message, span)
+            if head is None:
+                return None
+            data, self._given[:], identity = head
+        at = present.at
         try:
-            while (n_rows := answer_fast(data, start, end, kind, self._handle, at, epoch, serial)) == GROW:
+            while (n_rows := answer_fast(data, start, kind, self._handle, at, epoch, serial)) == GROW:
                 self._grow()
         finally:
             if read is not None:
@@ -193,7 +208,8 @@ class BeamRequests:
         if n_rows == 0:
             return None
         is_tuned = self._asked.item(_KIND) == TUNED
-        return writer.take(n_rows, is_tuned, self._text, self._call.text_ends, self._bodies.form)
+        answer = writer.take(n_rows, is_tuned, self._text, self._call.text_ends, self._bodies.form)
+        return answer if identity is None else answer._replace(identity=identity)
 
     def _give(self, read: RowsRead) -> bool:
         """Hand the kernel rows, and what is asked for them; return whether there is room for them."""
@@ -236,15 +252,15 @@ class BeamRequests:
         )
         labels, scores = np.empty(n_places, np.int32), np.empty(n_places, np.float32)
         exact = np.empty(n_rows, np.uint8)
-        searching = address_of(beam_rows, SEARCHES, buffers.call, *self._dtypes)
+        searching = address_of(beam_rows, SEARCHES, buffers.call)
         seal = np.empty(0, np.uint64), 0, 0, 0, 0
         written = (*spans, labels, scores, exact), scores, names, seal, 0
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
         bodies, form = self._bodies, self._bodies.form
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
-        tensors = _NO_DATA, (0, 0), *read_to, form, bodies.read_by[0]
+        tensors = _NO_DATA, bodies.layout, *read_to[:2], self._given, bodies.texts_at
         model = self._constants._replace(
-            reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.read_by),
+            reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
             searching=searching,
             writing=writing,
             reading_tensors=address_of(read_tensors, READS, *tensors),
@@ -261,9 +277,9 @@ class BeamRequests:
             self._asked,
             np.array(buffers.room[1:], np.int64),
             *bodies.arrays,
-            texts=bodies.read_by[0],
-            names=bodies.read_by[1],
+            texts=bodies.texts_at,
             form=form,
+            layout=bodies.layout,
             allowed=self._allowed,
             none=ALL_EQUAL,
             no_costs=NOT_WANTED,

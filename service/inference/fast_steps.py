@@ -48,15 +48,16 @@ class TwoSteps(ABC):
         if read is not None:
             return self._answer_rows(read, writer, signed)
         began = perf_counter_ns()
-        asked = writer.read(self._reader, message, *span)
-        has_read = perf_counter_ns() if asked.n_values == TEXTS else None
-        found = self._reader.rows_read(asked)
+        asked, identity = writer.read(self._reader, message, span)
+        has_read = perf_counter_ns() if asked is not None and asked.n_values == TEXTS else None
+        found = None if asked is None else self._reader.rows_read(asked)
         if found is None:
             return None
         answer = self._answer_rows(RowsRead(*found, self._reader.form), writer, signed)
-        if answer is not None:
-            self._begin_at(began, has_read)
-        return answer
+        if answer is None:
+            return None
+        self._begin_at(began, has_read)
+        return answer._replace(identity=identity)
 
     def _begin_at(self, began: int, has_read: int | None) -> None:
         """Let an answer whose rows were read before its call have begun then.

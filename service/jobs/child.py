@@ -50,7 +50,7 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
     """Run the job of that id, whose claim has this secret; return its result."""
     reporter.progress("start", 0, 0)
     from model_store.store import Store
-    from service.db.engine import Database, default_url
+    from service.db.engine import Database
     from service.jobs.context import JobContext, patiently
     from service.jobs.data import DataRoot
     from service.jobs.kinds import read_request
@@ -58,7 +58,7 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
     from service.jobs.queue import JobQueue
     from service.jobs.runs import RUNS
 
-    database = Database(settings.database_url or default_url(settings.store))
+    database = Database.of(settings)
     job = patiently(lambda: JobQueue(database, settings.limits).get(job_id))
     directory = directory_of(settings.store, job_id)
     lock = _lock(directory)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, delete, func, insert, select, text, update
 
 from service.db.engine import Database
-from service.db.tables import JOBS
+from service.db.tables import JOB_TOTALS, JOBS
 from service.errors import (
     BadRequest,
     IdempotencyConflict,
@@ -106,6 +106,7 @@ class JobQueue:
                 "traceparent": traceparent,
             }
             connection.execute(insert(JOBS).values(values))
+            _begin_totals(connection, kind)
             return Submitted(job_of(find(connection, values["id"])), True)
 
     def get(self, job_id: str) -> Job:
@@ -197,9 +198,14 @@ def change(connection: Connection, job_id: str, **values: object) -> None:
 
 
 def end(connection: Connection, job_id: str, state: State, **values: object) -> None:
-    """Let a job have ended, and be nobody's."""
+    """Let a job have ended, and be nobody's; count it."""
     free = {"claim": None, "lease_until": None, "cancel_asked": False}
-    change(connection, job_id, state=state, ended=now(connection), **free, **values)
+    at = now(connection)
+    change(connection, job_id, state=state, ended=at, **free, **values)
+    kind, started = connection.execute(select(JOBS.c.kind, JOBS.c.started).where(JOBS.c.id == job_id)).one()
+    seconds = 0.0 if started is None else max(at - started, 0.0)
+    totals = update(JOB_TOTALS).where(JOB_TOTALS.c.kind == kind, JOB_TOTALS.c.state == state)
+    connection.execute(totals.values(n=JOB_TOTALS.c.n + 1, seconds=JOB_TOTALS.c.seconds + seconds))
 
 
 def forget_old(connection: Connection, kept_max: int) -> None:
@@ -252,6 +258,14 @@ def _check_key(key: str | None) -> None:
     if not 1 <= len(key) <= IDEMPOTENCY_KEY_MAX or not all("!" <= letter <= "~" for letter in key):
         expected = f"1 to {IDEMPOTENCY_KEY_MAX} visible characters of ASCII"
         raise BadRequest(f"idempotency key: expected {expected}, found {len(key)} characters, some of others")
+
+
+def _begin_totals(connection: Connection, kind: str) -> None:
+    """Let the totals of a kind begin at 0: to Prometheus a figure that appears as 1 has not risen."""
+    known = connection.execute(select(JOB_TOTALS.c.kind).where(JOB_TOTALS.c.kind == kind).limit(1))
+    if known.one_or_none() is None:
+        rows = [{"kind": kind, "state": state, "n": 0, "seconds": 0.0} for state in sorted(ENDED)]
+        connection.execute(insert(JOB_TOTALS), rows)
 
 
 def _take_turns(connection: Connection) -> None:

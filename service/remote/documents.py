@@ -1,106 +1,121 @@
-"""What an object store says of a model's aliases, and of what stands beside the versions that they name."""
+"""The index of an object store: its models, their aliases, and the digests of what these name."""
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from model_store.alias import SERIAL_MAX, Alias, alias_of
+from model_store.documents import Fields, parse_sealed, render_sealed
+from model_store.errors import BadNames, Corrupt
+from model_store.identifiers import is_alias, is_model, is_version
 
-from model_store.denied import DENIED_MAX
-from model_store.identifiers import VERSION_MAX
-from model_store.splits import PARTS, Split
+MODELS_MAX = 10_000
+"""Models of an object store."""
 
 ALIASES_MAX = 256
 """Aliases of a model."""
 
-ALIASES_BYTES_MAX = 1 << 16
-"""Of the object that names them."""
+INDEX_BYTES_MAX = 16 << 20
+"""Of the index; nearly all of it may be names of denied labels."""
 
-DENIED_OBJECT_BYTES_MAX = 4 << 20
-"""Of the object of what they deny."""
-
-_Name = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9._-]{0,62}$")]
-_Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_DIGEST = "[0-9a-f]{64}"
+_LABEL_INFO_BYTES_MAX = 1 << 40
 
 
-class RemoteVersion(BaseModel):
+class RemoteVersion(NamedTuple):
     """A version's number, and the SHA-256 of its manifest, which has those of all its arrays."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    version: Annotated[int, Field(ge=1, le=VERSION_MAX)]
-    digest: _Digest
+    version: int
+    digest: str
 
 
-class RemoteAliases(NamedTuple):
-    """A model's aliases, and the serial number of the object that they are from; 0: there is none."""
-
-    serial: int
-    aliases: dict[str, RemoteVersion]
-
-
-class RemoteSplit(BaseModel):
-    """What stands beside the version that an alias names, as `model_store.splits` has it."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    stable: Annotated[int, Field(ge=1, le=VERSION_MAX)]
-    canary: RemoteVersion | None = None
-    weight: Annotated[int, Field(ge=0, le=PARTS)] = 0
-    shadow: RemoteVersion | None = None
-    share: Annotated[int, Field(ge=0, le=PARTS)] = 0
-
-    @property
-    def others(self) -> list[RemoteVersion]:
-        """Return the versions beside the stable one."""
-        return [version for version in (self.canary, self.shadow) if version is not None]
-
-    def local(self) -> Split:
-        """Return the same for a store. Raises BadSplit for versions and parts that do not fit."""
-        canary = None if self.canary is None else self.canary.version
-        shadow = None if self.shadow is None else self.shadow.version
-        split = Split(self.stable, canary, self.weight, shadow, self.share)
-        split.check()
-        return split
-
-
-class RemoteSplits(NamedTuple):
-    """The splits of a model's aliases, and the serial number of the object that they are from; 0: none."""
-
-    serial: int
-    splits: dict[str, RemoteSplit]
-
-
-class RemoteInfo(BaseModel):
+class RemoteInfo(NamedTuple):
     """A model's label info: the SHA-256 of its head, which has that of all behind it, and its bytes."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    digest: _Digest
-    bytes: Annotated[int, Field(ge=1, le=1 << 40)]
+    digest: str
+    bytes: int
 
 
-INFO: TypeAdapter[dict[str, RemoteInfo]] = TypeAdapter(
-    dict[Annotated[str, Field(pattern="^label_info$")], RemoteInfo]
-)
-"""The object: which label info the model has."""
+class RemoteModel(NamedTuple):
+    """A model's aliases by name, the digests of the versions that they name, and its label info, if any."""
 
-RemoteDenied = list[str]
-"""The labels that an alias denies, ascending."""
+    aliases: Mapping[str, Alias] = {}
+    digests: Mapping[int, str] = {}
+    label_info: RemoteInfo | None = None
 
-DENIED: TypeAdapter[dict[str, RemoteDenied]] = TypeAdapter(
-    Annotated[
-        dict[_Name, Annotated[RemoteDenied, Field(max_length=DENIED_MAX)]], Field(max_length=ALIASES_MAX)
-    ]
-)
-"""The object: each alias that denies labels. One of its own, as that of splits is."""
+    def version_of(self, number: int) -> RemoteVersion:
+        """Return a version that an alias names."""
+        return RemoteVersion(number, self.digests[number])
 
-SPLITS: TypeAdapter[dict[str, RemoteSplit]] = TypeAdapter(
-    Annotated[dict[_Name, RemoteSplit], Field(max_length=ALIASES_MAX)]
-)
-"""The object: each alias that has a split. One of its own: who knows of no splits reads the aliases alone."""
 
-DOCUMENT: TypeAdapter[dict[str, RemoteVersion]] = TypeAdapter(
-    Annotated[dict[_Name, RemoteVersion], Field(max_length=ALIASES_MAX)]
-)
-"""The object: each alias with its version."""
+class RemoteIndex(NamedTuple):
+    """All models by name. Each change has the next generation; 0: nothing was written yet."""
+
+    generation: int = 0
+    models: Mapping[str, RemoteModel] = {}
+
+
+def render_index(index: RemoteIndex) -> bytes:
+    """Return the bytes of an index: the document, and the line that proves it whole.
+
+    Raises BadNames for more than an index may hold.
+    """
+    models = {name: _fields_of(model) for name, model in index.models.items()}
+    data = render_sealed({"generation": index.generation, "models": models})
+    n_aliases = max(len(model.aliases) for model in index.models.values())
+    for found, most, what in (
+        (len(models), MODELS_MAX, "models"),
+        (n_aliases, ALIASES_MAX, "aliases of a model"),
+        (len(data), INDEX_BYTES_MAX, "bytes, denied labels and all"),
+    ):
+        if found > most:
+            raise BadNames(f"expected an index of at most {most} {what}, found {found}")
+    return data
+
+
+def parse_index(data: bytes, where: str) -> RemoteIndex:
+    """Return the index in these bytes; raise Corrupt naming `where` for anything else."""
+    if len(data) > INDEX_BYTES_MAX:
+        raise Corrupt(where, f"at most {INDEX_BYTES_MAX} bytes", "more")
+    fields = parse_sealed(data, where)
+    generation, found = fields.integer("generation", 1, SERIAL_MAX), fields.items("models", MODELS_MAX)
+    fields.done()
+    if not all(map(is_model, found)):
+        raise fields.refusal("models", "names of models", min(found))
+    return RemoteIndex(generation, {name: _model_of(f, f"{where}: {name}") for name, f in found.items()})
+
+
+def _fields_of(model: RemoteModel) -> dict[str, Any]:
+    return {
+        "aliases": {name: alias.fields() for name, alias in model.aliases.items()},
+        "digests": {str(version): digest for version, digest in model.digests.items()},
+        "label_info": model.label_info and model.label_info._asdict(),
+    }
+
+
+def _model_of(found: object, where: str) -> RemoteModel:
+    fields = Fields(found, where)
+    named, numbers = fields.items("aliases", ALIASES_MAX), fields.items("digests", 3 * ALIASES_MAX)
+    info = fields.take("label_info")
+    fields.done()
+    if not all(map(is_alias, named)):
+        raise fields.refusal("aliases", "names of aliases", min(named))
+    if not all(map(is_version, numbers)):
+        raise fields.refusal("digests", "numbers of versions", min(numbers))
+    aliases = {
+        name: alias_of(Fields(one, f"{where}: {name}"), f"{where}: {name}") for name, one in named.items()
+    }
+    texts = Fields(numbers, f"{where}: digests")
+    digests = {int(number): texts.text(number, _DIGEST) for number in numbers}
+    if digests.keys() != {version for alias in aliases.values() for version in alias.versions}:
+        raise fields.refusal("digests", "one of each version that an alias names", sorted(digests))
+    return RemoteModel(
+        aliases, digests, None if info is None else _info_of(Fields(info, f"{where}: label_info"))
+    )
+
+
+def _info_of(fields: Fields) -> RemoteInfo:
+    info = RemoteInfo(fields.text("digest", _DIGEST), fields.integer("bytes", 1, _LABEL_INFO_BYTES_MAX))
+    fields.done()
+    return info

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Sequence
 
+from model_store.alias import Alias
 from model_store.errors import Conflict, Corrupt, NotFound, StoreError
 from model_store.manifest import manifest_digest
+from model_store.splits import Split
 from model_store.store import LATEST, Store
 from service.errors import XylemError
 from service.logs import log
-from service.remote.documents import RemoteSplit, RemoteVersion
-from service.remote.objects import RemoteStore
+from service.remote.documents import RemoteIndex, RemoteModel, RemoteVersion
+from service.remote.objects import INDEX, RemoteStore
 
 
 class RemoteFollower:
@@ -31,7 +32,8 @@ class RemoteFollower:
         self._store = store
         self._poll_seconds = poll_seconds
         self._keep = keep
-        self._serials: dict[str, tuple[int, ...]] = {}
+        self._brought: dict[str, RemoteModel] = {}
+        self._seen: RemoteIndex | None = None
         self._failed: dict[str, str] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="xylem-remote", daemon=True)
@@ -47,79 +49,66 @@ class RemoteFollower:
             self._thread.join(seconds)
 
     def look(self) -> bool:
-        """Bring the store up to date now; return whether nothing failed. A fault is logged once."""
+        """Bring the store up to date now; return whether nothing failed. A fault is logged once.
+
+        Cost where nothing has changed: what `RemoteStore.index` costs.
+        """
         try:
-            models = self._remote.models()
-        except XylemError as error:
+            index = self._remote.index()
+        except (XylemError, StoreError) as error:
             self._note("", str(error))
             return False
-        self._note("", None)
-        tried = [self._try(model) for model in models if not self._stopping.is_set()]
-        return all(tried)
+        is_there = index.generation > 0
+        no_index = f"{self._remote.url}: expected {INDEX}, which xylem models push --alias writes, found none"
+        self._note("", None if is_there else no_index)
+        if index is not self._seen and is_there:
+            tried = [self._try(*model) for model in index.models.items() if not self._stopping.is_set()]
+            self._seen = index if all(tried) and len(tried) == len(index.models) else None
+        return index is self._seen
 
     def _follow(self) -> None:
         while not self._stopping.wait(self._poll_seconds):
             self.look()
 
-    def _try(self, model: str) -> bool:
+    def _try(self, model: str, wanted: RemoteModel) -> bool:
         try:
-            self._bring(model)
+            if self._brought.get(model) != wanted and wanted.aliases:
+                self._bring(model, wanted)
+                self._brought[model] = wanted
         except (XylemError, StoreError) as error:
             self._note(model, str(error))
             return False
         self._note(model, None)
         return True
 
-    def _bring(self, model: str) -> None:
+    def _bring(self, model: str, wanted: RemoteModel) -> None:
         """Bring one model up to date: `latest` first, so that no other version is taken for it."""
-        info_serial, info = self._remote.label_info(model)
-        denied_serial, denied = self._remote.denied(model)
-        splits_serial, splits = self._remote.splits(model)
-        serial, aliases = self._remote.aliases(model)
-        serials = serial, splits_serial, denied_serial, info_serial
-        if self._serials.get(model) == serials:
-            return
-        for alias, labels in denied.items():  # before an alias names what may answer them
-            self._deny(model, alias, labels)
-        named = {alias: wanted.version for alias, wanted in aliases.items()}
-        splits = {alias: split for alias, split in splits.items() if named.get(alias) == split.stable}
-        for alias, wanted in sorted(aliases.items(), key=lambda item: item[0] != LATEST):
-            self._fetch(model, wanted)
-            if self._names(model, alias) != wanted.version:
-                self._store.promote(model, wanted.version, alias)
-                log(logging.INFO, "remote_alias_moved", model=model, alias=alias, version=wanted.version)
-        for alias in self._store.info(model).aliases.keys() - aliases.keys() - {LATEST}:
-            self._store.delete_alias(model, alias)
-        for alias in (*self._store.info(model).denied, *self._store.info(model).broken_denied):
-            if alias not in denied:
-                self._deny(model, alias, ())
-        self._bring_splits(model, splits)
-        if info is not None:
-            self._remote.pull_label_info(self._store, model, info)
-        beside = (version for split in splits.values() for version in split.others)
-        self._forget_old(model, {wanted.version for wanted in (*aliases.values(), *beside)})
-        self._serials[model] = serials
+        for name, alias in sorted(wanted.aliases.items(), key=lambda item: item[0] != LATEST):
+            for version in alias.versions:
+                self._fetch(model, wanted.version_of(version))
+            self._bring_alias(model, name, alias)
+        for name in self._store.info(model).aliases.keys() - wanted.aliases.keys() - {LATEST}:
+            self._store.delete_alias(model, name)
+        if wanted.label_info is not None:
+            self._remote.pull_label_info(self._store, model, wanted.label_info)
+        self._forget_old(model, set(wanted.digests))
 
-    def _deny(self, model: str, alias: str, labels: Sequence[str]) -> None:
-        """Have an alias deny labels as it does there, also one that is still to be made."""
+    def _bring_alias(self, model: str, name: str, alias: Alias) -> None:
+        """Have an alias be as it is there, whose versions are here."""
         info = self._store.info(model)
-        if alias in info.broken_denied or info.denied.get(alias, ()) != tuple(labels):
-            self._store.put_denied(model, alias, labels, ahead=True)
-            log(logging.INFO, "remote_denied", model=model, alias=alias, labels=len(labels))
-
-    def _bring_splits(self, model: str, splits: dict[str, RemoteSplit]) -> None:
-        """Have the aliases of a model split as they are there, and no other."""
+        if name in info.broken_denied or info.denied.get(name, ()) != alias.denied:
+            self._store.put_denied(model, name, alias.denied, ahead=True)
+        if self._names(model, name) != alias.version:
+            self._store.promote(model, alias.version, name)
+        canary, shadow = alias.canary or (None, 0), alias.shadow or (None, 0)
+        split = Split(alias.version, *canary, *shadow) if alias.others else None
         info = self._store.info(model)
-        for alias in (info.splits.keys() | set(info.broken_splits)) - splits.keys():
-            self._store.end_split(model, alias)
-            log(logging.INFO, "remote_split_ended", model=model, alias=alias)
-        for alias, wanted in sorted(splits.items()):
-            for version in wanted.others:
-                self._fetch(model, version)
-            split = wanted.local()
-            if info.splits.get(alias) != split:
-                self._store.put_split(model, alias, split)
-                log(logging.INFO, "remote_split", model=model, alias=alias, **split.facts())
+        if split is not None and info.splits.get(name) != split:
+            self._store.put_split(model, name, split)
+        elif split is None and (name in info.splits or name in info.broken_splits):
+            self._store.end_split(model, name)
+        facts = {"version": alias.version, **alias.split(), "denied": len(alias.denied)}
+        log(logging.INFO, "remote_alias", model=model, alias=name, **facts)
 
     def _fetch(self, model: str, wanted: RemoteVersion) -> None:
         with contextlib.suppress(NotFound):

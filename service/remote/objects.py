@@ -1,64 +1,45 @@
 """RemoteStore: versions and aliases as objects, by fsspec (S3, Google, Azure, a directory that is mounted).
 
 A version is one object, the archive that `xylem models export` writes, under a name with its digest: it is
-there whole or not at all, and never changes. A model's aliases are one small object, their splits another; a
-change writes the next one, under the next number, on the condition that nobody has written it. So no change
-is lost, and whoever sees an old list of objects sees older aliases, never half of them.
+there whole or not at all, and never changes. All aliases of all models are one object, the index: a change
+replaces it on the condition that nobody else has since it was read. So no change is lost, whoever follows the
+models asks for one object, and there are no two objects that could say different things.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import uuid
-from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
+from model_store.alias import Alias
+from model_store.alias_changes import Change, apply
 from model_store.archive import Readable
-from model_store.denied import denied_labels
-from model_store.errors import BadNames, Conflict, Corrupt, StoreError, VersionNotFound
-from model_store.identifiers import check_alias, check_model, is_model
+from model_store.errors import Conflict, Corrupt, StoreError, VersionNotFound
+from model_store.identifiers import check_alias, check_model
 from model_store.label_info import head_digest
 from model_store.manifest import Manifest, manifest_digest
 from model_store.store import Store
 from service.errors import BadParameter, Unavailable, XylemError
+from service.remote.conditional import object_at
 from service.remote.documents import (
-    ALIASES_BYTES_MAX,
-    DENIED,
-    DENIED_OBJECT_BYTES_MAX,
-    DOCUMENT,
-    INFO,
-    SPLITS,
-    RemoteAliases,
+    INDEX_BYTES_MAX,
+    RemoteIndex,
     RemoteInfo,
-    RemoteSplit,
-    RemoteSplits,
+    RemoteModel,
     RemoteVersion,
+    parse_index,
+    render_index,
 )
 
-T = TypeVar("T")
-
 ATTEMPTS = 16
-"""Tries to change aliases that others change too."""
+"""Tries to change the index, which others change too."""
 
-SERIALS_KEPT = 16
-"""Objects of aliases, and of splits, that are kept, the newest ones."""
-
-MODELS_MAX = 10_000
-"""Models that a remote store may have."""
-
-_ALIASES, _SPLITS, _DENIED, _INFO = "aliases", "splits", "denied", "label_info"
-_BYTES_MAX = {_DENIED: DENIED_OBJECT_BYTES_MAX}
-"""Of the objects of a part, where that is not ALIASES_BYTES_MAX."""
-
+INDEX = "index.json"
 _BLOCK_BYTES = 8 << 20
 _ERROR_CHARACTERS_MAX = 200
 _VERSION = re.compile(r"([1-9][0-9]{0,9})\.([0-9a-f]{64})\.tar")
-_SERIAL = re.compile(r"([0-9]{12})\.json")
 _SECONDS: dict[str, dict[str, Any]] = {
     "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 1}}}
 }
@@ -84,26 +65,32 @@ class RemoteStore:
         try:
             options = {"use_listings_cache": False, "skip_instance_cache": True, **_SECONDS.get(protocol, {})}
             self._fs, self._root = url_to_fs(url, **options)
+            self._index_object = object_at(self._fs, f"{self._root}/{INDEX}")
         except (ImportError, ValueError) as error:
             raise BadParameter(f"{self.url}: expected the URL of an object store, found: {error}") from None
+        self._index = RemoteIndex()
+        self._tag: str | None = None
 
-    def models(self) -> list[str]:
-        """Return the names of the models that have aliases, ascending."""
-        with self._asking("list the models"):
-            found = sorted(self._names(self._root))
-        return [name for name in found if is_model(name)][:MODELS_MAX]
+    def index(self) -> RemoteIndex:
+        """Return the aliases of all models; the same object as before while nothing has changed.
 
-    def aliases(self, model: str) -> RemoteAliases:
-        """Return a model's aliases. Raises Corrupt when their object is not one."""
-        return RemoteAliases(*self._newest(model, _ALIASES, DOCUMENT))
-
-    def splits(self, model: str) -> RemoteSplits:
-        """Return the splits of a model's aliases. Raises Corrupt when their object is not one.
-
-        One counts while its alias names `stable`. Read them before the aliases: one that ends by a move is
-        then seen in force, or with the alias moved.
+        Cost: one conditional read, whatever the number of models. Raises Corrupt for what is no index. Where
+        nothing was pushed yet it is empty; one that was there before is never taken to be gone.
         """
-        return RemoteSplits(*self._newest(model, _SPLITS, SPLITS))
+        place = f"{self.url}/{INDEX}"
+        with self._asking("read the index"):
+            found = self._index_object.read(self._tag, INDEX_BYTES_MAX)
+        if found is None:
+            return self._index
+        if found.data is None and self._index.generation:
+            raise Corrupt(place, "the index, which was there before", "none")
+        if found.data is not None:
+            self._index, self._tag = parse_index(found.data, place), found.tag
+        return self._index
+
+    def model(self, name: str) -> RemoteModel:
+        """Return what the index says of a model: nothing of one that is not there. Raises as `index`."""
+        return self.index().models.get(check_model(name), RemoteModel())
 
     def push(self, store: Store, model: str, version: int) -> RemoteVersion:
         """Write a version of a store, verified first, unless it is there. Returns what it is named.
@@ -145,79 +132,40 @@ class RemoteStore:
             with file:
                 return store.mirror(_Answering(self, model, file), model, wanted.version, wanted.digest)
 
-    def move(self, model: str, alias: str, to: RemoteVersion) -> RemoteAliases:
-        """Make an alias name a version that is there; its split ends.
+    def change(
+        self,
+        model: str,
+        changes: Mapping[str, Change],
+        pushed: RemoteVersion | None = None,
+        info: RemoteInfo | None = None,
+    ) -> RemoteModel:
+        """Change aliases of a model, all of them in one step; return what the index says of it then.
 
-        Raises Conflict when others change it all the time.
+        pushed  a version that they may come to name, which was pushed before
+        info    the model's label info from now on, which was pushed before; None: as it is
+
+        Raises what the changes do, BadSplit, BadNames for more than the index can hold, and Conflict for a
+        version that is not as it was pushed, or when others change the index all the time.
         """
-        check_alias(alias)
-        if to != self.find(model, to.version):
-            raise Conflict(f"{self.url}: expected {model}@{to.version} as it was pushed, found another")
+        check_model(model)
+        if pushed is not None and pushed != self.find(model, pushed.version):
+            expected = f"{model}@{pushed.version} as it was pushed"
+            raise Conflict(f"{self.url}: expected {expected}, found another")
         for _ in range(ATTEMPTS):
-            now = self.aliases(model)
-            moved = now
-            if now.aliases.get(alias) != to:
-                moved = RemoteAliases(now.serial + 1, {**now.aliases, alias: to})
-            if moved is now or self._create(model, _ALIASES, moved.serial, DOCUMENT.dump_json(moved.aliases)):
-                self._change(model, alias, _SPLITS, SPLITS, lambda _: None)
-                return moved
-        raise self._crowded(model, alias)
-
-    def put_beside(self, model: str, alias: str, role: str, version: RemoteVersion, part: int) -> RemoteSplit:
-        """Have a version that is there be the `canary` or the `shadow` of an alias, for a part of PARTS.
-
-        Raises BadSplit, and Conflict for an alias that is not there, or when others change it all the time.
-        """
-        check_alias(alias)
-        if version != self.find(model, version.version):
-            raise Conflict(f"{self.url}: expected {model}@{version.version} as it was pushed, found another")
-        named = self.aliases(model).aliases.get(alias)
-        if named is None:
-            raise Conflict(f"{self.url}: expected {alias} of {model} to name a version, found no such alias")
-
-        def put(old: RemoteSplit | None) -> RemoteSplit:
-            if old is None or old.stable != named.version:
-                old = RemoteSplit(stable=named.version)
-            changed = {role: version, {"canary": "weight", "shadow": "share"}[role]: part}
-            made = old.model_copy(update=changed)
-            made.local()
-            return made
-
-        found = self._change(model, alias, _SPLITS, SPLITS, put)
-        assert found is not None
-        return found
-
-    def change_denied(
-        self, model: str, alias: str, change: Callable[[tuple[str, ...]], Collection[str]]
-    ) -> tuple[str, ...]:
-        """Have an alias deny other labels: `change` takes those of now. Returns what it denies then.
-
-        Raises what `change` does, BadNames for too many, also of all aliases together, and Conflict when
-        others change them all the time.
-        """
-
-        def put(old: list[str] | None) -> list[str] | None:
-            return list(denied_labels(change(tuple(old or ())))) or None
-
-        after = self._change(model, check_alias(alias), _DENIED, DENIED, put)
-        return tuple(after or ())
-
-    def denied(self, model: str) -> tuple[int, dict[str, list[str]]]:
-        """Return the labels that a model's aliases deny, and the serial number of the object. Raises Corrupt.
-
-        Read them before the aliases, as the splits.
-        """
-        return self._newest(model, _DENIED, DENIED)
-
-    def label_info(self, model: str) -> tuple[int, RemoteInfo | None]:
-        """Return which label info a model has, and the serial number of the object. Raises Corrupt."""
-        serial, found = self._newest(model, _INFO, INFO)
-        return serial, found.get(_INFO)
+            index = self.index()
+            serial = index.generation + 1
+            before = index.models.get(model, RemoteModel())
+            after = _changed(f"{self.url}: {model}", before, changes, pushed, serial)
+            after = after if info is None else after._replace(label_info=info)
+            if after == before or self._write(RemoteIndex(serial, {**index.models, model: after})):
+                return after
+        raise Conflict(f"{self.url}: expected to change the index, found it changed {ATTEMPTS} times")
 
     def push_label_info(self, store: Store, model: str) -> RemoteInfo | None:
-        """Make the label info of a store's model that of the model here, verified; None: it has none.
+        """Write the label info of a store's model, verified, unless it is there; None: it has none.
 
-        What is here stays then. Raises Corrupt, and Conflict when others change it all the time.
+        It is that of the model here once `change` says so. Raises Corrupt, and Conflict when it is replaced
+        meanwhile.
         """
         head = store.label_info_head(model)
         if head is None:
@@ -231,7 +179,6 @@ class RemoteStore:
                     written = store.export_label_info(model, file)
                 if written != head:  # what was begun is not kept
                     raise Conflict(f"{model}: expected its label info as it was, found it replaced")
-        self._change(model, _INFO, _INFO, INFO, lambda _: info)
         return info
 
     def pull_label_info(self, store: Store, model: str, wanted: RemoteInfo) -> None:
@@ -248,83 +195,11 @@ class RemoteStore:
         ):
             store.import_label_info(model, _Answering(self, model, file), wanted.bytes, wanted.digest)
 
-    def _change(
-        self,
-        model: str,
-        key: str,
-        part: str,
-        document: TypeAdapter[dict[str, T]],
-        change: Callable[[T | None], T | None],
-    ) -> T | None:
-        """Change what the object of a part says of a key, None: nothing; return what it says then."""
-        for _ in range(ATTEMPTS):
-            serial, now = self._newest(model, part, document)
-            after = change(now.get(key))
-            if after == now.get(key):
-                return after
-            kept = {name: value for name, value in now.items() if name != key}
-            changed = document.dump_json(kept if after is None else {**kept, key: after})
-            most = _BYTES_MAX.get(part, ALIASES_BYTES_MAX)
-            if len(changed) > most:
-                fault = f"expected {part} of at most {most} bytes, found {len(changed)}"
-                raise BadNames(f"{self.url}: {model}: {fault}")
-            if self._create(model, part, serial + 1, changed):
-                return after
-        raise self._crowded(model, key)
-
-    def _crowded(self, model: str, alias: str) -> Conflict:
-        return Conflict(
-            f"{self.url}: expected to change {alias} of {model}, found it changed {ATTEMPTS} times"
-        )
-
-    def _newest(self, model: str, part: str, document: TypeAdapter[dict[str, T]]) -> tuple[int, dict[str, T]]:
-        """Return the newest object of a part and its serial number; 0 where there is none. Raises Corrupt."""
-        check_model(model)
-        with self._asking(f"read the {part} of {model}"):
-            serials = self._serials(model, part)
-            if not serials:
-                return 0, {}
-            serial = max(serials)
-            with self._fs.open(self._serial_path(model, part, serial), "rb") as file:
-                most = _BYTES_MAX.get(part, ALIASES_BYTES_MAX)
-                data = file.read(most + 1)
-        try:
-            return serial, document.validate_json(data[:most], strict=True)
-        except ValidationError as error:
-            fault = error.errors(include_url=False, include_input=False)[0]
-            where = f"{self.url}: {part} of {model}, number {serial}"
-            raise Corrupt(where, f"an object of {part}", str(fault["msg"])) from None
-
-    def _create(self, model: str, part: str, serial: int, data: bytes) -> bool:
-        """Write the object of a serial number, and forget old ones; return whether nobody had written it."""
-        path = self._serial_path(model, part, serial)
-        with self._asking(f"write the {part} of {model}"):
-            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            try:
-                if "file" in self._protocols():
-                    self._link(path, data)
-                else:
-                    self._fs.pipe_file(path, data, mode="create")
-            except FileExistsError:
-                return False
-        self._forget_old(model, part, serial)
-        return True
-
-    def _link(self, path: str, data: bytes) -> None:
-        """Make a local file, whole at once. Raises FileExistsError: drivers would write over it."""
-        unfinished = f"{path}.{uuid.uuid4().hex}"
-        try:
-            self._fs.pipe_file(unfinished, data)
-            os.link(unfinished, path)
-        finally:
-            Path(unfinished).unlink(missing_ok=True)
-
-    def _forget_old(self, model: str, part: str, serial: int) -> None:
-        """Remove the objects of a part that nobody reads any more, as far as that is allowed."""
-        with contextlib.suppress(Exception):  # what stays does no harm, and the next change removes it
-            for old in self._serials(model, part):
-                if old <= serial - SERIALS_KEPT:
-                    self._fs.rm_file(self._serial_path(model, part, old))
+    def _write(self, index: RemoteIndex) -> bool:
+        """Replace the index unless somebody has since it was read; return whether it was replaced."""
+        data = render_index(index)
+        with self._asking("write the index"):
+            return self._index_object.write(data, self._tag)
 
     def _versions(self, model: str) -> dict[int, set[str]]:
         found: dict[int, set[str]] = {}
@@ -332,10 +207,6 @@ class RemoteStore:
             if match := _VERSION.fullmatch(name):
                 found.setdefault(int(match[1]), set()).add(match[2])
         return found
-
-    def _serials(self, model: str, part: str) -> list[int]:
-        names = self._names(f"{self._root}/{model}/{part}")
-        return [int(match[1]) for name in names if (match := _SERIAL.fullmatch(name))]
 
     def _names(self, path: str) -> list[str]:
         """Return the last parts of the names below a path, none if there is nothing."""
@@ -349,14 +220,7 @@ class RemoteStore:
         return f"{self._root}/{model}/versions/{version.version}.{version.digest}.tar"
 
     def _info_path(self, model: str, info: RemoteInfo) -> str:
-        return f"{self._root}/{model}/{_INFO}/{info.digest}.bin"
-
-    def _serial_path(self, model: str, part: str, serial: int) -> str:
-        return f"{self._root}/{model}/{part}/{serial:012d}.json"
-
-    def _protocols(self) -> tuple[str, ...]:
-        protocol = self._fs.protocol
-        return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+        return f"{self._root}/{model}/label_info/{info.digest}.bin"
 
     @contextlib.contextmanager
     def _asking(self, what: str) -> Iterator[None]:
@@ -368,6 +232,24 @@ class RemoteStore:
         except Exception as error:
             found = f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX]
             raise Unavailable(f"{self.url}: expected to {what}, found {found}") from None
+
+
+def _changed(
+    place: str, model: RemoteModel, changes: Mapping[str, Change], pushed: RemoteVersion | None, serial: int
+) -> RemoteModel:
+    """Return a model with its aliases changed, which then have this serial number."""
+    aliases, digests = dict(model.aliases), dict(model.digests)
+    if pushed is not None:
+        digests[pushed.version] = pushed.digest
+    for name, change in changes.items():
+        before = aliases.get(check_alias(name), Alias(0))
+        after = apply(change, before, f"{place}@{name}")
+        if after is None:
+            aliases.pop(name, None)
+        elif after != before:
+            aliases[name] = after._replace(serial=serial)
+    named = {version for alias in aliases.values() for version in alias.versions}
+    return model._replace(aliases=aliases, digests={n: digest for n, digest in digests.items() if n in named})
 
 
 class _Answering:

@@ -38,17 +38,23 @@ FIELDS_MAX = 256
 """Fields of a form: metadata may be any number of them."""
 
 
-class FormDialect(Dialect):
+class FormDialect(Dialect[Body]):
     """Requests for the subjects of a text: a form, of which 8 MB take a second to read."""
 
     media = FORM
 
-    def answer(self, body: Body, served: ServedVersion, limits: Limits, notes: StageNotes) -> Reply | Longer:
-        """Do as `Dialect.answer`. Raises as `suggest`."""
+    def read(self, body: Body, limits: Limits) -> Body:
+        """Return the body, which the thread reads that answers it."""
+        return body
+
+    def answer_read(
+        self, query: Body, served: ServedVersion, limits: Limits, notes: StageNotes
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer_read`. Raises as `suggest`."""
 
         def answer(stop: NDArray[np.uint8]) -> Reply:
             notes.end(QUEUE)
-            form = validated(split_fields(body.content, "a form", FIELDS_MAX), SuggestForm, limits)
+            form = validated(split_fields(query.content, "a form", FIELDS_MAX), SuggestForm, limits)
             notes.end(READ)
             (found,) = suggest([form.text], form, served, limits, stop, notes)
             return Reply((dump(Suggestions(results=found)),), 1)
@@ -56,14 +62,23 @@ class FormDialect(Dialect):
         return Longer(answer)
 
 
-class DocumentsDialect(Dialect):
+_Documents = tuple[SuggestOptions, SuggestBatchRequest]
+
+
+class DocumentsDialect(Dialect[_Documents]):
     """Requests for the subjects of documents: JSON, with options in the query string."""
 
-    def answer(self, body: Body, served: ServedVersion, limits: Limits, notes: StageNotes) -> Reply | Longer:
-        """Do as `Dialect.answer`. Raises as `suggest`."""
+    def read(self, body: Body, limits: Limits) -> _Documents:
+        """Return the options and the documents."""
         fields = split_fields((body.said or "").encode("latin-1"), "a query string", FIELDS_MAX)
         options = validated(fields, SuggestOptions, limits)
-        documents = parse_body(body.content, SuggestBatchRequest, limits).documents
+        return options, parse_body(body.content, SuggestBatchRequest, limits)
+
+    def answer_read(
+        self, query: _Documents, served: ServedVersion, limits: Limits, notes: StageNotes
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer_read`. Raises as `suggest`."""
+        options, documents = query[0], query[1].documents
         notes.end(READ)
 
         def answer(stop: NDArray[np.uint8]) -> Reply:

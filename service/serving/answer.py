@@ -16,6 +16,7 @@ from service.rows import SparseRows
 from service.serving.chunks import search_chunked
 from service.serving.dialect import Body, Dialect, Longer, Query, Reply
 from service.serving.rows import to_options
+from service.serving.schemas.limits import utf8_length
 from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion
 from service.serving.short import SHORT_BEAMS, is_short
@@ -25,14 +26,13 @@ from service.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
 _NO_BODY = b"", (0, 0)
 
 
-class SearchDialect(Dialect):
+class SearchDialect(Dialect[Query]):
     """Requests that are searched. One kernel reads, searches and writes; what it does not read, `read` does.
 
     writer   reads and writes for the kernel
     """
 
     writer: Writer
-    is_compared = True
 
     def answer(self, body: Body, served: ServedVersion, limits: Limits, notes: StageNotes) -> Reply | Longer:
         """Do as `Dialect.answer`."""
@@ -41,17 +41,64 @@ class SearchDialect(Dialect):
         if span is not None:
             epoch = served.thresholds.epoch
             found = served.fast.answer(message, span, self.writer, served.ids.sign(epoch, SHORT_BEAMS))
-            reply = None if found is None else self.wrap(found, body, epoch, served, limits)
-            if reply is not None:
+            if found is not None and _fits(found, limits):
                 if notes.is_traced:
                     notes.take_counted(served.fast.times)
-                return reply
+                return self.wrap(found, epoch, served)
         notes.begin()
         query = self.read(body, limits)
         notes.end(READ)
-        return answer_at_once(query, served, notes) or Longer(
-            partial(answer_query, query, served, notes=notes), query.options.deadline_ms
-        )
+        return self.answer_read(query, served, limits, notes)
+
+    def answer_read(
+        self, query: Query, served: ServedVersion, limits: Limits, notes: StageNotes
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer_read`."""
+        longer = Longer(partial(self.answer_fully, query, served, notes=notes), query.options.deadline_ms)
+        if not is_short(query, served):
+            return longer
+        chunked = query.to_rows(served.featurizer)
+        notes.end(FEATURES)
+        epoch = served.thresholds.epoch
+        read = None if chunked.unknown else _rows_read(query, chunked.rows)
+        if read is not None:
+            signed = served.ids.sign(epoch, read.asked.n_rows)
+            written = served.fast.answer(*_NO_BODY, self.writer, signed, read)
+            if written is not None:
+                if notes.is_traced:
+                    notes.take_counted(served.fast.times)
+                return self.wrap(written._replace(identity=query.identity), epoch, served)
+        options = to_options(query.options, served)
+        found = served.predictor.predict_shortly(chunked.rows, options)
+        if found is None:
+            return longer
+        notes.end(SEARCH)
+        reply = self.wrap(query.write(found, chunked, options, epoch, served), epoch, served)
+        notes.end(WRITE)
+        return reply
+
+    def answer_fully(
+        self,
+        query: Query,
+        served: ServedVersion,
+        stop: NDArray[np.uint8] | None = None,
+        notes: StageNotes | None = None,
+    ) -> Reply:
+        """Return the answer of any thread; once `stop` is set, what is sure.
+
+        notes   where it is noted when its stages end; the wait for this thread is the first
+        """
+        notes = notes or StageNotes()
+        notes.end(QUEUE)
+        chunked = query.to_rows(served.featurizer)
+        notes.end(FEATURES)
+        epoch = served.thresholds.epoch
+        options = to_options(query.options, served, stop)
+        found = search_chunked(served.predictor.predict, chunked, options, served)
+        notes.end(SEARCH)
+        reply = self.wrap(query.write(found, chunked, options, epoch, served), epoch, served)
+        notes.end(WRITE)
+        return reply
 
     @abstractmethod
     def span(self, body: Body) -> tuple[int, int] | None:
@@ -61,17 +108,8 @@ class SearchDialect(Dialect):
         """
 
     @abstractmethod
-    def wrap(
-        self, found: FastAnswer, body: Body, epoch: int, served: ServedVersion, limits: Limits
-    ) -> Reply | None:
-        """Return the answer that the kernel has written; None: it will not do."""
-
-    @abstractmethod
-    def read(self, body: Body, limits: Limits) -> Query:
-        """Return the request that a body is.
-
-        Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the place.
-        """
+    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
+        """Return an answer with what stands around it."""
 
     @abstractmethod
     def first_labels(
@@ -80,52 +118,9 @@ class SearchDialect(Dialect):
         """Return the names of the first labels of each row, at most so many, of a version's answer."""
 
 
-def answer_at_once(query: Query, served: ServedVersion, notes: StageNotes) -> Reply | None:
-    """Return the answer if a thread would only delay it, else None. Event loop only."""
-    if not is_short(query, served):
-        return None
-    chunked = query.to_rows(served.featurizer)
-    notes.end(FEATURES)
-    epoch = served.thresholds.epoch
-    read = None if chunked.unknown else _rows_read(query, chunked.rows)
-    if read is not None:
-        signed = served.ids.sign(epoch, read.asked.n_rows)
-        written = served.fast.answer(*_NO_BODY, query.writer, signed, read)
-        if written is not None:
-            if notes.is_traced:
-                notes.take_counted(served.fast.times)
-            return query.wrap(written, epoch, served)
-    options = to_options(query.options, served)
-    found = served.predictor.predict_shortly(chunked.rows, options)
-    if found is None:
-        return None
-    notes.end(SEARCH)
-    reply = query.write(found, chunked, options, epoch, served)
-    notes.end(WRITE)
-    return reply
-
-
-def answer_query(
-    query: Query,
-    served: ServedVersion,
-    stop: NDArray[np.uint8] | None = None,
-    notes: StageNotes | None = None,
-) -> Reply:
-    """Return the answer, of the version that serves it; once `stop` is set, what is sure.
-
-    notes   where it is noted when its stages end; the wait for this thread is the first
-    """
-    notes = notes or StageNotes()
-    notes.end(QUEUE)
-    chunked = query.to_rows(served.featurizer)
-    notes.end(FEATURES)
-    epoch = served.thresholds.epoch
-    options = to_options(query.options, served, stop)
-    found = search_chunked(served.predictor.predict, chunked, options, served)
-    notes.end(SEARCH)
-    reply = query.write(found, chunked, options, epoch, served)
-    notes.end(WRITE)
-    return reply
+def _fits(found: FastAnswer, limits: Limits) -> bool:
+    """Return whether the id that an answer repeats is no longer than it may be."""
+    return found.identity is None or utf8_length(found.identity) <= limits.name_bytes_max
 
 
 def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:

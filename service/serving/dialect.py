@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from service.features import Featurizer
 from service.inference.answering import Predictions
 from service.inference.fast_answers import FastAnswer
-from service.inference.fast_request import Writer
 from service.inference.predictor import PredictOptions
 from service.serving.chunks import ChunkedRows
 from service.serving.schemas.predict import Options
@@ -20,6 +19,7 @@ from service.serving.served import ServedVersion
 from service.settings import Limits
 from service.stages import StageNotes
 
+Q = TypeVar("Q")
 _NO_FORM = np.empty(0, np.int64)
 
 
@@ -61,19 +61,16 @@ class Body(NamedTuple):
         return self.message[self.start :]
 
 
-class Dialect(ABC):
+class Dialect(ABC, Generic[Q]):
     """What the bodies of a family of requests are, and their answers.
 
     media        what the bodies may be, as Content-Type says
     header       a header that says more of the body; empty: the query string does
-    is_compared  whether a shadow answers copies, by `read` and `first_labels` of a SearchDialect
     """
 
     media: frozenset[bytes] = frozenset({b"application/json"})
     header: str = ""
-    is_compared = False
 
-    @abstractmethod
     def answer(self, body: Body, served: ServedVersion, limits: Limits, notes: StageNotes) -> Reply | Longer:
         """Return the answer to a body, or what answers it in a thread. Event loop only.
 
@@ -81,6 +78,20 @@ class Dialect(ABC):
 
         Raises BadInput and BadRequest, naming the place.
         """
+        return self.answer_read(self.read(body, limits), served, limits, notes)
+
+    @abstractmethod
+    def read(self, body: Body, limits: Limits) -> Q:
+        """Return the request that a body is: where the body is long, in a thread.
+
+        Raises MalformedJson, BadRequest, LimitExceeded or UnsupportedOption, naming the place.
+        """
+
+    @abstractmethod
+    def answer_read(
+        self, query: Q, served: ServedVersion, limits: Limits, notes: StageNotes
+    ) -> Reply | Longer:
+        """Return the answer to a request that has been read, as `answer` does. Event loop only."""
 
 
 class Query(ABC):
@@ -88,24 +99,24 @@ class Query(ABC):
 
     options   what it asks for
     n_rows    its instances
-    writer    of its dialect
+    identity  what the answer repeats
     """
 
     options: Options
     n_rows: int
-    writer: Writer
+    identity: str | None = None
 
     @abstractmethod
     def n_items(self, featurizer: Featurizer) -> int:
-        """Return their items: characters, as often as the featurizer counts them, features or names."""
+        """Return its characters, as often as the featurizer counts them, features and names."""
 
     @abstractmethod
     def to_rows(self, featurizer: Featurizer) -> ChunkedRows:
-        """Return their rows. Raises BadInstance for what the model does not take."""
+        """Return the rows of its instances. Raises BadInstance for what the model does not take."""
 
-    @abstractmethod
-    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
-        """Return the answer that the kernel of requests has written."""
+    def form(self) -> NDArray[np.int64]:
+        """Return what an answer of tensors has; [0]: it is one of predictions."""
+        return _NO_FORM
 
     @abstractmethod
     def write(
@@ -115,12 +126,8 @@ class Query(ABC):
         options: PredictOptions,
         epoch: int,
         served: ServedVersion,
-    ) -> Reply:
+    ) -> FastAnswer:
         """Return the answer of labels that were found; the epoch is that of the thresholds before."""
-
-    def form(self) -> NDArray[np.int64]:
-        """Return what an answer of tensors has; [0]: it is one of predictions."""
-        return _NO_FORM
 
     @abstractmethod
     def compared(self) -> Query:

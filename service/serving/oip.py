@@ -55,7 +55,6 @@ class InferQuery(Query):
     identity  what the answer repeats
     """
 
-    writer = AS_TENSORS
     options: InferParameters
     n_rows: int
     n_elements: int
@@ -85,11 +84,6 @@ class InferQuery(Query):
         """Return which outputs the answer has."""
         return form_of(self.options.top_r, self.outputs)
 
-    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
-        """Return the answer of outputs that are written."""
-        identity = None if self.identity is None else dump(self.identity)
-        return _reply(found, identity, epoch, served)
-
     def write(
         self,
         found: Predictions,
@@ -97,11 +91,10 @@ class InferQuery(Query):
         options: PredictOptions,
         epoch: int,
         served: ServedVersion,
-    ) -> Reply:
-        """Return the answer of labels that were found."""
+    ) -> FastAnswer:
+        """Return the outputs."""
         json, binary = tensors_json(served.labels, self.form(), spans_of(found))
-        written = FastAnswer(self.n_rows, json, self.options.threshold == TUNED, binary)
-        return self.wrap(written, epoch, served)
+        return FastAnswer(self.n_rows, json, self.options.threshold == TUNED, binary, self.identity)
 
     def compared(self) -> Query:
         """Return the request for the names of labels."""
@@ -120,14 +113,14 @@ class TensorDialect(SearchDialect):
         message, start, said = body
         return start, start + _json_length(said or "", len(message) - start)
 
-    def wrap(
-        self, found: FastAnswer, body: Body, epoch: int, served: ServedVersion, limits: Limits
-    ) -> Reply | None:
-        """Return the answer of outputs that are written; None: the request's id is too long."""
-        first, last = found.identity
-        if last - first > limits.name_bytes_max:
-            return None
-        return _reply(found, body.message[first - 1 : last + 1] if first else None, epoch, served)
+    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
+        """Return an InferAnswer, and the binary data behind it."""
+        head = _head(served.name, served.version, epoch)
+        tail = b"]}" if found.identity is None else b'],"id":%b}' % dump(found.identity)
+        if not found.binary:
+            return Reply((head, found.json, tail), found.n_rows, found.is_tuned)
+        n_json = len(head) + len(found.json) + len(tail)
+        return Reply((head, found.json, tail, found.binary), found.n_rows, found.is_tuned, n_json)
 
     def read(self, body: Body, limits: Limits) -> Query:
         """Return the request that a body is."""
@@ -259,16 +252,6 @@ def _check_limit(found: int, what: str, limit: str, limits: Limits, place: str) 
     fault = limit_fault(found, what, limit, limits)
     if fault is not None:
         raise LimitExceeded(fault).at(place)
-
-
-def _reply(found: FastAnswer, identity: bytes | None, epoch: int, served: ServedVersion) -> Reply:
-    """Return an InferAnswer, and the binary data behind it; `identity` is the JSON of its id."""
-    head = _head(served.name, served.version, epoch)
-    tail = b"]}" if identity is None else b'],"id":%b}' % identity
-    if not found.binary:
-        return Reply((head, found.json, tail), found.n_rows, found.is_tuned)
-    n_json = len(head) + len(found.json) + len(tail)
-    return Reply((head, found.json, tail, found.binary), found.n_rows, found.is_tuned, n_json)
 
 
 @functools.lru_cache(_HEADS_KEPT)

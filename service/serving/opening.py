@@ -16,7 +16,6 @@ from service.features.sparse_lines import read_sparse_lines
 from service.features.text_lines import text_rows_of_lines
 from service.inference.fast_steps import fast_requests
 from service.inference.predictors import make_predictor
-from service.serving.answer import answer_query
 from service.serving.dialect import Body
 from service.serving.events import limits_of
 from service.serving.label_info import LabelInfos, LiveLabelInfo
@@ -97,7 +96,7 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     uncounted = fast_requests(model, served.predictor, served.featurizer, fast_forms(Limits()))
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):
         uncounted.answer(content, (0, len(content)), dialect.writer, served.ids.sign(0, 1))
-        answer_query(dialect.read(Body(content), Limits()), served)
+        dialect.answer_fully(dialect.read(Body(content), Limits()), served)
     label = name_of(served.labels, 0)
     names_with(served.labels.offsets, served.labels.utf8, label)
     nearest_name(served.labels, label)
@@ -116,4 +115,4 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     for instance in instances:
         for options in ways:
             with contextlib.suppress(BadInstance):
-                answer_query(PredictQuery(PredictRequest(instances=[instance], **options)), served)
+                PREDICT.answer_fully(PredictQuery(PredictRequest(instances=[instance], **options)), served)

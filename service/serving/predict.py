@@ -24,8 +24,6 @@ from service.settings import Limits
 class PredictQuery(Query):
     """A request of predict."""
 
-    writer = AS_PREDICTIONS
-
     def __init__(self, request: PredictRequest) -> None:
         """Take what was read."""
         self.options = self._request = request
@@ -40,10 +38,6 @@ class PredictQuery(Query):
         """Return the rows of the instances, long texts in chunks where that is asked for."""
         return to_chunked_rows(self._request.instances, featurizer, self._request.chunk_characters)
 
-    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
-        """Return the answer of predictions that are written."""
-        return _reply(found, epoch, served)
-
     def write(
         self,
         found: Predictions,
@@ -51,14 +45,13 @@ class PredictQuery(Query):
         options: PredictOptions,
         epoch: int,
         served: ServedVersion,
-    ) -> Reply:
-        """Return the answer, what is known of each label in it."""
+    ) -> FastAnswer:
+        """Return the predictions, what is known of each label in them."""
         request = self._request
         info = label_info_options(request, served.info)
         labels_json = describe_labels(found, chunked.rows, served, info, explain=request.explain)
         predictions = write_predictions(found, options, epoch, served, labels_json, chunked.unknown)
-        written = FastAnswer(len(predictions), b",".join(predictions), request.threshold == TUNED)
-        return _reply(written, epoch, served)
+        return FastAnswer(len(predictions), b",".join(predictions), request.threshold == TUNED)
 
     def compared(self) -> Query:
         """Return the request without explanations."""
@@ -74,10 +67,8 @@ class PredictDialect(SearchDialect):
         """Return None: with a query string it is not for the kernel."""
         return None
 
-    def wrap(
-        self, found: FastAnswer, body: Body, epoch: int, served: ServedVersion, limits: Limits
-    ) -> Reply | None:
-        """Return the answer of predictions that are written."""
+    def wrap(self, found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
+        """Return a PredictAnswer."""
         head = answer_head(served.name, served.version, epoch)
         return Reply((head, found.json, ANSWER_END), found.n_rows, found.is_tuned)
 
@@ -96,12 +87,6 @@ class PredictDialect(SearchDialect):
 
 
 PREDICT = PredictDialect()
-
-
-def _reply(found: FastAnswer, epoch: int, served: ServedVersion) -> Reply:
-    """Return a PredictAnswer."""
-    head = answer_head(served.name, served.version, epoch)
-    return Reply((head, found.json, ANSWER_END), found.n_rows, found.is_tuned)
 
 
 def _size(instance: AnyInstance, items_a_character: int) -> int:

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from model_store.names import find_all, name_of
 from service.errors import BadInput, BadInstance, LimitExceeded, UnknownLabel
 from service.features.context import ContextFeaturizer
-from service.rows import offsets_of
+from service.rows import offsets
 from service.serving.denied import check_not_denied
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.lines import Answered, LineBlock, value_of
@@ -43,16 +43,21 @@ SHORT_LABELS = 64
 _LINE: TypeAdapter[AnyScored] = TypeAdapter(ScoredInstance)
 
 
-class ScoreDialect(Dialect):
+class ScoreDialect(Dialect[ScoreRequest]):
     """Requests for the scores of labels: JSON of instances with labels, JSON of their scores."""
 
-    def answer(self, body: Body, served: ServedVersion, limits: Limits, notes: StageNotes) -> Reply | Longer:
-        """Do as `Dialect.answer`.
+    def read(self, body: Body, limits: Limits) -> ScoreRequest:
+        """Return the request that a body is."""
+        return parse_body(body.content, ScoreRequest, limits)
+
+    def answer_read(
+        self, query: ScoreRequest, served: ServedVersion, limits: Limits, notes: StageNotes
+    ) -> Reply | Longer:
+        """Do as `Dialect.answer_read`.
 
         Raises BadInstance, UnknownLabel naming the place of a label that the version does not have or the
         alias denies, LimitExceeded for too many words of texts.
         """
-        query = parse_body(body.content, ScoreRequest, limits)
 
         def answer(_: object = None) -> Reply:
             return Reply((answer_scores(query, served, limits),), len(query.instances))
@@ -64,7 +69,7 @@ SCORES = ScoreDialect()
 
 
 def answer_scores(query: ScoreRequest, served: ServedVersion, limits: Limits) -> bytes:
-    """Return a request's answer as JSON. Raises as `ScoreDialect.answer`."""
+    """Return a request's answer as JSON. Raises as `ScoreDialect.answer_read`."""
     scores = score_instances(query.instances, served, limits)
     return dump(ScoreAnswer(model=served.name, version=served.version, scores=scores))
 
@@ -72,7 +77,7 @@ def answer_scores(query: ScoreRequest, served: ServedVersion, limits: Limits) ->
 def score_instances(
     instances: Sequence[AnyScored], served: ServedVersion, limits: Limits
 ) -> list[InstanceScores]:
-    """Return the scores of each instance's labels, or of its words. Raises as `ScoreDialect.answer`."""
+    """Return the scores of each instance's labels, or of its words. Raises as `ScoreDialect.answer_read`."""
     found: list[InstanceScores | None] = [None] * len(instances)
     named = []
     for i, instance in enumerate(instances):
@@ -91,7 +96,7 @@ def _score_named(
     """Return the scores of the labels of the instances at some places."""
     ids = [_ids(instances[i], i, served) for i in places]
     rows = to_rows([instances[i] for i in places], served.featurizer)
-    label_ptr = offsets_of(map(len, ids))
+    label_ptr = offsets(map(len, ids))
     flat = np.array(list(itertools.chain.from_iterable(ids)), np.int32)
     found = served.predictor.score_labels(rows, label_ptr, flat)
     return [

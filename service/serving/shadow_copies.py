@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.serving.answer import SearchDialect, answer_query
+from service.serving.answer import SearchDialect
 from service.serving.dialect import Body, Reply
 from service.serving.served import ServedVersion
 from service.settings import Limits
@@ -38,7 +38,7 @@ class ShadowCopy(NamedTuple):
     def answer_again(self, limits: Limits, stop: NDArray[np.uint8]) -> Reply:
         """Return the shadow's answer; once `stop` is set, what is sure. Raises as an answer does."""
         query = self.dialect.read(self.body, limits)
-        return answer_query(query.compared(), self.shadow, stop)
+        return self.dialect.answer_fully(query.compared(), self.shadow, stop)
 
     def first_labels(self, again: Reply) -> tuple[Labels, Labels]:
         """Return the labels that were answered, and those of the shadow's answer.

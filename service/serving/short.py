@@ -80,7 +80,6 @@ def fast_forms(limits: Limits) -> FastForms:
         values_max=min(SHORT_ITEMS, limits.features_max),
         characters_max=SHORT_ITEMS,
         text_bytes_max=limits.text_bytes_max,
-        name_bytes_max=limits.name_bytes_max,
         top_r=usual.top_r,
         beam_width=usual.beam_width,
     )

@@ -88,6 +88,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.jobs": {
         *_COMMON,
         "service.traces",
+        "service.access",
         "service.registry",
         "service.serving",
         "service.workflows",
@@ -150,8 +151,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "service.stages": set(),
     "service.traces": {"model_store"},
     # models in this process, imported when they are first asked for: the client needs nothing of the service
-    "xylem.local": {"service.in_memory"},
-    "xylem.estimators": {"service.in_memory"},
+    "xylem.local": {"service.in_memory", "xylem.command"},
+    "xylem.estimators": {"service.in_memory", "xylem.command"},
     # the console script: nothing of the service before it is known to be ours
     "xylem.command": {"service.entry"},
     "xylem": set(),

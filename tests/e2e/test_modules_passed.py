@@ -28,7 +28,6 @@ LINES_MAX = 1500
 INSTANCES: dict[str, dict[str, Any]] = {
     "raw": {"indices": [1, 5], "values": [1.0, 0.5]},
     "text": {"text": "a text editor for the terminal"},
-    "named": {"features": {"blue": 1.0, "green": 0.5}},
 }
 OPTIONS: dict[str, dict[str, Any]] = {"none": {}, "top_r and beam_width": {"top_r": 3, "beam_width": 4}}
 

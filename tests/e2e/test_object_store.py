@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from model_store.alias import Alias
+from model_store.alias_changes import promoted
 from model_store.label_info import Subject, build_label_info
+from model_store.manifest import manifest_digest
 from model_store.store import Store
 from service import cli
-from service.remote.documents import DOCUMENT
-from service.remote.objects import RemoteStore
+from service.remote.documents import RemoteIndex, RemoteModel, RemoteVersion
+from service.remote.follower import RemoteFollower
+from service.remote.objects import ATTEMPTS, RemoteStore
+from tests.faulty_fs import QuickFileSystem
 from tests.served_models import publish_model
 from tests.servers import ServerProcess, wait_for
+from tests.small_models import small_draft
 
 MOTO = Path(__file__).resolve().parents[2] / ".venv-clients" / "bin" / "moto_server"
 URL = "s3://models/xylem"
@@ -26,14 +34,16 @@ ADMIN = {"authorization": "Bearer correct-horse-battery-staple"}
 
 
 class S3:
-    """A real S3 over HTTP, in a process of its own."""
+    """A real S3 over HTTP, in a process of its own, which logs the requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, log: Path) -> None:
+        self._log = log
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         command = [MOTO, "-H", "127.0.0.1", "-p", str(self.port)]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
         wait_for(self._answers)
 
     def _answers(self) -> bool:
@@ -44,16 +54,21 @@ class S3:
             return False
         return True
 
+    def requests(self) -> list[tuple[str, str, str]]:
+        """Return the method, the path and the status of each request so far."""
+        plain = re.sub(r"\x1b\[\d+m", "", self._log.read_text())
+        return re.findall(r'"([A-Z]+) (\S+) HTTP/1\.1" (\d+)', plain)
+
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+def s3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[S3]:
     if not MOTO.exists():
         pytest.skip("moto_server is not installed (make test-system does)")
-    server = S3()
+    server = S3(tmp_path / "requests.log")
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.port}")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "correct-horse")
@@ -93,14 +108,14 @@ def test_what_is_pushed_is_served_by_two_replicas_and_the_store_may_go(
     status, _, err = xylem(capsys, "pull", "m@stable", *pull)
     assert (status, "one of latest, found 'stable'" in err) == (2, True)
     remote = RemoteStore(URL)
-    now = remote.aliases("m")  # the condition is the server's: a number that is written is refused
-    mine = DOCUMENT.dump_json({"mine": now.aliases["latest"]})
-    assert not remote._create("m", "aliases", now.serial, mine)
-    assert remote.aliases("m") == now
+
+    def move(version: RemoteVersion) -> None:
+        remote.change("m", {"latest": promoted(version.version)}, version)
+
     options = {"store_remote": URL, "store_remote_poll_seconds": 0.2, "admin_key": ADMIN["authorization"][7:]}
     with ServerProcess(tmp_path / "a", **options) as one, ServerProcess(tmp_path / "b", **options) as two:
         assert [served(one), served(two)] == [1, 1]
-        remote.move("m", "latest", remote.push(trained, "m", 2))
+        move(remote.push(trained, "m", 2))
         wait_for(lambda: served(one) == served(two) == 2)
         status, problem = one.ask("POST", "/v1/admin/models/m/promote", {"version": 1}, **ADMIN)
         assert (status, problem["code"]) == (409, "conflict")
@@ -108,7 +123,7 @@ def test_what_is_pushed_is_served_by_two_replicas_and_the_store_may_go(
         half = remote.push(trained, "m", 3)
         path = remote._version_path("m", half)
         remote._fs.pipe_file(path, remote._fs.cat_file(path)[:2000])
-        remote.move("m", "latest", half)
+        move(half)
         wait_for(lambda: bool(one.events("remote_failed")) and bool(two.events("remote_failed")))
         assert [served(one), served(two)] == [2, 2]
         s3.stop()
@@ -117,7 +132,7 @@ def test_what_is_pushed_is_served_by_two_replicas_and_the_store_may_go(
         assert "correct-horse" not in "".join(event["detail"] for event in one.events("remote_failed"))
         assert one.terminate() == two.terminate() == 0
     status, _, err = xylem(capsys, "pull", "m@latest", *pull)
-    assert (status, f"{URL}: expected to read the aliases of m, found " in err) == (1, True)
+    assert (status, f"{URL}: expected to read the index, found " in err) == (1, True)
 
 
 def test_names_and_denied_labels_reach_replicas_without_a_restart(
@@ -156,3 +171,55 @@ def test_names_and_denied_labels_reach_replicas_without_a_restart(
         assert xylem(capsys, "push", "m", URL, *at)[0] == 0
         wait_for(lambda: names(one)["label::1"] == names(two)["label::1"] == "hound")
         assert "label::2" not in names(one)
+
+
+def test_conditions_are_the_servers(s3: S3) -> None:
+    """What another has written since it was read, or made since it was not there, is not written over."""
+    late, one, two = RemoteStore(URL), RemoteStore(URL), RemoteStore(URL)
+    model = RemoteModel({"latest": Alias(1)}, {1: "0" * 64})
+    assert late.index() == RemoteIndex()
+    assert one._write(RemoteIndex(1, {"m": model}))
+    assert not late._write(RemoteIndex(1, {"n": model}))
+    assert two.index() == one.index()
+    assert one._write(RemoteIndex(2, {"m": model}))
+    assert not two._write(RemoteIndex(2, {"n": model}))
+    assert two.index() == RemoteIndex(2, {"m": model})
+
+
+def test_no_push_of_many_at_once_is_lost(s3: S3, tmp_path: Path) -> None:
+    trained = Store(tmp_path / "trained")
+    publish_model(trained, "m", "raw")
+    pushed = RemoteStore(URL).push(trained, "m", 1)
+    names = [f"alias-{i}" for i in range(ATTEMPTS // 2)]
+    threads = [
+        threading.Thread(target=lambda name=name: RemoteStore(URL).change("m", {name: promoted(1)}, pushed))
+        for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    index = RemoteStore(URL).index()
+    assert (index.generation, index.models["m"].aliases.keys()) == (len(names), set(names))
+
+
+@pytest.mark.parametrize("n_models", [1, 200])
+def test_a_look_is_one_conditional_request_whatever_the_number_of_models(
+    s3: S3, tmp_path: Path, n_models: int
+) -> None:
+    store = Store(tmp_path / "store", fs=QuickFileSystem())
+    draft = small_draft(n_labels=3, n_features=40, n_trees=1)
+    digests = {f"m-{i}": manifest_digest(store.publish(f"m-{i}", draft)) for i in range(n_models)}
+    idle = {name: RemoteModel({"latest": Alias(1)}, {1: digest}) for name, digest in digests.items()}
+    remote = RemoteStore(URL)
+    assert remote._write(RemoteIndex(1, idle))
+    follower = RemoteFollower(RemoteStore(URL), store, poll_seconds=3600, keep=0)
+    assert follower.look()
+    before = len(s3.requests())
+    assert all(follower.look() for _ in range(5))
+    assert s3.requests()[before:] == [("GET", "/models/xylem/index.json", "304")] * 5
+    remote.change("m-0", {"stable": promoted(1)}, remote.push(store, "m-0", 1))
+    before = len(s3.requests())
+    assert follower.look()  # what has changed is read once, and only the model that did is looked at
+    assert s3.requests()[before:] == [("GET", "/models/xylem/index.json", "200")]
+    assert store.info("m-0").aliases == {"latest": 1, "stable": 1}

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
@@ -36,7 +36,7 @@ from service.api.door.heads import (
 from service.api.door.problems import error_response
 from service.api.door.request_log import RequestLog, RequestOutcome
 from service.api.door.stage_notes import TRACE
-from service.errors import XylemError
+from service.errors import AccessRefused, XylemError
 from service.logs import log
 from service.serving.answer import SearchDialect
 from service.serving.dialect import Body, Dialect, Longer, Reply
@@ -80,22 +80,31 @@ class Answering:
         self._shadows = shadows
 
     def answer(
-        self, dialect: Dialect, chosen: ChosenVersion[ServedVersion], body: Body, notes: StageNotes
+        self,
+        dialect: Dialect[Any],
+        chosen: ChosenVersion[ServedVersion],
+        body: Body,
+        notes: StageNotes,
+        query: object = None,
     ) -> Reply | Longer:
         """Return the answer to a body, or what answers it in a thread, with which `finish` is called then.
 
         chosen  the version that answers
         notes   where the stages are noted that no kernel counts
+        query   what the dialect has read of the body; None: it is yet to be read
 
         Raises as the dialect does.
         """
-        found = dialect.answer(body, chosen.served, self.limits, notes)
+        if query is None:
+            found = dialect.answer(body, chosen.served, self.limits, notes)
+        else:
+            found = dialect.answer_read(query, chosen.served, self.limits, notes)
         if isinstance(found, Reply):
             self.finish(dialect, chosen, body, found)
         return found
 
     def finish(
-        self, dialect: Dialect, chosen: ChosenVersion[ServedVersion], body: Body, reply: Reply
+        self, dialect: Dialect[Any], chosen: ChosenVersion[ServedVersion], body: Body, reply: Reply
     ) -> None:
         """Count the rows of an answer, and have the shadow answer the request too, if it is to."""
         served, shadow = chosen
@@ -133,14 +142,14 @@ class _Target(NamedTuple):
 class WholeRequests:
     """Answers requests from their bytes. Event loop only.
 
-    routes   those of each dialect
+    routes   with the dialect of each
     """
 
     def __init__(
-        self, routes: Mapping[Dialect, Sequence[BaseRoute]], answering: Answering, admission: Admission
+        self, routes: Sequence[tuple[Dialect[Any], BaseRoute]], answering: Answering, admission: Admission
     ) -> None:
-        self._routes = [(dialect, route) for dialect, each in routes.items() for route in each]
-        paths = [str(getattr(route, "path", "")) for _, route in self._routes]
+        self._routes = routes
+        paths = [str(getattr(route, "path", "")) for _, route in routes]
         self._endings = tuple({"/" + path.rpartition("/")[2] for path in paths})
         self._answering = answering
         self._live, self._requests = answering.live, answering.requests
@@ -163,7 +172,8 @@ class WholeRequests:
         if len(self._heads) >= HEADS_KEPT:
             self._heads.clear()
             self._live.notes.clear()
-        self._heads[head] = template._replace(n_bytes=n_bytes)
+        key = None if self._is_open else self._answering.ring.key_id(template.authorization)
+        self._heads[head] = template._replace(key=key, n_bytes=n_bytes)
 
     def _template(self, scope: Scope) -> HeadTemplate | None:
         """Return what a head says that a dialect's route answers; None: none does, or not such a body."""
@@ -242,7 +252,7 @@ class WholeRequests:
         return target
 
     def _outcome(self, head: HeadTemplate, served: ServedVersion) -> RequestOutcome:
-        ended = EndedRequest("POST", head.route, head.path, 200, None, _by(head, served))
+        ended = EndedRequest("POST", head.route, head.path, 200, None, _by(head, served), head.key)
         return self._requests.outcome(ended, is_traced=self._requests.tracer is not None)
 
 
@@ -258,7 +268,8 @@ def _refusal(
     scope: Scope = {"path": head.path, "request_id": request_id, TRACE: trace}
     problem = error_response(scope, error)
     status, code = problem.status_code, scope["error_code"]
-    ended = EndedRequest("POST", head.route, head.path, status, code, _by(head, served))
+    key = None if isinstance(error, AccessRefused) else head.key
+    ended = EndedRequest("POST", head.route, head.path, status, code, _by(head, served), key)
     first = b"HTTP/1.1 %d %b\r\n" % (status, HTTPStatus(status).phrase.encode())
     return first, ended, _lines_of(problem.raw_headers), bytes(problem.body)
 

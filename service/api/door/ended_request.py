@@ -29,6 +29,7 @@ class EndedRequest(NamedTuple):
     route  the route's pattern
     code   that of a problem; None: it had none
     by     the version that answered, or refused; None: the request named none
+    key    the id of the key that let it pass; None: it needed none, or had none that does
     """
 
     method: str
@@ -37,11 +38,12 @@ class EndedRequest(NamedTuple):
     status: int
     code: str | None
     by: AnsweredBy | None = None
+    key: str | None = None
 
 
 def shape_of(ended: EndedRequest) -> SpanShape:
     """Return what the spans of requests have in common that end alike."""
-    method, route, path, status, code, by = ended
+    method, route, path, status, code, by, _ = ended
     attributes: list[tuple[str, str | int]] = [
         ("http.request.method", method),
         ("http.route", route),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.types import Scope
 
@@ -52,16 +52,18 @@ class HeadTemplate(NamedTuple):
     ref      the version's number or alias
     route    the route's pattern; path: what fits it
     said     what the dialect's header, or the query string, says of the body; None: nothing
-    n_bytes  of the body, where the head is remembered
+    key      the id of the key that it brings, where one is needed
+    n_bytes  of the body
     """
 
-    dialect: Dialect
+    dialect: Dialect[Any]
     model: str
     ref: str
     route: str
     path: str
     said: str | None
     authorization: bytes | None
+    key: str | None = None
     n_bytes: int = 0
 
 
@@ -105,14 +107,14 @@ def reference_of(parts: Mapping[str, str]) -> tuple[str, str]:
     return parts["model"], version or alias
 
 
-def template_of(scope: Scope, dialect: Dialect, model: str, ref: str) -> HeadTemplate:
+def template_of(scope: Scope, dialect: Dialect[Any], model: str, ref: str) -> HeadTemplate:
     """Return what the head of a request in a dialect says, to this version of a model."""
     given = [value for name, value in scope["headers"] if name == b"authorization"]
     route, said = scope["route"].path, said_of(dialect, scope)
     return HeadTemplate(dialect, model, ref, route, scope["path"], said, given[-1] if given else None)
 
 
-def said_of(dialect: Dialect, scope: Scope) -> str | None:
+def said_of(dialect: Dialect[Any], scope: Scope) -> str | None:
     """Return what the header of a dialect, or the query string, says of the body; None: nothing."""
     if not dialect.header:
         return scope["query_string"].decode("latin-1") or None

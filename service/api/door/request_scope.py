@@ -69,7 +69,9 @@ class RequestScope:
     def _record(self, method: str, scope: Scope, status: int, started: int) -> None:
         """Note an answered request: its figures, its log line, its span."""
         route, code = getattr(scope.get("route"), "path", "none"), scope.get("error_code")
-        ended = EndedRequest(method, route, scope["path"], status, code, scope.get(ANSWERED_BY))
+        principal = scope.get("state", {}).get("principal")
+        key = None if principal is None else principal.key_id or None
+        ended = EndedRequest(method, route, scope["path"], status, code, scope.get(ANSWERED_BY), key)
         self._requests.end(scope["request_id"], ended, started, scope.get(TRACE), scope[NOTES])
 
     async def _answer_error(self, scope: Scope, guard: BodyGuard, error: Exception) -> None:

@@ -12,6 +12,9 @@ from service.errors import Overloaded, TimedOut
 
 T = TypeVar("T")
 
+LONG_BYTES = 64 << 10
+"""Bytes of a body beyond which the event loop does not read it."""
+
 
 class WorkPool:
     """Threads for blocking calls; what neither a thread nor a place in the queue is free for is refused.
@@ -48,6 +51,12 @@ class WorkPool:
             future.cancel()
             raise TimedOut(f"expected an answer within {self._seconds_max:g} seconds")
         return future.result()
+
+    async def read(self, read: Callable[..., T], body: bytes, *arguments: object) -> T:
+        """Return what a call makes of a body: of a long one in a thread. Raises what it and `run` raise."""
+        if len(body) <= LONG_BYTES:
+            return read(body, *arguments)
+        return await self.run(read, body, *arguments)
 
     def waiting(self) -> int:
         """Return how many calls wait for a thread."""

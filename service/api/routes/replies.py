@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 from fastapi import Request, Response
@@ -12,14 +13,15 @@ from service.api.door.answering import headers_for
 from service.api.door.heads import reference_of, said_of
 from service.api.door.responses import RawResponse
 from service.api.door.stage_notes import notes_of
-from service.api.door.work import WorkPool
+from service.api.door.work import LONG_BYTES, WorkPool
 from service.api.routes.services import Services
 from service.api.routes.versions import choose_served
 from service.serving.dialect import Body, Dialect, Longer, Reply
+from service.stages import READ
 
 
 async def reply_in(
-    dialect: Dialect, request: Request, services: Services, model: str | None = None, ref: str = ""
+    dialect: Dialect[Any], request: Request, services: Services, model: str | None = None, ref: str = ""
 ) -> Response:
     """Return the answer to a request in a dialect.
 
@@ -30,8 +32,13 @@ async def reply_in(
     if model is None:
         model, ref = reference_of(request.path_params)
     chosen = await choose_served(request, services.live, model, ref)
-    reply = services.answering.answer(dialect, chosen, body, notes_of(request.scope))
+    notes, query = notes_of(request.scope), None
+    if len(body.message) > LONG_BYTES:
+        query = await services.work.run(dialect.read, body, services.limits)
+        notes.end(READ)
+    reply = services.answering.answer(dialect, chosen, body, notes, query)
     if isinstance(reply, Longer):
+        notes.begin()
         reply = await _in_thread(services.work, began, reply)
         services.answering.finish(dialect, chosen, body, reply)
     return RawResponse(b"".join(reply.parts), headers_for(reply, chosen.served))

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from model_store.splits import PARTS, Split
+from model_store.alias import PARTS, Beside
+from model_store.splits import Split
 from model_store.store import Store
 from service import cli
 from service.remote.objects import RemoteStore
@@ -115,8 +116,9 @@ def test_a_split_is_pushed(command: Command, tmp_path: Path) -> None:
     status, out, _ = command("push", "m@2", url, "--alias", "latest", "--canary", "10%")
     assert (status, out.splitlines()[-1]) == (0, "m: latest -> 1, canary 2 at 0.1")
     assert command("push", "m@3", url, "--alias", "latest", "--shadow", "100%")[0] == 0
-    assert RemoteStore(url).splits("m").splits["latest"].local() == Split(1, 2, 1000, 3, PARTS)
+    pushed = RemoteStore(url).model("m").aliases["latest"]
+    assert (pushed.version, pushed.canary, pushed.shadow) == (1, Beside(2, 1000), Beside(3, PARTS))
     assert command("push", "m@2", url, "--canary", "10%")[0] == 2
     assert command("push", "m@2", url, "--alias", "latest", "--canary", "10%", "--shadow", "1%")[0] == 2
     assert command("push", "m@2", url, "--alias", "latest")[0] == 0
-    assert RemoteStore(url).splits("m").splits == {}
+    assert RemoteStore(url).model("m").aliases["latest"].others == ()

@@ -191,7 +191,7 @@ def test_a_split_needs_lines(data: DataRoot) -> None:
 
 
 def test_faults_of_the_other_kinds(data: DataRoot) -> None:
-    tuning = {"model": "m", "data": "x", "test": "..", "version": "A!", "start": [1, 2, 3], "method": "all"}
+    tuning = {"model": "m", "data": "x", "test": "..", "version": "A!", "start": [1, 2, 3], "method": "best"}
     assert faults("threshold-tuning", tuning, data).keys() == {"data", "test", "version", "start", "method"}
     batch = {"model": "m", "data": "rows.txt", "version": True, "top_r": 1001, "explain": True}
     assert faults("batch", batch, data).keys() == {"data", "version", "top_r", "explain"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import threading
 import uuid
@@ -12,15 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from model_store.errors import BadNames, BadSplit, Conflict, Corrupt, VersionNotFound
+from model_store.alias import ALIAS_BYTES_MAX, Alias, Beside
+from model_store.alias_changes import denying, promoted, removed, with_canary, with_shadow
+from model_store.documents import render_sealed
+from model_store.errors import AliasNotFound, BadNames, BadSplit, Conflict, Corrupt, VersionNotFound
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import manifest_digest
 from model_store.splits import Split
 from model_store.store import Store
 from service.errors import BadParameter, Unavailable
-from service.remote.documents import RemoteVersion
+from service.remote.documents import RemoteIndex, RemoteModel, RemoteVersion, parse_index, render_index
 from service.remote.follower import RemoteFollower
-from service.remote.objects import ATTEMPTS, SERIALS_KEPT, RemoteStore, shown_url
+from service.remote.objects import ATTEMPTS, INDEX, RemoteStore, shown_url
 from service.serve import follow_remote
 from service.settings import Settings
 from tests.small_models import small_draft
@@ -57,54 +59,55 @@ def test_what_is_pushed_is_pulled_bit_by_bit(store: Store, url: str, tmp_path: P
     assert there.publish("m", small_draft(4)).version == 3  # the next number, as everywhere
 
 
+def move(remote: RemoteStore, alias: str, version: RemoteVersion) -> RemoteModel:
+    return remote.change("m", {alias: promoted(version.version)}, version)
+
+
 def test_aliases_are_read_as_they_were_moved(store: Store, url: str) -> None:
     remote = RemoteStore(url)
-    assert remote.models() == []
-    assert remote.aliases("m") == (0, {})
-    pushed = [remote.push(store, "m", version) for version in (1, 2)]
-    assert remote.move("m", "latest", pushed[1]).serial == 1
-    assert remote.move("m", "stable", pushed[0]).serial == 2
-    assert remote.move("m", "stable", pushed[0]).serial == 2  # nothing to write
-    assert RemoteStore(url).aliases("m") == (2, {"latest": pushed[1], "stable": pushed[0]})
-    assert remote.models() == ["m"]
-    for turn in range(SERIALS_KEPT + 3):
-        remote.move("m", "stable", pushed[turn % 2])
-    assert len(remote._serials("m", "aliases")) == SERIALS_KEPT
+    assert remote.index() == RemoteIndex()
+    first, second = (remote.push(store, "m", version) for version in (1, 2))
+    move(remote, "latest", second)
+    move(remote, "stable", first)
+    index = remote.index()
+    move(remote, "stable", first)  # nothing to write
+    assert remote.index() is index
+    named = RemoteModel({"latest": Alias(2, serial=1), "stable": Alias(1, serial=2)}, dict((first, second)))
+    assert RemoteStore(url).index() == index == RemoteIndex(2, {"m": named})
+    after = remote.change("m", {"stable": removed, "latest": promoted(1)}, first)  # both or none
+    assert after == RemoteModel({"latest": Alias(1, (2,), serial=3)}, dict((first,))) == remote.model("m")
 
 
-def test_no_move_of_many_at_once_is_lost(store: Store, tmp_path: Path) -> None:
-    """Local files are made exclusively, as S3 does it; who finds the number taken tries the next one."""
+def test_no_change_of_many_at_once_is_lost(store: Store, tmp_path: Path) -> None:
+    """A file is replaced only as it was read; who finds it changed reads and tries again."""
     url = f"file://{tmp_path}/remote"
     pushed = RemoteStore(url).push(store, "m", 1)
     aliases = [f"alias-{i}" for i in range(ATTEMPTS // 2)]
     threads = [
-        threading.Thread(target=lambda alias=alias: RemoteStore(url).move("m", alias, pushed))
+        threading.Thread(target=lambda alias=alias: move(RemoteStore(url), alias, pushed))
         for alias in aliases
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert RemoteStore(url).aliases("m") == (len(aliases), dict.fromkeys(aliases, pushed))
+    found = RemoteStore(url).index()
+    assert found.generation == len(aliases)
+    assert found.models["m"].aliases.keys() == set(aliases)
+    assert {alias.version for alias in found.models["m"].aliases.values()} == {1}
 
 
-def test_who_reads_while_aliases_are_written_sees_those_before(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remote = RemoteStore(f"file://{tmp_path}/remote")
-    first, second = (remote.push(store, "m", version) for version in (1, 2))
-    before = remote.move("m", "latest", first)
-    link, seen = os.link, []
-
-    def read_and_link(source: str, target: str) -> None:
-        seen.append(remote.aliases("m"))
-        link(source, target)
-
-    monkeypatch.setattr(os, "link", read_and_link)
-    after = remote.move("m", "latest", second)
-    assert seen == [before]
-    assert remote.aliases("m") == after
-    assert len(list((tmp_path / "remote" / "m" / "aliases").iterdir())) == 2  # nothing unfinished stays
+def test_an_index_that_others_have_written_is_not_written_over(store: Store, url: str) -> None:
+    """Also by who has read it before, and by who found none."""
+    one, two, late = RemoteStore(url), RemoteStore(url), RemoteStore(url)
+    pushed = one.push(store, "m", 1)
+    assert late.index().generation == 0
+    move(one, "latest", pushed)
+    assert not late._write(RemoteIndex(1, {"m": RemoteModel()}))
+    assert two.index() == one.index()
+    move(one, "stable", pushed)
+    assert not two._write(RemoteIndex(2, {"m": RemoteModel()}))
+    assert two.index() == one.index() and two.index().generation == 2
 
 
 def test_numbers_that_others_use_are_refused(store: Store, url: str, tmp_path: Path) -> None:
@@ -118,7 +121,8 @@ def test_numbers_that_others_use_are_refused(store: Store, url: str, tmp_path: P
     with pytest.raises(VersionNotFound, match="expected m@7, found no such object"):
         remote.find("m", 7)
     with pytest.raises(Conflict, match="as it was pushed, found another"):
-        remote.move("m", "latest", RemoteVersion(version=1, digest="0" * 64))
+        move(remote, "latest", RemoteVersion(1, "0" * 64))
+    assert remote.index() == RemoteIndex()
 
 
 def damaged(data: bytes) -> bytes:
@@ -156,24 +160,73 @@ def test_another_version_under_a_name_is_refused(store: Store, tmp_path: Path) -
         remote.pull(there, "m", first)
 
 
+INDEX_OF_ONE = render_index(RemoteIndex(1, {"m": RemoteModel({"latest": Alias(1)}, {1: "0" * 64})}))
+
+
+def documents_that_are_none() -> list[dict[str, object]]:
+    alias = Alias(1).fields()
+    model: dict[str, object] = {"aliases": {"latest": alias}, "digests": {"1": "0" * 64}, "label_info": None}
+    models: list[object] = [
+        {"M M": model},
+        {"m": {**model, "more": 1}},
+        {"m": {**model, "aliases": {"12": alias}}},
+        {"m": {**model, "aliases": {"latest": {**alias, "version": 0}}}},
+        {"m": {**model, "aliases": {"latest": {**alias, "version": 2}}}},
+        {"m": {**model, "digests": {"1": "0" * 63}}},
+        {"m": {**model, "digests": {"x": "0" * 64}}},
+        {"m": {**model, "label_info": {"digest": "0" * 64, "bytes": 0}}},
+        [],
+    ]
+    return [{}, {"generation": 0, "models": {}}, *({"generation": 1, "models": found} for found in models)]
+
+
 @pytest.mark.parametrize(
     "content",
     [
         b"",
         b"[]",
-        b"{",
-        b'{"latest": 1}',
-        b'{"latest": {"version": 0, "digest": "x"}}',
-        b'{"A b": {}}',
-        b" " * 100_000,
+        *(INDEX_OF_ONE[:end] for end in (1, 20, len(INDEX_OF_ONE) - 1)),
+        INDEX_OF_ONE.replace(b'"version": 1', b'"version": 2'),
+        *map(render_sealed, documents_that_are_none()),
     ],
 )
-def test_aliases_that_are_none_are_refused(store: Store, tmp_path: Path, content: bytes) -> None:
-    remote = RemoteStore(f"file://{tmp_path}/remote")
-    remote.move("m", "latest", remote.push(store, "m", 1))
-    (tmp_path / "remote" / "m" / "aliases" / f"{2:012d}.json").write_bytes(content)
-    with pytest.raises(Corrupt, match="aliases of m, number 2"):
-        remote.aliases("m")
+def test_an_index_that_is_none_is_refused_and_not_written_over(
+    store: Store, tmp_path: Path, content: bytes
+) -> None:
+    remote, there = RemoteStore(f"file://{tmp_path}/remote"), Store(tmp_path / "there")
+    there.prepare()
+    pushed = remote.push(store, "m", 1)
+    move(remote, "latest", pushed)
+    follower = followed(remote, there)
+    assert follower.look()
+    file = tmp_path / "remote" / INDEX
+    whole = file.read_bytes()
+    for damaged_now in (content, None):
+        file.unlink()
+        if damaged_now is not None:
+            file.write_bytes(damaged_now)
+        assert not follower.look()
+        with pytest.raises(Corrupt, match=INDEX):
+            move(remote, "stable", pushed)
+        assert there.info("m").aliases == {"latest": 1}
+    file.write_bytes(whole)
+    assert follower.look()
+
+
+def test_an_index_is_what_was_written_and_bounded() -> None:
+    assert parse_index(INDEX_OF_ONE, "there").models["m"].aliases == {"latest": Alias(1)}
+    denied = tuple(f"{k:06d}" + "x" * 900 for k in range(1000))
+    big = Alias(1, denied=denied)
+    assert len(denied) * 900 < ALIAS_BYTES_MAX
+    many = {f"m{i}": RemoteModel({"latest": big}, {1: "0" * 64}) for i in range(20)}
+    aliases = {f"a{i}": Alias(1) for i in range(257)}
+    for models, fault in (
+        (many, "at most 16777216 bytes"),
+        ({"m": RemoteModel(aliases, {1: "0" * 64})}, "256 aliases"),
+        ({f"m{i}": RemoteModel() for i in range(10_001)}, "10000 models"),
+    ):
+        with pytest.raises(BadNames, match=fault):
+            render_index(RemoteIndex(1, models))
 
 
 @pytest.mark.parametrize(
@@ -196,17 +249,17 @@ def test_a_store_that_follows_has_what_aliases_name(store: Store, url: str, tmp_
     remote, there = RemoteStore(url), Store(tmp_path / "there")
     there.publish("own", small_draft(5))
     follower = followed(remote, there)
-    assert follower.look()
+    assert not follower.look()  # nothing was pushed: that is told, and nothing is touched
     pushed = {version: remote.push(store, "m", version) for version in (1, 2, 3)}
-    remote.move("m", "stable", pushed[3])
-    remote.move("m", "latest", pushed[2])
+    move(remote, "stable", pushed[3])
+    move(remote, "latest", pushed[2])
     assert follower.look()
     assert there.info("m").aliases == {"latest": 2, "stable": 3}
     assert there.versions("m") == (2, 3)
-    remote.move("m", "latest", pushed[1])
-    remote.move("m", "stable", pushed[1])
+    move(remote, "latest", pushed[1])
+    remote.change("m", {"stable": removed})
     assert follower.look()
-    assert there.info("m").aliases == {"latest": 1, "stable": 1}
+    assert there.info("m").aliases == {"latest": 1}
     assert there.versions("m") == (1,)  # it keeps none besides
     assert there.versions("own") == (1,)
     for version in (1, 3):
@@ -218,47 +271,40 @@ def test_a_store_that_follows_has_the_splits(store: Store, url: str, tmp_path: P
     there.prepare()
     follower = followed(remote, there)
     pushed = {version: remote.push(store, "m", version) for version in (1, 2, 3)}
-    remote.move("m", "latest", pushed[1])
-    remote.put_beside("m", "latest", "canary", pushed[2], 500)
-    remote.put_beside("m", "latest", "shadow", pushed[3], 10_000)
+    move(remote, "latest", pushed[1])
+    remote.change("m", {"latest": with_canary(2, 0.05)}, pushed[2])
+    remote.change("m", {"latest": with_shadow(3, 1)}, pushed[3])
     assert follower.look()
     assert there.split("m") == Split(1, 2, 500, 3, 10_000)
     assert there.versions("m") == (1, 2, 3)
-    remote.put_beside("m", "latest", "canary", pushed[2], 2000)
+    remote.change("m", {"latest": with_canary(2, 0.2)}, pushed[2])
     assert follower.look()
     assert there.split("m") == Split(1, 2, 2000, 3, 10_000)
-    remote.move("m", "latest", pushed[1])  # what it names already: the split ends
+    move(remote, "latest", pushed[1])  # what it names already: the split ends
     assert follower.look()
     assert (there.split("m"), there.versions("m")) == (None, (1,))
-    remote.put_beside("m", "latest", "canary", pushed[2], 500)
+    remote.change("m", {"latest": with_canary(2, 0.05)}, pushed[2])
     assert follower.look()
-    remote.move("m", "latest", pushed[2])
+    move(remote, "latest", pushed[2])
     assert follower.look()
     assert (there.alias("m").version, there.split("m")) == (2, None)
-    assert remote.splits("m").splits == {}
-    file = there.root / "models" / "m" / "splits" / "latest"
-    file.write_bytes(b"half")
-    remote.move("m", "stable", pushed[1])
-    assert follower.look()
-    assert not file.exists()
+    assert remote.model("m").aliases == {"latest": Alias(2, (1,), serial=7)}
 
 
 def test_a_split_that_does_not_fit_is_refused(store: Store, url: str) -> None:
     remote = RemoteStore(url)
-    pushed = remote.push(store, "m", 1)
-    with pytest.raises(Conflict, match="expected latest of m to name a version"):
-        remote.put_beside("m", "latest", "canary", pushed, 500)
-    remote.move("m", "latest", pushed)
-    with pytest.raises(BadSplit, match="another version than the alias names"):
-        remote.put_beside("m", "latest", "canary", pushed, 500)
-    other = remote.push(store, "m", 2)
-    for role, part in (("canary", 0), ("canary", 10_000), ("shadow", 10_001)):
+    pushed, other = (remote.push(store, "m", version) for version in (1, 2))
+    with pytest.raises(AliasNotFound, match="m@latest: expected an alias"):
+        remote.change("m", {"latest": with_canary(1, 0.05)}, pushed)
+    move(remote, "latest", pushed)
+    for change in (
+        with_canary(1, 0.05),
+        lambda alias: alias._replace(canary=Beside(2, 10_000)),
+        lambda alias: alias._replace(shadow=Beside(2, 0)),
+    ):
         with pytest.raises(BadSplit):
-            remote.put_beside("m", "latest", role, other, part)
-    assert remote.splits("m") == (0, {})
-    # who knows of no splits reads the aliases as before
-    remote.put_beside("m", "latest", "canary", other, 500)
-    assert remote.aliases("m") == (1, {"latest": pushed})
+            remote.change("m", {"stable": promoted(1), "latest": change}, other)
+    assert remote.index().generation == 1
 
 
 def test_versions_that_nobody_names_are_kept_up_to_a_number(store: Store, url: str, tmp_path: Path) -> None:
@@ -266,7 +312,7 @@ def test_versions_that_nobody_names_are_kept_up_to_a_number(store: Store, url: s
     there.prepare()
     follower = followed(remote, there, keep=1)
     for version in (1, 2, 3):
-        remote.move("m", "latest", remote.push(store, "m", version))
+        move(remote, "latest", remote.push(store, "m", version))
         assert follower.look()
     assert there.versions("m") == (2, 3)
 
@@ -277,10 +323,10 @@ def test_a_fault_leaves_the_store_as_it_is_and_ends(
     remote, there = RemoteStore(f"file://{tmp_path}/remote"), Store(tmp_path / "there")
     there.prepare()
     follower = followed(remote, there)
-    remote.move("m", "latest", remote.push(store, "m", 1))
+    move(remote, "latest", remote.push(store, "m", 1))
     assert follower.look()
     second = remote.push(store, "m", 2)
-    remote.move("m", "latest", second)
+    move(remote, "latest", second)
     path = next(tmp_path.glob("remote/m/versions/2.*"))
     whole = path.read_bytes()
     path.write_bytes(whole[:1000])
@@ -328,30 +374,34 @@ def info_bytes(store: Store) -> bytes:
 def test_label_info_and_denied_labels_travel(store: Store, url: str, tmp_path: Path) -> None:
     remote, there = RemoteStore(url), Store(tmp_path / "there")
     there.prepare()
-    assert remote.push_label_info(store, "m") is None and remote.label_info("m") == (0, None)
+    assert remote.push_label_info(store, "m") is None
     labelled(store)
     info = remote.push_label_info(store, "m")
     assert info is not None and remote.push_label_info(store, "m") == info
-    assert remote.label_info("m") == (1, info)
-    assert remote.change_denied("m", "latest", lambda before: {*before, "label::3"}) == ("label::3",)
-    assert remote.change_denied("m", "next", lambda _: ["label::4", "b"]) == ("b", "label::4")
-    remote.move("m", "latest", remote.push(store, "m", 2))
+
+    def deny(alias: str, *labels: str) -> object:
+        return remote.change("m", {alias: denying(lambda _: labels)}).aliases[alias].denied
+
+    pushed = remote.push(store, "m", 2)
+    changes = {name: promoted(2) for name in ("latest", "next")}
+    assert remote.change("m", changes, pushed, info).label_info == info
+    assert (deny("latest", "label::3"), deny("next", "label::4", "b")) == (("label::3",), ("b", "label::4"))
     follower = RemoteFollower(remote, there, poll_seconds=9, keep=2)
     assert follower.look()
     assert info_bytes(there) == info_bytes(store)
     assert there.denied("m") == ("label::3",)
-    remote.move("m", "next", remote.find("m", 2))
     labelled(store, "hound")
-    remote.push_label_info(store, "m")
-    remote.change_denied("m", "latest", lambda _: ())
+    remote.change("m", {}, info=remote.push_label_info(store, "m"))
+    deny("latest")
     assert follower.look()
     assert info_bytes(there) == info_bytes(store)
     assert (there.denied("m"), there.denied("m", "next")) == ((), ("b", "label::4"))
-    with pytest.raises(BadNames, match="at most 10000 denied labels"):
-        remote.change_denied("m", "latest", lambda _: [f"label {i}" for i in range(10_001)])
-    with pytest.raises(BadNames, match="expected denied of at most"):
-        for i in range(8):
-            remote.change_denied("m", f"alias-{i}", lambda _: [f"{k:06d}" + "x" * 960 for k in range(900)])
+    for labels, fault in (
+        ([f"label {i}" for i in range(10_001)], "at most 10000 denied labels"),
+        ([f"{k:06d}" + "x" * 960 for k in range(1100)], f"at most {ALIAS_BYTES_MAX} bytes"),
+    ):
+        with pytest.raises(BadNames, match=fault):
+            deny("latest", *labels)
 
 
 def test_label_info_that_is_not_what_its_digest_says_is_refused(store: Store, tmp_path: Path) -> None:

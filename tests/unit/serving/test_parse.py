@@ -174,7 +174,7 @@ def test_a_wrong_field_is_named_by_its_path(data: bytes, path: str, says: str) -
             "features_max",
             3,
             lambda n: body(instances=[{"indices": [1] * n, "values": [1] * n}]),
-            "instances[0]",
+            "instances[0].indices",
         ),
         (
             "features_max",
@@ -219,7 +219,7 @@ def test_events_of_a_request_are_limited() -> None:
         ("event_id_bytes_max", lambda n: {"event_id": "é" * (n // 2) + "x" * (n % 2)}, "event_id"),
         ("label_list_max", lambda n: {"labels": ["a"] * n}, "labels"),
         ("name_bytes_max", lambda n: {"labels": ["x" * n]}, "labels"),
-        ("features_max", lambda n: {"instance": {"indices": [1] * n, "values": [1] * n}}, "instance"),
+        ("features_max", lambda n: {"instance": {"indices": [1] * n, "values": [1] * n}}, "instance.indices"),
         ("text_bytes_max", lambda n: {"instance": {"text": "x" * n}}, "instance.text"),
     ],
 )

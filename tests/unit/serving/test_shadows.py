@@ -13,10 +13,8 @@ import numpy as np
 import orjson
 import pytest
 
-import service.serving.shadow_copies as copies
 import service.serving.shadows as module
 from model_store.store import Store
-from service.serving.answer import answer_query
 from service.serving.dialect import Body, Reply
 from service.serving.oip import TENSORS
 from service.serving.opening import serve_model
@@ -116,7 +114,7 @@ def tensors_copy(
     asked = {"inputs": csr(rows), "outputs": outputs, "parameters": options}
     body, headers = binary_body(asked) if binary else (orjson.dumps(asked), {})
     sent = Body(body, 0, headers.get(HEADER))
-    answer = answer_query(TENSORS.read(sent, Limits()), answered)
+    answer = TENSORS.answer_fully(TENSORS.read(sent, Limits()), answered)
     return ShadowCopy(TENSORS, sent, answer, answered, shadow)
 
 
@@ -182,7 +180,7 @@ def test_a_broken_shadow_is_counted(
     def fail(*_: object) -> Reply:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(copies, "answer_query", fail)
+    monkeypatch.setattr(ShadowCopy, "answer_again", fail)
     heard.offer(versions[0], versions[1])
     assert heard.results(3) == {"failed": 3}
     monkeypatch.undo()
@@ -200,7 +198,7 @@ def test_a_slow_shadow_drops_what_finds_no_place(
         assert go_on.wait(60)
         return answer_of(versions[1])
 
-    monkeypatch.setattr(copies, "answer_query", slow)
+    monkeypatch.setattr(ShadowCopy, "answer_again", slow)
     heard = Heard(shadow_time_share=1.0, shadow_queue_max=3)
     heard.offer(versions[0], versions[1])
     assert begun.wait(60)
@@ -216,12 +214,12 @@ def test_a_search_without_end_is_ended_by_the_next_request(
 ) -> None:
     begun = threading.Event()
 
-    def endless(query: object, served: ServedVersion, stop: Any) -> Reply:
+    def endless(copy: ShadowCopy, _: Limits, stop: Any) -> Reply:
         begun.set()
         wait_for(lambda: bool(stop[0]))
-        return answer_of(served)
+        return copy.answer
 
-    monkeypatch.setattr(copies, "answer_query", endless)
+    monkeypatch.setattr(ShadowCopy, "answer_again", endless)
     monkeypatch.setattr(module, "SECONDS_MAX", 0.01)
     heard = Heard(shadow_time_share=1.0)
     heard.offer(versions[0], versions[1])

@@ -183,7 +183,7 @@ def test_a_search_that_nobody_waits_for_is_stopped(
     """The answer is given up after a while; its thread sees the flag, and answers the next request."""
     begun, stopped = threading.Event(), threading.Event()
 
-    def search(query: PredictQuery, served: Any, stop: Any, notes: Any) -> Any:
+    def search(_: Any, query: PredictQuery, served: Any, stop: Any, notes: Any) -> Any:
         begun.set()
         while not stop[0]:
             time.sleep(0.001)
@@ -192,7 +192,7 @@ def test_a_search_that_nobody_waits_for_is_stopped(
     async def main() -> httpx.Response:
         limits = {"request_seconds_max": 0.1, "threads_max": 1}
         async with serving(settings_of(shared_store, **limits)) as (_, client):
-            monkeypatch.setattr("service.serving.answer.answer_query", search)
+            monkeypatch.setattr("service.serving.answer.SearchDialect.answer_fully", search)
             ask = post("/v1/models/raw/predict", {"instances": [RAW] * 9, "explain": True})
             answer = await ask(client)
             while not begun.is_set():  # its thread was slow to begin: it is dropped then, and not stopped

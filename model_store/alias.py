@@ -1,0 +1,157 @@
+"""An alias: one document that says what it names, what stands beside that, and what it never answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from model_store.documents import Fields, parse_sealed, render_sealed
+from model_store.errors import BadNames, BadSplit, Corrupt
+from model_store.identifiers import VERSION_MAX
+from model_store.names import build_names
+
+PARTS = 10_000
+"""Weights and shares are whole numbers of so many parts."""
+
+BEFORE_MAX = 32
+"""Earlier versions that an alias remembers."""
+
+DENIED_MAX = 10_000
+"""Labels that an alias may deny."""
+
+ALIAS_BYTES_MAX = 1 << 20
+"""Of an alias's document; nearly all of it may be names of denied labels."""
+
+SERIAL_MAX = (1 << 53) - 1
+_ROLES = {"canary": PARTS - 1, "shadow": PARTS}
+"""What may stand beside the version that an alias names, and the most parts of the requests it may have."""
+
+
+class Beside(NamedTuple):
+    """A version that answers some of the requests to an alias besides the one that it names.
+
+    parts  how many of PARTS
+    """
+
+    version: int
+    parts: int
+
+
+class Alias(NamedTuple):
+    """What an alias is. It is never changed, only replaced by the next one.
+
+    version  the version that it names; 0: none, which is never written
+    before   the versions that it named before, the last one last
+    canary   the version that answers some of the requests in the place of `version`; None: there is none
+    shadow   the version that answers some of the requests too, and is never returned; None: there is none
+    denied   labels that its answers never have, whatever version it names: ascending, each once
+    serial   the number of the move that made it
+    """
+
+    version: int
+    before: tuple[int, ...] = ()
+    canary: Beside | None = None
+    shadow: Beside | None = None
+    denied: tuple[str, ...] = ()
+    serial: int = 0
+
+    @property
+    def others(self) -> tuple[int, ...]:
+        """Return the versions beside the one that it names."""
+        return tuple(beside.version for beside in (self.canary, self.shadow) if beside is not None)
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """Return all versions that answer its requests."""
+        return (self.version, *self.others)
+
+    def roles_of(self, version: int) -> list[str]:
+        """Return what a version is besides the one that is named: `canary`, `shadow`."""
+        roles = {"canary": self.canary, "shadow": self.shadow}
+        return [role for role, beside in roles.items() if beside is not None and beside.version == version]
+
+    def split(self) -> dict[str, Any]:
+        """Return what JSON says of the versions beside the named one: their parts as fractions of 1."""
+        canary = self.canary and {"version": self.canary.version, "weight": self.canary.parts / PARTS}
+        shadow = self.shadow and {"version": self.shadow.version, "share": self.shadow.parts / PARTS}
+        return {"canary": canary, "shadow": shadow}
+
+    def check(self) -> None:
+        """Raise BadSplit unless versions and parts fit together, BadNames for more than it may hold."""
+        for role, most in _ROLES.items():
+            beside: Beside | None = getattr(self, role)
+            if beside is None:
+                continue
+            if not 1 <= beside.parts <= most:
+                raise BadSplit(f"{role}: expected 1 to {most} of {PARTS} parts, found {beside.parts}")
+            if beside.version == self.version:
+                expected = "another version than the alias names"
+                raise BadSplit(f"{role}: expected {expected}, found {beside.version}")
+        if self.denied and (size := len(render_alias(self))) > ALIAS_BYTES_MAX:
+            raise BadNames(f"expected denied labels of at most {ALIAS_BYTES_MAX} bytes, found {size}")
+
+    def fields(self) -> dict[str, Any]:
+        """Return the document for JSON; `alias_of` takes it back."""
+        beside = {role: (found := getattr(self, role)) and found._asdict() for role in _ROLES}
+        return {**self._asdict(), **beside}
+
+
+def render_alias(alias: Alias) -> bytes:
+    """Return the bytes of an alias's file: the document, and the line that proves it whole."""
+    return render_sealed(alias.fields())
+
+
+def parse_alias(data: bytes, where: str) -> Alias:
+    """Return the alias in the bytes of its file; raise Corrupt naming `where` for anything else."""
+    return alias_of(parse_sealed(data, where), where)
+
+
+def alias_of(fields: Fields, where: str) -> Alias:
+    """Return the alias that a document holds; raise Corrupt naming `where` for anything else."""
+    version = fields.integer("version", 1, VERSION_MAX)
+    before = fields.take("before")
+    if not _are_versions(before):
+        raise fields.refusal("before", f"at most {BEFORE_MAX} version numbers", before)
+    canary, shadow = (_beside_of(fields.take(role), f"{where}: {role}") for role in _ROLES)
+    denied = fields.take("denied")
+    if type(denied) is not list or not all(type(name) is str for name in denied):
+        raise fields.refusal("denied", "a list of names", denied)
+    serial = fields.integer("serial", 0, SERIAL_MAX)
+    fields.done()
+    alias = Alias(version, tuple(before), canary, shadow, tuple(denied), serial)
+    try:
+        if denied_labels(denied) != alias.denied:
+            raise BadNames("expected names in ascending order, each once, found others")
+        alias.check()
+    except (BadNames, BadSplit) as error:
+        raise Corrupt(where, "an alias", str(error)) from error
+    return alias
+
+
+def denied_labels(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names as an alias denies them: ascending, each once.
+
+    Raises BadNames for too many, and for one that no label can have.
+    """
+    labels = tuple(sorted(set(names)))
+    if len(labels) > DENIED_MAX:
+        raise BadNames(f"expected at most {DENIED_MAX} denied labels, found {len(labels)}")
+    build_names(labels)
+    return labels
+
+
+def _are_versions(found: object) -> bool:
+    return (
+        type(found) is list
+        and len(found) <= BEFORE_MAX
+        and all(type(item) is int and 1 <= item <= VERSION_MAX for item in found)
+    )
+
+
+def _beside_of(found: object, where: str) -> Beside | None:
+    if found is None:
+        return None
+    fields = Fields(found, where)
+    beside = Beside(fields.integer("version", 1, VERSION_MAX), fields.integer("parts", 1, PARTS))
+    fields.done()
+    return beside
