@@ -66,10 +66,11 @@ def test_what_is_not_open_answers_nothing() -> None:
     split = Split(1, 2, 9999, 3, PARTS)
     both = live_split("m", split, "two", "three")
     assert both is not None
-    assert {both.canary_for(b"%d" % i) for i in range(100)} <= {"two", None}
-    assert both.shadow_for(b"any") == "three"
+    chosen = [both.choose("one", b"%d" % i) for i in range(100)]
+    assert {served for served, _ in chosen} <= {"one", "two"}
+    assert {shadow for _, shadow in chosen} == {"three"}
     one = live_split("m", split, None, "three")
     assert one is not None
-    assert (one.canary_for(b"any"), one.shadow_for(b"any")) == (None, "three")
+    assert one.choose("one", b"any") == ("one", "three")
     assert one.split == Split(1, None, 0, 3, PARTS)
     assert live_split("m", split, None, None) is None
