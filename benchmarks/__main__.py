@@ -21,6 +21,7 @@ from benchmarks import (
     next_words,
     online_thresholds,
     open_inference,
+    python_client,
     quality,
     requests,
     sampled,
@@ -54,6 +55,7 @@ TABLES = {
     "requests": requests.run,
     "hostile": hostile.run,
     "open-inference": open_inference.run,
+    "client": python_client.run,
     "traces": traces.run,
     "sampled": sampled.run,
     "text": text.run,
@@ -78,6 +80,7 @@ WITH_PEERS = {"training", "quality", "latency", "cold", "threads"}
 WITHOUT_DATA = {
     "requests",
     "open-inference",
+    "client",
     "starts",
     "traces",
     "sampled",

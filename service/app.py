@@ -18,8 +18,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from model_store.store import Store
 from service.access.audit import AuditLog
-from service.access.cors import cors_options
 from service.access.ring import KeyRing
+from service.access.scopes import cors_options
 from service.api.door import handlers
 from service.api.door.admission import Admission
 from service.api.door.answering import Answering, WholeRequests
@@ -34,10 +34,8 @@ from service.api.routes import (
     annif,
     archives,
     batch,
-    console,
     data,
     denied,
-    docs,
     feedback,
     health,
     jobs,
@@ -45,6 +43,7 @@ from service.api.routes import (
     labels,
     models,
     oip,
+    pages,
     predict,
     registry,
     score,
@@ -90,9 +89,10 @@ ARCHIVE_THREADS = 2
 ROUTERS = (
     *(
         part.router
-        for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health, docs)
+        for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health)
     ),
-    console.router,
+    pages.docs_router,
+    pages.router,
     *(part.router for part in (jobs, data, registry, splits, denied, archives, keys)),
     oip.about_router,
     oip.health_router,
@@ -131,9 +131,9 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        parts.learning.start()
-        parts.ring.start()
-        job_figures.start()
+        followers = parts.ring, job_figures, parts.learning
+        for each in followers:
+            each.start()
         if parts.neighbours is not None:
             await parts.neighbours.start()
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
@@ -145,9 +145,8 @@ def create_app(
         if parts.neighbours is not None:
             parts.neighbours.close()
         parts.close()
-        await asyncio.to_thread(parts.ring.close)
-        await asyncio.to_thread(job_figures.close)
-        await asyncio.to_thread(parts.learning.close)
+        for each in followers:
+            await asyncio.to_thread(each.close)
         parts.metrics.settle()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
@@ -172,10 +171,10 @@ def create_app(
 def _neighbours(place: WorkerPlace, metrics: Metrics) -> Neighbours:
     """Return the workers of a server, of which this app is in one."""
 
-    def render(is_openmetrics: bool) -> bytes:
-        return metrics.render(is_openmetrics=is_openmetrics, worker=place.number)
+    async def page(is_openmetrics: bool) -> bytes:
+        return await metrics.page(is_openmetrics=is_openmetrics, worker=place.number)
 
-    return Neighbours(place, render)
+    return Neighbours(place, page)
 
 
 def _services(settings: Settings, requests: RequestLog, draining: threading.Event) -> Services:

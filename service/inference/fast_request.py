@@ -20,8 +20,7 @@ from model_store.names import NameTable
 from model_store.version import Model
 from service.features import Featurizer
 from service.features.sparse_request import SparseQuery, read_body
-from service.features.tensor_data import read_tensors
-from service.features.tensor_request import TensorBodies
+from service.features.tensor_request import TensorBodies, read_tensors
 from service.features.weights import NORM_CODES
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
@@ -45,7 +44,7 @@ from service.kernels.search.fast_request import (
 )
 from service.kernels.search.query import TUNED
 from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
-from service.kernels.text.tensors import write_tensors
+from service.kernels.text.tensors import IDENTITY, IDENTITY_END, write_tensors
 from service.stages import N_TIMES, StageTimes
 
 _FIRST_NEED = Need(1, 256, 10, 10)
@@ -63,13 +62,12 @@ class Writer(NamedTuple):
 
     kind   what kernels know it by
     read   reads the body whose JSON is message[span[0] : span[1]] into a reader; returns what is asked for
-           its rows, None: they are not for kernels, and what the answer repeats
     take   returns an answer of so many rows that a kernel has written, `ends` or `form` saying where
     write  returns the answer of labels that were found
     """
 
     kind: int
-    read: Callable[[TensorBodies, bytes, tuple[int, int]], tuple[SparseQuery | None, str | None]]
+    read: Callable[[TensorBodies, bytes, tuple[int, int]], SparseQuery]
     take: Callable[[int, bool, memoryview, NDArray[np.int64], NDArray[np.int64]], FastAnswer]
     write: Callable[[NameTable, RowsRead, Spans, Signed], FastAnswer]
 
@@ -89,13 +87,6 @@ def _write_predictions(names: NameTable, read: RowsRead, spans: Spans, signed: S
     return FastAnswer(read.asked.n_rows, b",".join(written), is_tuned)
 
 
-def _read_tensors(
-    reader: TensorBodies, message: bytes, span: tuple[int, int]
-) -> tuple[SparseQuery | None, str | None]:
-    head = reader.read_head(message, span)
-    return (None, None) if head is None else (reader.read_data(head), head.identity)
-
-
 def _take_tensors(
     n_rows: int, is_tuned: bool, text: memoryview, _: NDArray[np.int64], form: NDArray[np.int64]
 ) -> FastAnswer:
@@ -108,18 +99,19 @@ def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) ->
     return FastAnswer(read.asked.n_rows, json, read.asked.threshold == TUNED, binary)
 
 
+def with_identity(answer: FastAnswer, message: bytes, form: NDArray[np.int64]) -> FastAnswer:
+    """Return an answer that repeats the id of a message of tensors, where the form says that it has one."""
+    first, last = form.item(IDENTITY), form.item(IDENTITY_END)
+    return answer._replace(identity=message[first:last].decode()) if first else answer
+
+
 AS_PREDICTIONS = Writer(
     PREDICTIONS,
-    lambda reader, message, span: (reader.read(message, span[0]), None),
+    lambda reader, message, span: reader.read(message, span[0]),
     _take_predictions,
     _write_predictions,
 )
-AS_TENSORS = Writer(
-    TENSORS,
-    _read_tensors,
-    _take_tensors,
-    _write_tensors,
-)
+AS_TENSORS = Writer(TENSORS, TensorBodies.read_infer, _take_tensors, _write_tensors)
 
 
 class BeamRequests:
@@ -186,30 +178,22 @@ class BeamRequests:
 
         read   rows that were read elsewhere, of texts for example; the message is empty then
         """
-        data, start, identity = _NO_DATA, span[0], None
-        (present, epoch, serial), kind = signed, writer.kind
-        if read is not None:
-            if not self._give(read):
-                return None
-        elif kind == PREDICTIONS:
-            data = np.frombuffer(message + _BODY_END, np.uint8)
-        else:
-            head = self._bodies.read_head(message, span)
-            if head is None:
-                return None
-            data, self._given[:], identity = head
+        if read is not None and not self._give(read):
+            return None
+        data = np.frombuffer(message + _BODY_END, np.uint8)
+        (start, end), (present, epoch, serial), kind = span, signed, writer.kind
         at = present.at
         try:
-            while (n_rows := answer_fast(data, start, kind, self._handle, at, epoch, serial)) == GROW:
+            while (n_rows := answer_fast(data, start, end, kind, self._handle, at, epoch, serial)) == GROW:
                 self._grow()
         finally:
             if read is not None:
                 self._given[0] = 0
         if n_rows == 0:
             return None
-        is_tuned = self._asked.item(_KIND) == TUNED
-        answer = writer.take(n_rows, is_tuned, self._text, self._call.text_ends, self._bodies.form)
-        return answer if identity is None else answer._replace(identity=identity)
+        is_tuned, form = self._asked.item(_KIND) == TUNED, self._bodies.form
+        answer = writer.take(n_rows, is_tuned, self._text, self._call.text_ends, form)
+        return answer if kind == PREDICTIONS or read is not None else with_identity(answer, message, form)
 
     def _give(self, read: RowsRead) -> bool:
         """Hand the kernel rows, and what is asked for them; return whether there is room for them."""
@@ -258,7 +242,7 @@ class BeamRequests:
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
         bodies, form = self._bodies, self._bodies.form
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
-        tensors = _NO_DATA, bodies.layout, *read_to[:2], self._given, bodies.texts_at
+        tensors = _NO_DATA, (0, 0), *read_to, form, bodies.texts_at
         model = self._constants._replace(
             reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
             searching=searching,
@@ -279,7 +263,6 @@ class BeamRequests:
             *bodies.arrays,
             texts=bodies.texts_at,
             form=form,
-            layout=bodies.layout,
             allowed=self._allowed,
             none=ALL_EQUAL,
             no_costs=NOT_WANTED,

@@ -11,13 +11,13 @@ from model_store.version import Model
 from service.errors import BadInstance
 from service.evaluation.propensity import constants_of
 from service.features import feature_names, load_featurizer
-from service.features.sparse_events import read_sparse_events
+from service.features.json_items import most_items
 from service.features.sparse_lines import read_sparse_lines
 from service.features.text_lines import text_rows_of_lines
 from service.inference.fast_steps import fast_requests
 from service.inference.predictors import make_predictor
 from service.serving.dialect import Body
-from service.serving.events import limits_of
+from service.serving.event_bodies import read_sparse_events
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.label_masks import LabelMasks
 from service.serving.label_weights import LabelWeights
@@ -89,9 +89,10 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     Lines of a batch are read by kernels of their own, and so are bodies, tensors and events.
     """
     read_sparse_lines([b"{}"], 1)
+    most_items(b"{}")
     text_rows_of_lines([b'{"text":""}'], served.featurizer, 1)
-    event, limits = b'{"instance":{"indices":[0],"values":[1]}}', limits_of(Limits())
-    read_sparse_events(event, served.featurizer, served.labels, limits, are_lines=False)
+    event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
+    read_sparse_events(event, served.featurizer, served.labels, Limits(), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
     uncounted = fast_requests(model, served.predictor, served.featurizer, fast_forms(Limits()))
     for dialect, content in ((PREDICT, body), (TENSORS, _TENSORS)):

@@ -13,10 +13,11 @@ from service.api.door.answering import headers_for
 from service.api.door.heads import reference_of, said_of
 from service.api.door.responses import RawResponse
 from service.api.door.stage_notes import notes_of
-from service.api.door.work import LONG_BYTES, WorkPool
+from service.api.door.work import WorkPool
 from service.api.routes.services import Services
 from service.api.routes.versions import choose_served
 from service.serving.dialect import Body, Dialect, Longer, Reply
+from service.serving.parse import LONG_BYTES
 from service.stages import READ
 
 

@@ -1,22 +1,41 @@
-"""What admins ask for: jobs, files, aliases, versions, keys. For asyncio."""
+"""What admins ask for: jobs, files, aliases, versions, keys."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from xylem import job_calls, registry_calls
-from xylem.caller import AsyncCaller
+from xylem._async.streams import AsyncStreams
+from xylem.calls import (
+    JOBS,
+    JsonObject,
+    Request,
+    State,
+    admin_path,
+    alias_path,
+    get,
+    job_path,
+    query,
+    read_object,
+    request_of,
+    submission,
+)
+from xylem.errors import WaitTimeout
 from xylem.events import ServerEvent
-from xylem.job_calls import State
-from xylem.registry_calls import JsonObject
-from xylem.results import DataFile, Job
-from xylem.streams import download, events_of
+from xylem.results import DataFile, DataFiles, Job, Jobs, read_as
+from xylem.runtime import async_sleep
+from xylem.target import segment
+
+_POLL_SECONDS = 0.1
+_POLL_SECONDS_MAX = 2.0
+_BYTES = (("content-type", "application/octet-stream"),)
+_TAR = (("content-type", "application/x-tar"),)
 
 
-class AsyncAdmin(AsyncCaller):
+class AsyncAdmin(AsyncStreams):
     """The calls that need a key of the scope `admin`."""
 
     async def train(
@@ -53,23 +72,23 @@ class AsyncAdmin(AsyncCaller):
             "thresholds": thresholds,
             "promotion": promotion,
         }
-        return await self._call(job_calls.submit("training", given, idempotency_key))
+        return await self._read(Job, submission("training", given, idempotency_key))
 
     async def tune(self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
         """Submit a tuning of thresholds on a file of the data directory; `fields`: `method`, `version`."""
         given = {"model": model, "data": data, **fields}
-        return await self._call(job_calls.submit("threshold-tuning", given, idempotency_key))
+        return await self._read(Job, submission("threshold-tuning", given, idempotency_key))
 
     async def batch_job(
         self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any
     ) -> Job:
         """Submit a batch over a file of the data directory; `fields` as `top_r` and `threshold`."""
         given = {"model": model, "data": data, **fields}
-        return await self._call(job_calls.submit("batch", given, idempotency_key))
+        return await self._read(Job, submission("batch", given, idempotency_key))
 
     async def job(self, job_id: str) -> Job:
         """Look at a job."""
-        return await self._call(job_calls.job(job_id))
+        return await self._read(Job, get(job_path(job_id)))
 
     async def jobs(
         self,
@@ -79,130 +98,149 @@ class AsyncAdmin(AsyncCaller):
         limit: int | None = None,
     ) -> list[Job]:
         """List jobs, the newest first; of a state, a model or a kind."""
-        return await self._call(job_calls.jobs(state, model, kind, limit))
+        return (await self._read(Jobs, get(JOBS, state=state, model=model, kind=kind, limit=limit))).jobs
 
     async def wait(self, job_id: str, timeout: float | None = None) -> Job:
         """Look at a job until it has ended, however that is. Raises WaitTimeout after `timeout` seconds."""
-        return await self._run(job_calls.wait(job_id, timeout, self._retries, self._timeout))
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = _POLL_SECONDS
+        while not (found := await self.job(job_id)).is_ended:
+            left = pause if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise WaitTimeout(f"expected job {found.id} to end in {timeout:g} s, found it {found.state}")
+            await async_sleep(min(pause, left))
+            pause = min(pause * 1.5, _POLL_SECONDS_MAX)
+        return found
 
     async def cancel(self, job_id: str) -> Job:
         """Cancel a job."""
-        return await self._call(job_calls.cancel(job_id))
+        return await self._read(Job, Request("DELETE", job_path(job_id), repeatable=True))
 
     async def retry(self, job_id: str) -> Job:
         """Queue a job that has ended again."""
-        return await self._call(job_calls.retry(job_id))
+        return read_as(Job, await self._send(request_of("POST", job_path(job_id, "/retry"), {})))
 
     async def log(self, job_id: str) -> str:
         """Return what a job has logged."""
-        return await self._call(job_calls.log(job_id))
+        return (await self._send(get(job_path(job_id, "/log")))).decode("utf-8", "replace")
 
-    def events(self, job_id: str) -> AsyncIterator[ServerEvent]:
+    def events(self, job_id: str) -> AsyncGenerator[ServerEvent]:
         """Yield the events of a job until the server ends them; a connection that breaks is opened again."""
-        return self._iterate(events_of(job_calls.events_path(job_id), self._retries, self._timeout))
+        return self._events(job_path(job_id, "/events"))
 
     async def download_result(self, job_id: str, to: str | PathLike[str]) -> int:
         """Write the result of a job to a file; return its bytes. What was cut off goes on where it ended."""
-        path = job_calls.result_path(job_id)
-        return await self._run(download(path, Path(to), self._retries, self._timeout, is_fixed=True))
+        return await self._download(job_path(job_id, "/result"), Path(to), is_fixed=True)
 
     async def upload(self, name: str, data: str | PathLike[str] | bytes) -> DataFile:
         """Send a file, named by its path, or bytes, to the server's data directory."""
-        return await self._call(job_calls.upload(name, data if isinstance(data, bytes) else Path(data)))
+        body = data if isinstance(data, bytes) else Path(data)
+        request = Request("PUT", f"/v1/admin/data/{segment(name)}", body, _BYTES, repeatable=True)
+        found = await self._send(request)
+        return read_as(DataFile, found) if found else DataFile(name)
 
     async def data_files(self) -> list[DataFile]:
         """List the files of the server's data directory."""
-        return await self._call(job_calls.data_files())
+        return (await self._read(DataFiles, get("/v1/admin/data"))).files
 
     async def delete_data(self, name: str) -> None:
         """Delete a file of the server's data directory."""
-        return await self._call(job_calls.delete_data(name))
+        await self._send(Request("DELETE", f"/v1/admin/data/{segment(name)}"))
 
     async def promote(
         self, model: str, version: int | None = None, alias: str = "latest", reason: str | None = None
     ) -> JsonObject:
         """Make an alias name a version; without one, its canary."""
-        return await self._call(registry_calls.promote(model, version, alias, reason))
+        return await self._object(
+            "POST", admin_path(model, "/promote"), version=version, alias=alias, reason=reason
+        )
 
     async def rollback(
         self, model: str, alias: str = "latest", to: int | None = None, reason: str | None = None
     ) -> JsonObject:
         """Make an alias name the version that it named before, or `to`; while it has a canary, end that."""
-        return await self._call(registry_calls.rollback(model, alias, to, reason))
+        return await self._object("POST", admin_path(model, "/rollback"), alias=alias, to=to, reason=reason)
 
     async def put_canary(
         self, model: str, version: int, weight: float, alias: str = "latest", reason: str | None = None
     ) -> JsonObject:
         """Have a version answer a part of the requests to an alias: `weight`, above 0 and below 1."""
-        return await self._call(registry_calls.put_canary(model, version, weight, alias, reason))
+        path = alias_path(model, alias, "/canary")
+        return await self._object("PUT", path, version=version, weight=weight, reason=reason)
 
     async def end_canary(self, model: str, alias: str = "latest") -> JsonObject:
         """End the canary of an alias; its shadow stays."""
-        return await self._call(registry_calls.end_beside(model, alias, "canary"))
+        return await self._object("DELETE", alias_path(model, alias, "/canary"))
 
     async def put_shadow(
         self, model: str, version: int, share: float = 1.0, alias: str = "latest", reason: str | None = None
     ) -> JsonObject:
         """Have a version answer a part of the requests to an alias besides; what it answers is counted."""
-        return await self._call(registry_calls.put_shadow(model, version, share, alias, reason))
+        path = alias_path(model, alias, "/shadow")
+        return await self._object("PUT", path, version=version, share=share, reason=reason)
 
     async def end_shadow(self, model: str, alias: str = "latest") -> JsonObject:
         """End the shadow of an alias; its canary stays."""
-        return await self._call(registry_calls.end_beside(model, alias, "shadow"))
+        return await self._object("DELETE", alias_path(model, alias, "/shadow"))
 
     async def denied(self, model: str, alias: str = "latest") -> JsonObject:
         """Return the `labels` that answers of an alias never have, and which are `unknown` to its version."""
-        return await self._call(registry_calls.denied(model, alias))
+        return await self._object("GET", alias_path(model, alias, "/denied"))
 
     async def put_denied(
         self, model: str, labels: Sequence[str], alias: str = "latest", reason: str | None = None
     ) -> JsonObject:
         """Have answers of an alias never have these labels, in place of those before."""
-        return await self._call(registry_calls.put_denied(model, labels, alias, reason))
+        return await self._object(
+            "PUT", alias_path(model, alias, "/denied"), labels=list(labels), reason=reason
+        )
 
     async def end_denied(self, model: str, alias: str = "latest") -> JsonObject:
         """Have an alias deny no labels any more."""
-        return await self._call(registry_calls.end_beside(model, alias, "denied"))
+        return await self._object("DELETE", alias_path(model, alias, "/denied"))
 
     async def history(
         self, model: str, alias: str | None = None, before: int | None = None, limit: int | None = None
     ) -> JsonObject:
         """Return what the aliases of a model named, when, and who changed them; pages end `before` an id."""
-        return await self._call(registry_calls.history(model, alias, before, limit))
+        return await self._object(
+            "GET", admin_path(model, "/history"), alias=alias, before=before, limit=limit
+        )
 
     async def delete_model(self, model: str, *, confirm: str) -> JsonObject:
         """Delete a model with all its versions and aliases; `confirm` must be its name once more."""
-        return await self._call(registry_calls.delete_model(model, confirm))
+        return await self._object("DELETE", admin_path(model), confirm=confirm)
 
     async def delete_version(self, model: str, version: int, *, with_aliases: bool = False) -> JsonObject:
         """Delete a version that no alias names, or, if asked to, with the aliases that name it."""
-        return await self._call(registry_calls.delete_version(model, version, with_aliases=with_aliases))
+        path = admin_path(model, f"/versions/{int(version)}")
+        return await self._object("DELETE", path, with_aliases=True if with_aliases else None)
 
     async def delete_alias(self, model: str, alias: str) -> JsonObject:
         """Remove an alias; its version stays."""
-        return await self._call(registry_calls.delete_alias(model, alias))
+        return await self._object("DELETE", alias_path(model, alias))
 
     async def export_archive(self, model: str, to: str | PathLike[str], version: int | None = None) -> int:
         """Write a version, as an archive, to a file; return its bytes."""
-        path = registry_calls.archive_path(model, version)
-        return await self._run(download(path, Path(to), self._retries, self._timeout, is_fixed=False))
+        path = f"{admin_path(model, '/archive')}{query(version=version)}"
+        return await self._download(path, Path(to), is_fixed=False)
 
     async def import_archive(self, model: str, file: str | PathLike[str]) -> JsonObject:
         """Publish an exported archive as a new version of a model."""
-        return await self._call(registry_calls.import_archive(model, Path(file)))
+        request = Request("POST", admin_path(model, "/archive"), Path(file), _TAR)
+        return read_object(await self._send(request))
 
     async def audit(self, before: int | None = None, limit: int | None = None) -> JsonObject:
         """Return the log of what admins did; pages end `before` an id."""
-        return await self._call(registry_calls.audit(before, limit))
+        return await self._object("GET", "/v1/admin/audit", before=before, limit=limit)
 
     async def keys(self) -> JsonObject:
         """List the keys, which are not shown themselves."""
-        return await self._call(registry_calls.keys())
+        return await self._object("GET", "/v1/admin/keys")
 
     async def create_key(self, name: str, scopes: Sequence[str], **fields: Any) -> JsonObject:
         """Make a key of some scopes; the answer is the only one that shows it."""
-        given = {"name": name, "scopes": list(scopes), **fields}
-        return await self._call(registry_calls.create_key(given))
+        return await self._object("POST", "/v1/admin/keys", name=name, scopes=list(scopes), **fields)
 
     async def rotate_key(
         self, key_id: str, overlap_seconds: float = 86_400.0, lifetime_seconds: float | None = None
@@ -212,8 +250,11 @@ class AsyncAdmin(AsyncCaller):
         The answer is the only one that shows the new key, which lives as long as the old one was made for
         unless `lifetime_seconds` says otherwise.
         """
-        return await self._call(registry_calls.rotate_key(key_id, overlap_seconds, lifetime_seconds))
+        path = f"/v1/admin/keys/{segment(key_id, 'key')}/rotate"
+        return await self._object(
+            "POST", path, overlap_seconds=overlap_seconds, lifetime_seconds=lifetime_seconds
+        )
 
     async def revoke_key(self, key_id: str) -> JsonObject:
         """Revoke a key."""
-        return await self._call(registry_calls.revoke_key(key_id))
+        return await self._object("DELETE", f"/v1/admin/keys/{segment(key_id, 'key')}")
