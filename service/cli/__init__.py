@@ -46,7 +46,6 @@ def application() -> typer.Typer:
         models,
         remote,
         splits,
-        tree,
     )
     from service.cli.calibrate import calibrate
     from service.cli.compare import compare
@@ -56,11 +55,10 @@ def application() -> typer.Typer:
     from service.cli.import_vectorizer import import_vectorizer
     from service.cli.predict import predict
     from service.cli.score import score
-    from service.cli.serve import serve
+    from service.cli.serve import serve, worker
     from service.cli.thresholds import thresholds
     from service.cli.train import train
     from service.cli.tune import tune
-    from service.cli.worker import worker
 
     app = typer.Typer(
         name="xylem",
@@ -85,7 +83,7 @@ def application() -> typer.Typer:
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
     of_aliases = (aliases.app, splits.app, denied.app)
-    for part in (models.app, *of_aliases, remote.app, explain.app, label_info.app, labels.app, tree.app):
+    for part in (models.app, *of_aliases, remote.app, explain.app, label_info.app, labels.app):
         store.add_typer(part)
     app.add_typer(store, name="models")
     app.add_typer(keys.app, name="keys")
