@@ -18,8 +18,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from model_store.store import Store
 from service.access.audit import AuditLog
-from service.access.cors import cors_options
 from service.access.ring import KeyRing
+from service.access.scopes import cors_options
 from service.api.door import handlers
 from service.api.door.admission import Admission
 from service.api.door.metrics import Metrics
@@ -31,13 +31,11 @@ from service.api.door.unparsed import UnparsedRequests
 from service.api.door.whole_request import WholeRequests
 from service.api.door.work import WorkPool
 from service.api.routes import (
+    aliases,
     annif,
     archives,
     batch,
-    console,
     data,
-    denied,
-    docs,
     feedback,
     health,
     jobs,
@@ -45,10 +43,10 @@ from service.api.routes import (
     labels,
     models,
     oip,
+    pages,
     predict,
     registry,
     score,
-    splits,
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
@@ -87,10 +85,11 @@ ARCHIVE_THREADS = 2
 ROUTERS = (
     *(
         part.router
-        for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health, docs)
+        for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health)
     ),
-    console.router,
-    *(part.router for part in (jobs, data, registry, splits, denied, archives, keys)),
+    pages.docs_router,
+    pages.router,
+    *(part.router for part in (jobs, data, registry, aliases, archives, keys)),
     oip.about_router,
     oip.health_router,
     thresholds.admin_router,
@@ -127,9 +126,9 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        parts.learning.start()
-        parts.ring.start()
-        job_figures.start()
+        followers = parts.ring, job_figures, parts.learning
+        for each in followers:
+            each.start()
         if parts.neighbours is not None:
             await parts.neighbours.start()
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
@@ -141,9 +140,8 @@ def create_app(
         if parts.neighbours is not None:
             parts.neighbours.close()
         parts.close()
-        await asyncio.to_thread(parts.ring.close)
-        await asyncio.to_thread(job_figures.close)
-        await asyncio.to_thread(parts.learning.close)
+        for each in followers:
+            await asyncio.to_thread(each.close)
         parts.metrics.settle()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
@@ -182,10 +180,10 @@ def create_app(
 def _neighbours(place: WorkerPlace, metrics: Metrics) -> Neighbours:
     """Return the workers of a server, of which this app is in one."""
 
-    def render(is_openmetrics: bool) -> bytes:
-        return metrics.render(is_openmetrics=is_openmetrics, worker=place.number)
+    async def page(is_openmetrics: bool) -> bytes:
+        return await metrics.page(is_openmetrics=is_openmetrics, worker=place.number)
 
-    return Neighbours(place, render)
+    return Neighbours(place, page)
 
 
 def _services(settings: Settings, draining: threading.Event) -> Services:

@@ -19,9 +19,8 @@ from typing import NamedTuple
 
 from pydantic import SecretStr
 
-from service.access.first_key import ensure_admin_key, show_admin_key
 from service.access.key_text import ID_PLACE, id_of
-from service.access.keys import AccessKey, all_keys, note_uses
+from service.access.keys import AccessKey, all_keys, ensure_admin_key, note_uses, show_admin_key
 from service.access.scopes import ALL_SCOPES, AccessScope, open_scopes
 from service.db.engine import Database
 from service.errors import (

@@ -15,6 +15,7 @@ from service.inference.prediction_json import Seal
 from service.inference.tensors_json import Tensors
 from service.kernels.search.sparse_request import SparseLimits as SparseLimits
 from service.kernels.search.sparse_request import SparsePresent
+from service.kernels.text.tensors import IDENTITY, IDENTITY_END
 from service.stages import BEGAN, FEATURES, HAS_READ, MADE, READ, StageTimes
 
 
@@ -59,12 +60,20 @@ class SparseAnswer(NamedTuple):
 
 
 class TensorsAnswer(NamedTuple):
-    """Rows, the outputs that are asked for, as `SparseAnswer`, and the id that the answer repeats."""
+    """Rows, the outputs that are asked for, where in the request its id is, and as `SparseAnswer`.
+
+    identity  where it begins and ends; 0, 0: there is none
+    """
 
     n_rows: int
     tensors: Tensors
+    identity: tuple[int, int]
     is_tuned: bool
-    identity: str | None = None
+
+
+def identity_of(form: NDArray[np.int64]) -> tuple[int, int]:
+    """Return where in a request its id begins and ends."""
+    return form.item(IDENTITY), form.item(IDENTITY_END)
 
 
 def begin_at(began: int, read: int | None, times: NDArray[np.int64], stages: StageTimes) -> None:

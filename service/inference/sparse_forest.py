@@ -15,7 +15,7 @@ from service.inference.answering import Predictions
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.options import NodeThresholds, PredictOptions
 from service.inference.prediction_json import predictions_json, spans_of
-from service.inference.sparse_answers import Present, SparseAnswer, SparseForms, TensorsAnswer
+from service.inference.sparse_answers import Present, SparseAnswer, SparseForms, TensorsAnswer, identity_of
 from service.inference.sparse_steps import ReadsFirst
 from service.inference.tensors_json import tensors_json
 from service.kernels.search.query import NUMBER, TUNED
@@ -82,7 +82,7 @@ class SparseForest(ReadsFirst):
         searched_at = perf_counter_ns()
         tensors = tensors_json(self._names, form, spans_of(found))
         self._count(began, searched_at)
-        return TensorsAnswer(asked.n_rows, tensors, asked.threshold == TUNED)
+        return TensorsAnswer(asked.n_rows, tensors, identity_of(form), asked.threshold == TUNED)
 
     def _count(self, began: int, searched_at: int) -> None:
         """Count the stages of a call that has searched and written."""

@@ -18,8 +18,7 @@ from model_store.ensemble import LINK_CODES
 from model_store.version import Model
 from service.features import Featurizer
 from service.features.sparse_request import SparseQuery, data_of, read_body
-from service.features.tensor_data import read_tensors
-from service.features.tensor_request import TensorBodies
+from service.features.tensor_request import TensorBodies, read_tensors
 from service.features.weights import NORM_CODES
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
@@ -29,7 +28,7 @@ from service.inference.options import ALL_ALLOWED, ALL_EQUAL
 from service.inference.prediction_json import cut, text_room
 from service.inference.predictor import Predictor
 from service.inference.searcher import Searcher
-from service.inference.sparse_answers import Present, SparseAnswer, SparseForms, TensorsAnswer
+from service.inference.sparse_answers import Present, SparseAnswer, SparseForms, TensorsAnswer, identity_of
 from service.inference.sparse_forest import SparseForest
 from service.inference.sparse_steps import ReadsFirst
 from service.inference.tensors_json import tensors_of
@@ -115,16 +114,11 @@ class SparseBeam:
 
         epoch   that of the thresholds; serial: the first prediction's number, of which `rows_max` are taken
         """
-        return self._answer(data_of(message), start, present, epoch, serial)
+        return self._answer(data_of(message), start, len(message), present, epoch, serial)
 
     def answer_tensors(self, message: bytes, span: tuple[int, int], present: Present) -> TensorsAnswer | None:
         """Return the answer to the tensors whose JSON is message[span[0] : span[1]]; the rest as `answer`."""
-        head = self._bodies.read_head(message, span)
-        if head is None:
-            return None
-        self._given[:] = head.asked
-        answer = self._answer_tensors(head.data, present)
-        return None if answer is None else answer._replace(identity=head.identity)
+        return self._answer_tensors(data_of(message), *span, present)
 
     def answer_rows(
         self,
@@ -142,7 +136,7 @@ class SparseBeam:
         if not self._give(rows, asked, number):
             return None
         try:
-            return self._answer(_NO_DATA, 0, present, epoch, serial)
+            return self._answer(_NO_DATA, 0, 0, present, epoch, serial)
         finally:
             self._given[0] = 0
 
@@ -159,7 +153,7 @@ class SparseBeam:
             return None
         self._bodies.form[:] = form
         try:
-            return self._answer_tensors(_NO_DATA, present)
+            return self._answer_tensors(_NO_DATA, 0, 0, present)
         finally:
             self._given[0] = 0
 
@@ -175,10 +169,12 @@ class SparseBeam:
         return True
 
     def _answer(
-        self, data: NDArray[np.uint8], start: int, present: Present, epoch: int, serial: int
+        self, data: NDArray[np.uint8], start: int, end: int, present: Present, epoch: int, serial: int
     ) -> SparseAnswer | None:
         at = present.at
-        while (n_rows := answer_sparse(data, start, PREDICTIONS, self._handle, at, epoch, serial)) == GROW:
+        while (
+            n_rows := answer_sparse(data, start, end, PREDICTIONS, self._handle, at, epoch, serial)
+        ) == GROW:
             self._grow()
         if n_rows == 0:
             return None
@@ -187,14 +183,17 @@ class SparseBeam:
             return SparseAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
         return SparseAnswer(n_rows, b",".join(cut(self._call.text, self._call.text_ends[:n_rows])), is_tuned)
 
-    def _answer_tensors(self, data: NDArray[np.uint8], present: Present) -> TensorsAnswer | None:
+    def _answer_tensors(
+        self, data: NDArray[np.uint8], start: int, end: int, present: Present
+    ) -> TensorsAnswer | None:
         at = present.at
-        while (n_rows := answer_sparse(data, 0, TENSORS, self._handle, at, 0, 0)) == GROW:
+        while (n_rows := answer_sparse(data, start, end, TENSORS, self._handle, at, 0, 0)) == GROW:
             self._grow()
         if n_rows == 0:
             return None
-        tensors = tensors_of(self._text, self._bodies.form)
-        return TensorsAnswer(n_rows, tensors, self._asked.item(_KIND) == TUNED)
+        form = self._bodies.form
+        tensors = tensors_of(self._text, form)
+        return TensorsAnswer(n_rows, tensors, identity_of(form), self._asked.item(_KIND) == TUNED)
 
     def _grow(self) -> None:
         """Make room for what was asked for last; if there was, then for its text."""
@@ -229,7 +228,7 @@ class SparseBeam:
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
         bodies, form = self._bodies, self._bodies.form
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
-        tensors = _NO_DATA, bodies.layout, *read_to[:2], self._given, bodies.texts_at
+        tensors = _NO_DATA, (0, 0), *read_to, form, bodies.texts_at
         model = self._constants._replace(
             reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
             searching=searching,
@@ -250,7 +249,6 @@ class SparseBeam:
             *bodies.arrays,
             texts=bodies.texts_at,
             form=form,
-            layout=bodies.layout,
             allowed=self._allowed,
             none=ALL_EQUAL,
             no_costs=NOT_WANTED,

@@ -37,15 +37,11 @@ class ReadsFirst(ABC):
     def answer_tensors(self, message: bytes, span: tuple[int, int], present: Present) -> TensorsAnswer | None:
         """Do as `SparseBeam.answer_tensors`."""
         began = perf_counter_ns()
-        head = self._reader.read_head(message, span)
-        if head is None:
-            return None
-        found, read = self._made(self._reader.read_data(head))
+        found, read = self._made(self._reader.read_infer(message, span))
         answer = None if found is None else self.rows_as_tensors(*found, self._reader.form, present)
-        if answer is None:
-            return None
-        begin_at(began, read, self.times, self._stages)
-        return answer._replace(identity=head.identity)
+        if answer is not None:
+            begin_at(began, read, self.times, self._stages)
+        return answer
 
     def _made(self, asked: SparseQuery) -> tuple[tuple[SparseRows, SparseQuery, float] | None, int | None]:
         """Return the rows that were read, and when their texts had been, whose rows are made from then on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -9,10 +10,18 @@ from numpy.typing import NDArray
 
 from model_store.names import NameTable
 from service.inference.prediction_json import Spans
-from service.kernels.text.tensors import BINARY_END, JSON_END, PLACES, write_tensors
+from service.kernels.text.tensors import (
+    BINARY_END,
+    FIRST_OUTPUT,
+    FORM_SIZE,
+    JSON_END,
+    N_OUTPUTS,
+    PLACES,
+    write_tensors,
+)
 from service.kernels.text.tensors import OUTPUTS as OUTPUTS
-from service.kernels.text.tensors import form_of as form_of
 
+_CODES = {name: code for code, name in enumerate(OUTPUTS)}
 _BYTES_FIRST, _BYTES_A_PLACE = 2048, 128
 """Room made at first, and for a place; labels with long names are written again with more."""
 
@@ -22,6 +31,15 @@ class Tensors(NamedTuple):
 
     json: bytes
     binary: bytes
+
+
+def form_of(places: int, outputs: Mapping[str, bool]) -> NDArray[np.int64]:
+    """Return what `write_tensors` takes: places of a row, and which outputs; each: whether as binary data."""
+    form = np.zeros(FORM_SIZE, np.int64)
+    form[PLACES], form[N_OUTPUTS] = places, len(outputs)
+    for k, (name, is_binary) in enumerate(outputs.items(), FIRST_OUTPUT):
+        form[k] = 2 * _CODES[name] + is_binary
+    return form
 
 
 def tensors_json(names: NameTable, form: NDArray[np.int64], spans: Spans) -> Tensors:

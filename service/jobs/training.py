@@ -14,19 +14,20 @@ from sqlalchemy import Connection
 
 from model_store.errors import VersionNotFound
 from model_store.manifest import Manifest
+from model_store.moves import Cause
 from model_store.report import read_report
+from model_store.store import Store
 from service.columns import TableColumns
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
 from service.jobs.requests import PromotionRule, TrainingJob, TuningChoice
 from service.jobs.split import split_lines
-from service.registry.causes import Cause
+from service.jobs.tuning import tune
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish
-from service.workflows.tune import request_of, tune_and_keep
 
 
-def run_training(context: JobContext, request: TrainingJob) -> dict[str, Any]:
+def run(context: JobContext, request: TrainingJob) -> dict[str, Any]:
     """Do the job; return the figures of the version."""
     files = WatchedFiles(context.data)
     rule = _rule(request)
@@ -69,7 +70,7 @@ def _rule(request: TrainingJob) -> PromotionRule | None:
     return request.promotion
 
 
-def _said(rule: PromotionRule | None) -> dict[str, Any] | None:
+def _rule_json(rule: PromotionRule | None) -> dict[str, Any] | None:
     return None if rule is None else rule.model_dump(mode="json", by_alias=True)
 
 
@@ -113,15 +114,13 @@ def _train(
         seed=request.seed,
         calibrate=request.calibrate,
         threads=context.threads,
-        origin={"job": job.id, "rule": _said(request.promotion)},
+        origin={"job": job.id, "rule": _rule_json(request.promotion)},
         latest=rule is None or rule.alias not in (LATEST, None),
         made_for=job.id,
     )
     watched = files.watching(context.on_progress, "publish")
-    report = train_and_publish(context.store, job.model, train, watched)
-    if context.registry.named(job.model, LATEST) == report.version:
-        cause = Cause("a training job", job=job.id)
-        patiently(lambda: context.registry.published(job.model, report.version, cause))
+    store = Store(context.store.root, by=Cause("a training job", job=job.id))
+    report = train_and_publish(store, job.model, train, watched)
     return context.store.manifest(job.model, report.version)
 
 
@@ -138,16 +137,9 @@ def _tune(
     thresholds = ThresholdDatabase(context.database)
     if patiently(lambda: thresholds.load(name, version)) is not None:
         return
-    start = None if choice.start is None else (choice.start[0], choice.start[1])
-    methods = [choice.method]
-    request = request_of(
-        methods, valid, None, choice.empty_labels, choice.kappa, start, context.threads, columns
-    )
-    opened = context.store.open(name, version)
 
     def on_keep(connection: Connection, _: dict[str, Any]) -> None:
         files.check()
         context.leases.check(connection, context.claim)
 
-    told = context.on_progress
-    tune_and_keep(opened, context.database, request, shadow=False, on_progress=told, on_keep=on_keep)
+    tune(context, version, choice, valid, None, columns, False, on_keep)

@@ -17,7 +17,6 @@ from service.serving.events import (
     Verdict,
     check_event,
     columns_of,
-    limits_of,
     read_sparse,
     refused,
     to_events,
@@ -78,7 +77,6 @@ class FeedbackDesk:
         self._learning = learning
         self._limits = limits
         self._on_verdicts = on_verdicts
-        self._sparse_limits = limits_of(limits)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="xylem-events")
 
     def close(self) -> None:
@@ -141,7 +139,7 @@ class FeedbackDesk:
     ) -> list[_Part] | None:
         """Read events if they are all sparse, and of the version that is `served`."""
         read = functools.partial(
-            read_sparse, body, served, self._learning.tokens, self._sparse_limits, are_lines=are_lines
+            read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines
         )
         is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
         found = await self._off_loop(not is_short, read)

@@ -22,7 +22,7 @@ from service.rows import SparseRows
 from service.serving.answer import Answer, asked_of, is_short_of
 from service.serving.parse import parse_json, validated
 from service.serving.rows import to_options
-from service.serving.schemas.limits import limit_fault, utf8_length
+from service.serving.schemas.limits import limit_fault
 from service.serving.schemas.oip import InferParameters, InferRequest, InferTensor
 from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion
@@ -118,10 +118,12 @@ def infer_now(
         end = start + _json_length(header, end - start)
     epoch = served.thresholds.epoch
     found = served.sparse.answer_tensors(message, (start, end), served.ids.present())
-    if found is not None and utf8_length(found.identity or "") <= limits.name_bytes_max:
+    if found is not None and found.identity[1] - found.identity[0] <= limits.name_bytes_max:
         if notes.is_traced:
             notes.take_counted(served.sparse.times)
-        return _answer(found.tensors, found.n_rows, found.is_tuned, found.identity, epoch, served)
+        first, last = found.identity
+        identity = message[first - 1 : last + 1] if first else None
+        return _answer(found.tensors, found.n_rows, found.is_tuned, identity, epoch, served)
     notes.begin()
     query = parse_infer(message[start:], header, limits)
     notes.end(READ)
@@ -268,15 +270,16 @@ def _rows_of(query: InferQuery, featurizer: Featurizer) -> SparseRows:
 
 def _answer_of(query: InferQuery, tensors: Tensors, epoch: int, served: ServedVersion) -> Answer:
     """Return the answer to a request that was read by its models."""
-    return _answer(tensors, query.n_rows, query.options.threshold == TUNED, query.identity, epoch, served)
+    identity = None if query.identity is None else dump(query.identity)
+    return _answer(tensors, query.n_rows, query.options.threshold == TUNED, identity, epoch, served)
 
 
 def _answer(
-    tensors: Tensors, n_rows: int, is_tuned: bool, identity: str | None, epoch: int, served: ServedVersion
+    tensors: Tensors, n_rows: int, is_tuned: bool, identity: bytes | None, epoch: int, served: ServedVersion
 ) -> Answer:
-    """Return an answer's parts, an InferAnswer and the binary data."""
+    """Return an answer's parts, an InferAnswer and the binary data; `identity` is the JSON of its id."""
     head = _head(served.name, served.version, epoch)
-    tail = b"]}" if identity is None else b'],"id":%b}' % dump(identity)
+    tail = b"]}" if identity is None else b'],"id":%b}' % identity
     if not tensors.binary:
         return Answer((head, tensors.json, tail), n_rows, is_tuned)
     n_json = len(head) + len(tensors.json) + len(tail)

@@ -20,12 +20,13 @@ import pytest
 
 from model_store.names import build_names
 from service.features import Featurizer, load_featurizer
-from service.features.sparse_events import EventLimits, read_sparse_events
 from service.features.sparse_lines import read_sparse_lines
 from service.features.sparse_request import BodyForms, SparseBodies
 from service.features.tensor_request import TensorBodies
 from service.features.text_lines import text_rows_of_lines
 from service.rows import SparseRows
+from service.serving.event_bodies import read_sparse_events
+from service.settings import Limits
 from tests.oip_requests import HEADER, TYPES, binary_body, csr, tensor
 from tests.unit.features import test_text_bodies
 
@@ -35,7 +36,14 @@ ROWS_MAX, VALUES_MAX, TEXT_BYTES = 4, 20, 60
 FORMS = BodyForms(ROWS_MAX, VALUES_MAX, 90, TEXT_BYTES, 5, 10)
 TEXT_FORMS = FORMS._replace(values_max=4000)
 LABELS = build_names(["a", "label::3", "ä", "x y"])
-EVENTS = EventLimits(events=4, labels=5, label_bytes=12, id_bytes=8, features=6, text_bytes=TEXT_BYTES)
+EVENTS = Limits(
+    events_max=4,
+    label_list_max=5,
+    name_bytes_max=12,
+    event_id_bytes_max=8,
+    features_max=6,
+    text_bytes_max=TEXT_BYTES,
+)
 INSTANCES: list[dict[str, Any]] = [{"indices": [3, 17], "values": [0.5, -1e-3]}]
 INSTANCES += [{"indices": [], "values": []}]
 WORDS: list[dict[str, Any]] = [{"text": "Äpfel \u0001 \\ of 北京 \U0001f600"}, {"text": ""}]

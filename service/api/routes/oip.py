@@ -11,7 +11,6 @@ from fastapi import APIRouter, Request, Response
 from model_store.version import code_version
 from service.api.door.admission import TENSORS, read_body
 from service.api.door.stage_notes import notes_of
-from service.api.door.work import LONG_BYTES
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.operations import OPEN_INFERENCE, content, of_version, problems, takes
@@ -22,6 +21,7 @@ from service.features import Featurizer
 from service.inference.tensors_json import OUTPUTS
 from service.serving.answer import Answer
 from service.serving.oip import HEADER, answer_infer, infer_now, infer_read, parse_infer
+from service.serving.parse import LONG_BYTES
 from service.serving.schemas.oip import (
     INPUTS,
     InferAnswer,

@@ -133,7 +133,7 @@ def _job_models() -> dict[str, Any]:
 
 def _training_parameters() -> dict[str, Any]:
     """Return the JSON Schemas of what trainers and features take; trainers come with them too."""
-    from service.jobs.parameter_schemas import parameter_schemas
+    from service.jobs.kinds import parameter_schemas
 
     return parameter_schemas()
 

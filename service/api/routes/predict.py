@@ -10,14 +10,13 @@ from fastapi import APIRouter, Request, Response
 from service.api.door.admission import read_body
 from service.api.door.responses import JsonResponse
 from service.api.door.stage_notes import notes_of
-from service.api.door.work import LONG_BYTES
 from service.api.routes.admins import RawRoute, needs
 from service.api.routes.deadlines import run_until_deadline
 from service.api.routes.operations import content, of_version, problems, query_parameters, takes
 from service.api.routes.services import Wired
 from service.api.routes.versions import choose_served, stale_headers
 from service.serving.answer import Answer, answer_now, answer_query, answer_read
-from service.serving.parse import parse_predict_asked
+from service.serving.parse import LONG_BYTES, parse_predict_asked
 from service.serving.schemas.predict import TUNED, InfoQuery, PredictRequest
 from service.serving.schemas.predictions import PredictAnswer
 from service.serving.shadow_copies import ShadowCopy

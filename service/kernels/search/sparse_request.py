@@ -119,15 +119,13 @@ class SparseCall(NamedTuple):
 
     model, limits            handles of a SparseModel and of SparseLimits
     call, search, answers    handles of the Call of the search, and of its Search and Answers
-    given                    [6]   what is asked for rows that are there already; given[0] = 0: read them, and
-                                   of tensors the rest is what is asked for them
+    given                    [6]   what is asked for rows that are there already; given[0] = 0: read them
     asked                    [5]   rows, values, top_r, nodes of a level, kind of threshold
     room                     [3]   the values, nodes of a level and top_r that there are buffers for
     indptr, indices, values  where the rows are read to, which bounds them
     number                   [2]   a threshold for all labels, and its logarithm
     texts                    a handle of BodyTexts, by which texts are read
     form                     [..]  what an answer of tensors has (`service.kernels.text.tensors`)
-    layout                   [.., ..]  where the tensors of a body are
     allowed                  [N]   as a Search has it; or empty: all labels are
     none                     [0]   what no weights and no thresholds are; no_costs [0, 2]
     starts, ends, counts     [most rows]
@@ -153,7 +151,6 @@ class SparseCall(NamedTuple):
     number: F32_1
     texts: Handle
     form: I64_1
-    layout: I64_2
     allowed: U8_1
     none: F32_1
     no_costs: I64_2
@@ -297,16 +294,18 @@ def _count_stages(is_read: bool, call: SparseCall) -> None:
 
 @inlined
 def _read_body(
-    data: NDArray[np.uint8], start: int, kind: int, model: SparseModel, call: SparseCall
+    data: NDArray[np.uint8], span: tuple[int, int], kind: int, model: SparseModel, call: SparseCall
 ) -> tuple[int, int, int, int, int, int]:
     """Read a body of a kind into rows, or into texts; return what is asked for them."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width
     rows = call.indptr, call.indices, call.values
     asked: tuple[int, int, int, int, int, int]
     if kind == TENSORS:
-        asked = _read(model.reading_tensors, (data, call.layout, constants, rows, call.given, call.texts))
+        asked = _read(
+            model.reading_tensors, (data, span, constants, rows, call.number, call.form, call.texts)
+        )
     else:
-        asked = _read(model.reading, (data, start, constants, rows, call.number, call.texts))
+        asked = _read(model.reading, (data, span[0], constants, rows, call.number, call.texts))
     return asked
 
 
@@ -314,6 +313,7 @@ def _read_body(
 def answer_sparse(
     data: NDArray[np.uint8],
     start: int,
+    end: int,
     kind: int,
     call_at: NDArray[np.int64],
     present_at: NDArray[np.int64],
@@ -326,8 +326,8 @@ def answer_sparse(
     width says that it is. GROW: there is no room for what `asked` says now, or for the text. Else the answer
     is in `text`: predictions, or tensors as the form says.
 
-    start            where the body begins
-    kind             PREDICTIONS; or TENSORS, of which only these are in `data`, as the layout says
+    start, end       where the JSON of the body begins and ends
+    kind             PREDICTIONS, whose body has nothing behind it, or TENSORS
     call_at          of a SparseCall; present_at: of a SparsePresent
     epoch, serial    of the seal, and of the first prediction's id, as `write_predictions` takes them
 
@@ -339,7 +339,7 @@ def answer_sparse(
     is_read = asked[0] == 0
     call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()
     if is_read:
-        asked = _read_body(data, start, kind, model, call)
+        asked = _read_body(data, (start, end), kind, model, call)
         call.times[HAS_READ] = call.times[MADE] = clock_ns()
     n_rows, n_values, top_r, beam_width, threshold, is_exact = asked
     call.asked[4] = threshold

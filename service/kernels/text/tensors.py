@@ -2,13 +2,11 @@
 
 What is asked for is a `form`, int64[FORM_SIZE], which the reader of a request fills in and the writer of the
 answer reads: PLACES of a row, N_OUTPUTS, and of each output, from FIRST_OUTPUT on, twice its place in OUTPUTS
-and 1 if it comes as binary data. The writer says where the answer's JSON and its binary data end, in JSON_END
-and BINARY_END.
+and 1 if it comes as binary data. IDENTITY and IDENTITY_END say where in the request its id is, both 0 for
+none. The writer says where the answer's JSON and its binary data end: JSON_END and BINARY_END.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +18,7 @@ from service.kernels.text.prediction_json import copy_text, pack, write_name
 OUTPUTS = {"labels": "BYTES", "label_ids": "INT32", "scores": "FP32", "lengths": "INT32", "exact": "BOOL"}
 """The tensors of an answer, and their types."""
 
-PLACES, JSON_END, BINARY_END, N_OUTPUTS, FIRST_OUTPUT = range(5)
+PLACES, IDENTITY, IDENTITY_END, JSON_END, BINARY_END, N_OUTPUTS, FIRST_OUTPUT = range(7)
 N_ALL = len(OUTPUTS)
 FORM_SIZE = FIRST_OUTPUT + N_ALL
 
@@ -37,17 +35,7 @@ _A_PLACE = len('"",') + len("2147483647,") + TEXT_BYTES_MAX + len(",") + 12
 """Bytes of a place besides its label's name: in JSON, and the binary data of three tensors."""
 _A_ROW = len("2147483647,") + len("false,") + 5
 _QUOTE, _MINUS, _ONE = 34, 45, 49
-_CODES = {name: code for code, name in enumerate(OUTPUTS)}
 _COMMA, _CLOSE_LIST, _CLOSE = 44, 93, 125
-
-
-def form_of(places: int, outputs: Mapping[str, bool]) -> NDArray[np.int64]:
-    """Return what `write_tensors` takes: places of a row, and which outputs; each: whether as binary data."""
-    form = np.zeros(FORM_SIZE, np.int64)
-    form[PLACES], form[N_OUTPUTS] = places, len(outputs)
-    for k, (name, is_binary) in enumerate(outputs.items(), FIRST_OUTPUT):
-        form[k] = 2 * _CODES[name] + is_binary
-    return form
 
 
 @inlined

@@ -16,7 +16,7 @@ from service.features.sparse_request import BodyForms
 from service.features.tensor_request import TensorBodies
 from service.inference.tensors_json import form_of
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
-from service.kernels.text.tensors import FIRST_OUTPUT, N_OUTPUTS, PLACES
+from service.kernels.text.tensors import FIRST_OUTPUT, IDENTITY, IDENTITY_END, N_OUTPUTS, PLACES
 from service.serving.oip import parse_infer
 from service.serving.schemas.predict import Options
 from service.settings import Limits
@@ -42,8 +42,7 @@ def assert_the_same(body: bytes, n_json: int | None = None, norm: str = "none") 
         bodies.tensor_rows(other, (0, len(other)))  # leaves nothing behind
     end = len(body) if n_json is None else n_json
     message = BEFORE + body
-    span = len(BEFORE), len(BEFORE) + end
-    head, found = bodies.read_head(message, span), bodies.tensor_rows(message, span)
+    found = bodies.tensor_rows(message, (len(BEFORE), len(BEFORE) + end))
     assert bodies.arrays[0][0] == 0
     if found is None:
         return False
@@ -67,8 +66,8 @@ def assert_the_same(body: bytes, n_json: int | None = None, norm: str = "none") 
     last = FIRST_OUTPUT + expected_form[N_OUTPUTS]
     assert form[PLACES] == expected_form[PLACES]
     assert form[N_OUTPUTS:last].tolist() == expected_form[N_OUTPUTS:last].tolist()
-    assert head is not None
-    assert head.identity == query.identity
+    identity = None if not form[IDENTITY] else message[form[IDENTITY] : form[IDENTITY_END]].decode()
+    assert identity == query.identity
     return True
 
 

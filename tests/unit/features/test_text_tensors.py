@@ -28,9 +28,8 @@ def is_the_same(body: bytes, n_json: int | None = None, kind: str = "words") -> 
     other = json.dumps({"inputs": [tensor("text", ["leaves nothing behind"])]}).encode()
     bodies.tensor_rows(other, (0, len(other)))
     end = len(body) if n_json is None else n_json
-    head = bodies.read_head(BEFORE + body, (len(BEFORE), len(BEFORE) + end))
-    asked = None if head is None else bodies.read_data(head)
-    if asked is None or asked.n_rows == 0:
+    asked = bodies.read_infer(BEFORE + body, (len(BEFORE), len(BEFORE) + end))
+    if asked.n_rows == 0:
         return False
     try:
         query = parse_infer(body, None if n_json is None else str(n_json), LIMITS)

@@ -54,7 +54,7 @@ def claimed(desk: Desk) -> Claim:
 def test_what_waits_runs_and_has_ended_is_counted(desk: Desk) -> None:
     assert figures(desk) == {}
     ids = [desk.add() for _ in range(6)]
-    tuning = desk.queue.submit("threshold-tuning", "m", {}).job.id
+    tuning = desk.jobs.add("threshold-tuning", "m", {}).job.id
     found = figures(desk)
     assert found["xylem_jobs", "training", "queued"] == 6
     assert found["xylem_jobs", "threshold-tuning", "queued"] == 1
@@ -70,7 +70,7 @@ def test_what_waits_runs_and_has_ended_is_counted(desk: Desk) -> None:
     desk.leases.cancel(claims[2])
     desk.leases.give_back(claims[3], is_counted=False)
     desk.end_lease(ids[4])  # its worker died: it waits for another
-    desk.queue.cancel(tuning)
+    desk.jobs.cancel(tuning)
     found = figures(desk)
     assert found["xylem_jobs", "training", "queued"] == 2
     assert found["xylem_jobs", "training", "running"] == 1
@@ -81,7 +81,7 @@ def test_what_waits_runs_and_has_ended_is_counted(desk: Desk) -> None:
         assert 0 < found["xylem_job_seconds_total", "training", state] < 60
     assert found["xylem_jobs_ended_total", "threshold-tuning", "cancelled"] == 1
     assert found["xylem_job_seconds_total", "threshold-tuning", "cancelled"] == 0
-    desk.queue.retry(ids[1])  # it may end again
+    desk.jobs.retry(ids[1])  # it may end again
     desk.leases.succeed(claimed(desk), {})
     assert figures(desk)["xylem_jobs_ended_total", "training", "succeeded"] == 2
     assert figures(desk)["xylem_jobs_ended_total", "training", "failed"] == 1
