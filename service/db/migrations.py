@@ -54,7 +54,7 @@ STEPS: tuple[Callable[[Connection], None], ...] = (
     _make(tables.VERSIONS, tables.LOG, tables.CHECKPOINTS, tables.EVENTS, tables.SECRETS),
     _make(tables.SHADOWS),
     _no_index_of_days,
-    _make(tables.ACCESS_KEYS, tables.AUDIT_LOG, tables.ALIAS_HISTORY),
+    _make(tables.ACCESS_KEYS, tables.AUDIT_LOG),
     _make(tables.JOBS),
     _traces_of_jobs,
     _make(tables.JOB_TOTALS),

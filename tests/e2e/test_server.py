@@ -35,7 +35,6 @@ SECRET = "the text of a customer"
 def server(shared_store: Path) -> Iterator[ServerProcess]:
     limits = {
         "body_bytes_max": 20_000,
-        "head_bytes_max": 4096,
         "body_seconds_max": 1.0,
         "keep_alive_seconds": 1,
     }
@@ -138,8 +137,8 @@ def test_a_damaged_new_version_is_not_served(own_store: Store) -> None:
             damaged = file.with_suffix(".new")
             damaged.write_bytes(data)
             damaged.replace(file)
-        alias = own_store.root / "models" / "raw" / "aliases" / "latest"
-        mine = own_store.root / "models" / "raw" / "aliases" / "damaged"
+        alias = own_store.root / "models" / "raw" / "aliases" / "latest.json"
+        mine = own_store.root / "models" / "raw" / "aliases" / "damaged.json"
         mine.write_bytes(alias.read_bytes())  # an alias of version 2, to be moved by hand
         wait_for(lambda: b'alias="damaged"' in server.ask("GET", "/metrics")[1])
         status, body = server.ask("POST", f"/v1/models/raw/versions/{version}/predict", BODY)
@@ -337,7 +336,7 @@ def test_a_head_at_the_limit_and_one_byte_longer(server: ServerProcess, extra: i
         + len("hostxcontent-typeapplication/jsoncontent-lengthconnectionclosea")
         + len(str(len(data)))
     )
-    padding = b"a: " + b"x" * (4096 - fixed + extra)
+    padding = b"a: " + b"x" * (65_536 - fixed + extra)
     received = server.raw(
         request_bytes(data, b"content-length: %d" % len(data), b"connection: close", padding)
     )

@@ -9,11 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from service.errors import Overloaded, TimedOut
+from service.serving.parse import LONG_BYTES
 
 T = TypeVar("T")
-
-LONG_BYTES = 64 << 10
-"""Bytes of a body beyond which the event loop does not read it."""
 
 
 class WorkPool:

@@ -46,7 +46,7 @@ async def readyz(services: Wired, response: Response) -> Readiness:
     response.status_code = 200 if ready else 503
     return Readiness(
         status="ready" if ready else "draining" if services.draining() else "not ready",
-        models=[ServedAlias(**pointer._asdict()) for pointer in status.pointers],
+        models=[ServedAlias(model=p.model, alias=p.name, version=p.alias.version) for p in status.pointers],
         failures=[ServingFailure(model=f.model, ref=f.ref, detail=f.detail) for f in status.failures],
         store_error=status.store_error,
     )
@@ -65,6 +65,6 @@ async def metrics(request: Request, services: Wired) -> Response:
     is_openmetrics = _OPENMETRICS in request.headers.get("accept", "")
     media = OPENMETRICS_TYPE if is_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
     if services.neighbours is None:
-        return Response(services.metrics.render(is_openmetrics=is_openmetrics), media_type=media)
+        return Response(await services.metrics.page(is_openmetrics=is_openmetrics), media_type=media)
     pages = await services.neighbours.pages(is_openmetrics=is_openmetrics)
     return Response(join_pages(pages), media_type=media)

@@ -121,7 +121,9 @@ def _camel(kind: str) -> str:
 
 
 async def _submit(kind: str, request: Request, services: Services) -> Response:
-    body = await services.admin_work.read(parse_json, await read_body(request, services.limits))
+    body = await services.admin_work.read(
+        parse_json, await read_body(request, services.limits), services.limits
+    )
     key = request.headers.get("idempotency-key")
     submitted = await services.admin_work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
     headers = {"location": f"/v1/admin/jobs/{submitted.job.id}"}

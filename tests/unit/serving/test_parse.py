@@ -232,6 +232,21 @@ def test_each_limit_of_an_event_at_n_and_one_more(limit: str, make: Any, path: s
     assert refused.value.path == path
 
 
+def test_items_of_long_bodies_are_counted_before_they_are_read() -> None:
+    limits = Limits(features_max=60_000, instances_max=40_000)
+    for read in (parse_predict, parse_feedback, parse_line):
+        with pytest.raises(BadInput) as refused:
+            read(b'{"instances":[' + b",".join([b"1"] * 60_001) + b"]}", limits)
+        assert refused.value.code == "limit-exceeded"
+        assert "at most 60000 items" in str(refused.value)
+    with pytest.raises(LimitExceeded, match="instances_max"):
+        parse_predict(b'{"instances":[' + b",".join([b"1"] * 60_000) + b"]}", limits)
+    with pytest.raises(LimitExceeded, match="at most 321000 arrays and objects, found 324002"):
+        parse_predict(b'{"instances":[' + b",".join([b"[" * 9 + b"]" * 9] * 36_000) + b"]}", limits)
+    long = {"indices": [1] * 60_000, "values": [1] * 60_000}
+    assert parse_predict(json.dumps({"instances": [long]}).encode(), limits).instances
+
+
 def test_answers_are_limited_by_instances_times_top_r() -> None:
     limits = limited(answer_labels_max=10)
     parse_predict(body(instances=[{"text": "a"}] * 2, top_r=5), limits)

@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
-from service.api.door.work import LONG_BYTES, WorkPool
+from service.api.door.work import WorkPool
 from service.errors import Overloaded, TimedOut
+from service.serving.parse import LONG_BYTES
 
 
 def test_it_returns_and_raises_what_the_call_does() -> None:

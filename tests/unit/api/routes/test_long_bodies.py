@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.api.door.work import LONG_BYTES
+from service.serving.parse import LONG_BYTES
 from tests.conftest import serving, settings_of
 
 PREDICT, INFER = "/v1/models/text/predict", "/v2/models/text/infer"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from model_store.alias import Alias
 from model_store.store import ModelInfo, Store
 from service.api.door.metrics import Metrics
 from service.api.routes.models import summarize
@@ -51,8 +53,8 @@ def test_manifests_are_read_once(own_store: Store, in_process: Run, monkeypatch:
 
 
 def test_an_alias_that_no_look_has_settled_yet_is_as_the_store_has_it() -> None:
-    info = ModelInfo("raw", (1, 2), {"latest": 2, "new": 1})
-    assert summarize(info, {("raw", "latest"): 1}, {}).aliases == {"latest": 1, "new": 1}
+    info = ModelInfo("raw", (1, 2), {"latest": Alias(2), "new": Alias(1)})
+    assert summarize(info, {("raw", "latest"): Alias(1)}).aliases == {"latest": 1, "new": 1}
 
 
 def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(in_process: Run) -> None:
@@ -78,6 +80,6 @@ def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(in_process:
 def test_swaps_are_a_counter() -> None:
     metrics = Metrics()
     metrics.watch(lambda: LiveStatus([], [], 3, None), lambda: True, set)
-    text = metrics.render().decode()
+    text = asyncio.run(metrics.page()).decode()
     assert "# TYPE xylem_model_swaps_total counter" in text
     assert "xylem_model_swaps_total 3.0" in text
