@@ -22,7 +22,7 @@ from benchmarks.runs import Settings, show, spread, trained
 from benchmarks.server import served
 from benchmarks.systems import OURS
 from service.db.engine import Database, default_url
-from service.jobs.queue import JobQueue
+from service.jobs.jobs import Jobs
 from service.jobs.worker import Worker
 from service.logs import configure
 from service.settings import Limits, read_settings
@@ -78,9 +78,9 @@ def _jobs(way: str) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as directory:
         settings = read_settings(store=Path(directory), limits=LIMITS)
         database = Database(default_url(settings.store))
-        queue = JobQueue(database, LIMITS)
+        jobs = Jobs(database, settings)
         for number in range(ENOUGH):
-            queue.submit("training", way, {"number": number})
+            jobs.add("training", way, {"number": number})
         database.close()
         # a process of its own, as beside a server: a thread of this one would make answers seem late
         worker = multiprocessing.get_context("spawn").Process(target=_work, args=(settings,))

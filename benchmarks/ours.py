@@ -91,11 +91,10 @@ def below(model: Model, options: PredictOptions) -> Callable[[SparseRows], None]
     buffers = pool.take(Need(1, model.manifest.n_features, options.beam_width, options.top_r))
     link, width, top_r = LINK_CODES[model.manifest.link], options.beam_width, options.top_r
     set_search(buffers.search, link, width, top_r, False, ALL_ALLOWED, ALL_EQUAL, ALL_PASS)
-    samples = np.empty(0, model.ensemble.sparse.dtype), np.empty(0, model.ensemble.dense.dtype)
 
     def call(row: SparseRows) -> None:
         set_rows(buffers.rows, row.indptr, row.indices, row.values)
-        beam_rows(buffers.call, *samples)
+        beam_rows(buffers.call)
 
     return call
 

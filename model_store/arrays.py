@@ -90,26 +90,42 @@ def write_array(fs: FileSystem, directory: Path, name: str, array: NDArray[Any])
     Raises ValueError for a type or shape that the format does not have. Cost: one pass for the digest and
     the disk; no copy when the array is C-contiguous and little-endian.
     """
+    digest = hashlib.sha256()
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        for piece in _pieces_of(name, array):
+            digest.update(piece)
+            yield piece
+
+    write_file(fs, directory / file_name(name), pieces())
+    return _info(array, digest.hexdigest())
+
+
+def info_of(name: str, array: NDArray[Any]) -> ArrayInfo:
+    """Return what `write_array` does, and write nothing. Raises ValueError as it does."""
+    digest = hashlib.sha256()
+    for piece in _pieces_of(name, array):
+        digest.update(piece)
+    return _info(array, digest.hexdigest())
+
+
+def _info(array: NDArray[Any], sha256: str) -> ArrayInfo:
+    n_bytes = len(header_of(array.dtype.name, array.shape)) + array.nbytes
+    return ArrayInfo(array.dtype.name, array.shape, n_bytes, sha256)
+
+
+def _pieces_of(name: str, array: NDArray[Any]) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of an array's file. Raises ValueError for a type or shape that the format lacks."""
     dtype = array.dtype.name
     if dtype not in DESCRIPTORS or array.ndim > DIMENSIONS_MAX:
         raise ValueError(
             f"array {name}: expected {', '.join(DESCRIPTORS)}, found {array.dtype}[{array.ndim}d]"
         )
     data = np.ascontiguousarray(array, DESCRIPTORS[dtype]).reshape(array.shape)
-    header = header_of(dtype, data.shape)
-    digest = hashlib.sha256()
-
-    def pieces() -> Iterator[bytes | memoryview]:
-        digest.update(header)
-        yield header
-        raw = data.reshape(-1).view(np.uint8).data
-        for start in range(0, len(raw), _PIECE_BYTES):
-            piece = raw[start : start + _PIECE_BYTES]
-            digest.update(piece)
-            yield piece
-
-    write_file(fs, directory / file_name(name), pieces())
-    return ArrayInfo(dtype, data.shape, len(header) + data.nbytes, digest.hexdigest())
+    yield header_of(dtype, data.shape)
+    raw = data.reshape(-1).view(np.uint8).data
+    for start in range(0, len(raw), _PIECE_BYTES):
+        yield raw[start : start + _PIECE_BYTES]
 
 
 def map_array(fs: FileSystem, directory: Path, name: str, info: ArrayInfo) -> tuple[NDArray[Any], Mapped]:

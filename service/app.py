@@ -9,10 +9,8 @@ import logging
 import re
 import signal
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -20,8 +18,8 @@ from starlette.middleware.cors import CORSMiddleware
 
 from model_store.store import Store
 from service.access.audit import AuditLog
-from service.access.cors import cors_options
 from service.access.ring import KeyRing
+from service.access.scopes import cors_options
 from service.api.door import handlers
 from service.api.door.admission import Admission
 from service.api.door.metrics import Metrics
@@ -37,9 +35,7 @@ from service.api.routes import (
     annif,
     archives,
     batch,
-    console,
     data,
-    docs,
     feedback,
     health,
     jobs,
@@ -47,15 +43,16 @@ from service.api.routes import (
     labels,
     models,
     oip,
+    pages,
     predict,
     registry,
     score,
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
-from service.api.routes.services import Services, Tune
+from service.api.routes.services import Services
 from service.collector import settle
-from service.errors import TimedOut
+from service.jobs.figures import JobFigures
 from service.jobs.jobs import Jobs
 from service.logs import log
 from service.registry.registry import Registry
@@ -66,7 +63,6 @@ from service.serving.label_info import LabelInfos
 from service.serving.learning import OnlineLearning
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
-from service.serving.schemas.thresholds import TuneThresholdsRequest
 from service.serving.shadows import Shadows
 from service.settings import Settings, read_settings
 from service.traces.switch import open_tracer
@@ -89,9 +85,10 @@ ARCHIVE_THREADS = 2
 ROUTERS = (
     *(
         part.router
-        for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health, docs)
+        for part in (predict, feedback, score, batch, oip, annif, thresholds, labels, models, health)
     ),
-    console.router,
+    pages.docs_router,
+    pages.router,
     *(part.router for part in (jobs, data, registry, aliases, archives, keys)),
     oip.about_router,
     oip.health_router,
@@ -120,15 +117,18 @@ def create_app(
     `app.state.draining`, a threading.Event, makes `/readyz` say no.
     """
     settings = settings or read_settings()
-    draining, stopping = threading.Event(), threading.Event()
-    parts, tracer = _services(settings, draining, stopping), open_tracer(settings, "serve")
+    draining = threading.Event()
+    parts, tracer = _services(settings, draining), open_tracer(settings, "serve")
+    job_figures = JobFigures(parts.learning.database)
+    parts.metrics.registry.register(job_figures)
     if place is not None:
         parts = parts._replace(neighbours=_neighbours(place, parts.metrics))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        parts.learning.start()
-        parts.ring.start()
+        followers = parts.ring, job_figures, parts.learning
+        for each in followers:
+            each.start()
         if parts.neighbours is not None:
             await parts.neighbours.start()
         following = asyncio.create_task(parts.live.follow(settings.store_poll_seconds, _settle))
@@ -136,13 +136,12 @@ def create_app(
             if opens_first:
                 await parts.live.has_looked.wait()
             yield
-        stopping.set()
         following.cancel()
         if parts.neighbours is not None:
             parts.neighbours.close()
         parts.close()
-        await asyncio.to_thread(parts.ring.close)
-        await asyncio.to_thread(parts.learning.close)
+        for each in followers:
+            await asyncio.to_thread(each.close)
         parts.metrics.settle()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
@@ -155,8 +154,7 @@ def create_app(
     handlers.install(app, routes)
     admission = Admission(settings.limits, STREAMS, UPLOADS)
     requests = RequestLog(parts.metrics, settings.access_log, tracer)
-    cors = cors_options(settings)
-    if cors is not None:
+    if (cors := cors_options(settings)) is not None:
         app.add_middleware(CORSMiddleware, **cors)
     app.add_middleware(
         RequestScope,
@@ -182,13 +180,13 @@ def create_app(
 def _neighbours(place: WorkerPlace, metrics: Metrics) -> Neighbours:
     """Return the workers of a server, of which this app is in one."""
 
-    def render(is_openmetrics: bool) -> bytes:
-        return metrics.render(is_openmetrics=is_openmetrics, worker=place.number)
+    async def page(is_openmetrics: bool) -> bytes:
+        return await metrics.page(is_openmetrics=is_openmetrics, worker=place.number)
 
-    return Neighbours(place, render)
+    return Neighbours(place, page)
 
 
-def _services(settings: Settings, draining: threading.Event, stopping: threading.Event) -> Services:
+def _services(settings: Settings, draining: threading.Event) -> Services:
     """Return the parts of an app."""
     limits = settings.limits
     store, learning, metrics = Store(settings.store), OnlineLearning(settings), Metrics()
@@ -218,14 +216,12 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
         Shadows(limits, metrics.shadows.record),
         pool(limits.threads_max),
         pool(THRESHOLD_THREADS, calls="calls about thresholds"),
-        WorkPool(1, 0, limits.tune_seconds_max, "calls of tune"),
         pool(ADMIN_THREADS, calls="calls of admins"),
         ThreadPoolExecutor(limits.threads_max, thread_name_prefix="xylem-batch"),
         ThreadPoolExecutor(ARCHIVE_THREADS, thread_name_prefix="xylem-archives"),
         asyncio.Semaphore(limits.event_streams_max),
         Streams(limits),
         Streams(limits),
-        _tuner(store, learning, limits.tune_seconds_max, stopping),
         draining.is_set,
     )
     metrics.watch_thresholds(learning.follower)
@@ -238,32 +234,6 @@ def _services(settings: Settings, draining: threading.Event, stopping: threading
     metrics.watch_streams({"batch": services.batches, "feedback": services.feeds})
     metrics.watch_queues({name: pool.waiting for name, pool in queues.items()})
     return services
-
-
-def _tuner(store: Store, learning: OnlineLearning, seconds_max: float, stopping: threading.Event) -> Tune:
-    """Return what tunes a version on a file; it gives up after a while, and when the service stops."""
-
-    def tune(
-        query: TuneThresholdsRequest, model: str, version: int, data: Path, test: Path | None
-    ) -> dict[str, Any]:
-        from service.workflows.tune import (  # readers of files: not before they are needed
-            request_of,
-            tune_and_keep,
-        )
-
-        give_up_at = time.monotonic() + seconds_max
-
-        def on_progress(phase: str, *_: int) -> None:
-            if stopping.is_set() or time.monotonic() > give_up_at:
-                raise TimedOut(f"expected to tune within {seconds_max:g} seconds, found it not done: {phase}")
-
-        methods = None if query.method is None else [query.method]
-        start = None if query.start is None else (query.start[0], query.start[1])
-        request = request_of(methods, data, test, query.empty_labels, query.kappa, start)
-        opened = store.open(model, str(version))
-        return tune_and_keep(opened, learning.database, request, shadow=query.shadow, on_progress=on_progress)
-
-    return tune
 
 
 def _settle() -> None:

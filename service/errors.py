@@ -22,6 +22,7 @@ XylemError
 │       ├── KeyRevoked       key-revoked
 │       ├── KeyExpired       key-expired
 │       └── ScopeMissing     scope-missing: a key in force that does not have the scope
+├── JobFailed                the code of the job's error: a job that a request waited for has failed
 └── Unavailable              unavailable: try again later
     ├── Overloaded           overloaded: too much at once
     ├── TimedOut             timed-out: not answered in the time a limit gives
@@ -207,6 +208,16 @@ class JobConflict(BadInput):
     """The state of a job forbids what was asked."""
 
     code = "job-conflict"
+
+
+class JobFailed(XylemError):
+    """A job that a request waited for has failed."""
+
+    def __init__(self, message: str, code: str | None) -> None:
+        """Take why, and the code of the job's error."""
+        super().__init__(message)
+        if code is not None:
+            self.code = code
 
 
 class IdempotencyConflict(BadInput):

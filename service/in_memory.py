@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from model_store.ensemble import Weights
 from model_store.names import name_of
 from model_store.origin import parent_of
+from model_store.packed import Packed, pack, unpack
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
 from service.db.of_store import opened_database
@@ -28,10 +29,10 @@ from service.inference.predictors import make_predictor
 from service.rows import SparseRows
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows, refuse_link
-from service.workflows.evaluate import evaluate_rows
+from service.workflows.evaluate import empty_convention, evaluate_rows
 from service.workflows.frames import columns_given as columns_given
 from service.workflows.given import GivenInstances, given_dataset, given_instances
-from service.workflows.labelled import labelled_dataset, no_progress
+from service.workflows.labelled import Labelled, labelled_dataset, no_progress
 from service.workflows.train import TrainRequest, train_dataset
 
 if TYPE_CHECKING:
@@ -65,18 +66,28 @@ def train_given(
     return _of_draft(train_dataset(given_dataset(instances, labels), request))
 
 
+def restore_model(packed: Packed, home: Path | None, thresholds: NDArray[np.float32] | None) -> InMemoryModel:
+    """Return a model that was pickled. Raises StoreError for one that is damaged."""
+    model = InMemoryModel(unpack(packed), home)
+    if thresholds is not None:
+        model.use_tuned(thresholds)
+    return model
+
+
 def load_version(store: str | os.PathLike[str], name: str, version: str) -> InMemoryModel:
     """Return a version of a store, mapped. Raises StoreError."""
-    return InMemoryModel(Store(Path(store)).open(name, version), None, Path(store))
+    return InMemoryModel(Store(Path(store)).open(name, version), Path(store).absolute())
 
 
 class InMemoryModel:
-    """A model that answers in this process; any number of threads may ask it."""
+    """A model that answers in this process; any number of threads may ask it. It never changes.
 
-    def __init__(self, model: Model, draft: Draft | None, home: Path | None) -> None:
-        """Take an opened version with its store, or the draft of one with the model over it."""
+    It is pickled as its arrays, held against their digests when it is restored; a copy is the model itself.
+    """
+
+    def __init__(self, model: Model, home: Path | None) -> None:
+        """Take an opened version with its store, or a model that was trained here: it has none."""
         self.model = model
-        self._draft = draft
         self._home = home
         self._tuned: NodeThresholds | None = None
         self._thresholds = np.empty(0, np.float32)
@@ -84,6 +95,15 @@ class InMemoryModel:
         self._featurizer = load_featurizer(manifest.features, model.arrays, manifest.n_features)
         self._predictor = make_predictor(model)
         self._served: ServedVersion | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what restores it in any process: nothing that leads to this one's memory."""
+        thresholds = self._thresholds if self._tuned is not None else None
+        return restore_model, (pack(self.model), self._home, thresholds)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """Return the model itself."""
+        return self
 
     def predict(
         self,
@@ -122,7 +142,7 @@ class InMemoryModel:
             raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
         at = self._threshold(threshold)
         n_labels = self.model.manifest.n_labels
-        given = given_instances(instances, self.model.manifest.n_features)
+        given = self._instances(instances)
         options, ptr = PredictOptions(top_r=min(top_r, n_labels), threshold=at), None
         if chunk_characters is not None:
             given, ptr = _in_chunks(given, chunk_characters)
@@ -137,23 +157,26 @@ class InMemoryModel:
         return search_chunks(search, rows, ptr, options, n_labels, least)
 
     def evaluate(
-        self, instances: object, labels: object, threads: int | None, chunk_characters: int | None = None
+        self,
+        instances: object,
+        labels: object,
+        threads: int | None,
+        chunk_characters: int | None = None,
+        empty_labels: str = "zero",
     ) -> dict[str, Any]:
         """Return the keys of `xylem evaluate --json`. Raises BadInput."""
-        dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
-        if chunk_characters is not None:
-            check_chunk_characters(chunk_characters, "chunk_characters")
-        labelled = labelled_dataset(dataset, self._featurizer, chunk_characters)
-        return evaluate_rows(self.model, labelled, _threads(threads, labelled.rows.n_rows)).report
+        empty = empty_convention(empty_labels, "empty_labels")
+        labelled = self._labelled(instances, labels, chunk_characters)
+        n_threads = _threads(threads, labelled.rows.n_rows)
+        return evaluate_rows(self.model, labelled, n_threads, empty=empty).report
 
     def calibrate(self, instances: object, labels: object, threads: int | None) -> InMemoryModel:
         """Return the model with its scores calibrated on rows that it was not trained on. Raises BadInput."""
         refuse_link(self.model)
-        dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
-        labelled = labelled_dataset(dataset, self._featurizer)
+        labelled = self._labelled(instances, labels, None)
         fit = fit_to_rows(self.model, labelled, _threads(threads, labelled.n_rows), no_progress)
-        origin = {} if self._draft else {"parent": parent_of(self.model.manifest)}
-        return _of_draft(calibrated_draft(self._draft or draft_of(self.model), fit, origin))
+        origin = {} if self._home is None else {"parent": parent_of(self.model.manifest)}
+        return _of_draft(calibrated_draft(draft_of(self.model), fit, origin))
 
     def explain(self, instance: object, top_r: int) -> list[dict[str, Any]]:
         """Return the labels of one instance with their explanations, as predict requests answer them.
@@ -166,7 +189,7 @@ class InMemoryModel:
         from service.settings import Limits
 
         is_matrix = hasattr(instance, "tocsr")
-        given = given_instances(instance if is_matrix else [instance], self.model.manifest.n_features)
+        given = self._instances(instance if is_matrix else [instance])
         if given.n_rows != 1:
             raise BadData(f"instance: expected one row, found {given.n_rows}")
         one: Any = {given.kind: given.rows[0]} if given.matrix is None else _sparse(given.matrix)
@@ -183,14 +206,14 @@ class InMemoryModel:
 
         Raises StoreError, and BadParameter for a model that a store was opened for.
         """
-        if self._draft is None:
+        if self._home is not None:
             raise BadParameter(
                 "save: expected a model that was trained here, found one of a store: copy it "
                 "by `xylem models export` and `import`"
             )
         home = Store(Path(store))
         home.prepare()
-        return home.publish(name, self._draft).version
+        return home.publish(name, draft_of(self.model)).version
 
     def _threshold(self, threshold: object) -> float | NodeThresholds | None:
         """Return a threshold as the predictor takes it. Raises BadInput and DatabaseUnavailable."""
@@ -220,9 +243,39 @@ class InMemoryModel:
                 f"threshold: model {name} version {version}: expected tuned thresholds, "
                 "found none: call xylem thresholds and load it again, or ask for a number"
             )
-        self._thresholds = found.thresholds
-        self._tuned = self._predictor.node_thresholds(found.thresholds)
+        return self.use_tuned(found.thresholds)
+
+    def use_tuned(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
+        """Have "tuned" stand for these thresholds, float32[K], and return them as searches take them."""
+        self._thresholds, self._tuned = thresholds, self._predictor.node_thresholds(thresholds)
         return self._tuned
+
+    def _instances(self, instances: object) -> GivenInstances:
+        self._refuse_matrix(instances)
+        return given_instances(instances, self.model.manifest.n_features)
+
+    def _labelled(self, instances: object, labels: object, chunk_characters: int | None) -> Labelled:
+        self._refuse_matrix(instances)
+        dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
+        if chunk_characters is not None:
+            check_chunk_characters(chunk_characters, "chunk_characters")
+        return labelled_dataset(dataset, self._featurizer, chunk_characters)
+
+    def _refuse_matrix(self, instances: Any) -> None:
+        """Raise BadData for a matrix whose columns are not the model's features."""
+        if not hasattr(instances, "tocsr"):
+            return
+        kind, n_features = self._featurizer.kind, self.model.manifest.n_features
+        if kind != "raw":
+            expected = "mappings" if kind == "named" else "texts"
+            raise BadData(
+                f"instances: expected {expected}, which this model makes its own features of, found a matrix"
+            )
+        if instances.shape[1] != n_features:
+            raise BadData(
+                f"matrix: expected {n_features} columns, as this model was trained on, "
+                f"found {instances.shape[1]}"
+            )
 
     def _rows(self, given: GivenInstances) -> SparseRows:
         if given.kind == "text":
@@ -234,7 +287,7 @@ class InMemoryModel:
 
 
 def _of_draft(draft: Draft) -> InMemoryModel:
-    return InMemoryModel(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()), draft, None)
+    return InMemoryModel(Model(manifest_of(draft), draft.ensemble, draft.labels, draft.arrays()), None)
 
 
 def _sparse(rows: SparseRows) -> dict[str, Any]:

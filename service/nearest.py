@@ -8,6 +8,17 @@ from collections.abc import Iterable
 
 _KEPT = 256
 
+_ELSEWHERE = {
+    "k": "top_r",
+    "top_k": "top_r",
+    "topk": "top_r",
+    "limit": "top_r",
+    "beam": "beam_width",
+    "beam_size": "beam_width",
+    "timeout": "deadline_ms",
+}
+"""What other libraries and services call things, where our name for it looks different."""
+
 
 def did_you_mean(name: str, known: Iterable[str], *, is_quoted: bool = False) -> str:
     """Return "; did you mean ...?" with the name that is most alike; empty where none is.
@@ -23,4 +34,6 @@ def did_you_mean(name: str, known: Iterable[str], *, is_quoted: bool = False) ->
 @functools.lru_cache(_KEPT)
 def _nearest(name: str, known: tuple[str, ...]) -> str | None:
     """Return the name that is most alike; kept, as a client makes the same mistake in each request."""
+    if (own := _ELSEWHERE.get(name)) in known:
+        return own
     return next(iter(difflib.get_close_matches(name, known, n=1)), None)

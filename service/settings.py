@@ -9,11 +9,18 @@ import contextlib
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from service.errors import BadParameter
 from service.nearest import did_you_mean
@@ -38,6 +45,7 @@ Workers = Annotated[int, Field(ge=1, le=256)]
 Jobs = Annotated[int, Field(ge=0, le=64)]
 Kept = Annotated[int, Field(ge=0, le=1000)]
 Nice = Annotated[int, Field(ge=0, le=19)]
+Connections = Annotated[int, Field(ge=2, le=1000)]
 Bytes = Annotated[int, Field(ge=1, le=1 << 50)]
 Duration = Annotated[float, Field(gt=0, le=100 * 86_400)]
 
@@ -133,32 +141,57 @@ def memory_bytes() -> int:
     return max(found, 2)
 
 
-class Limits(BaseSettings):
-    """How much one request, and all of them together, may ask for: the most, or the least."""
+class FixedLimits(BaseSettings):
+    """Limits that are the same everywhere: constants, which no variable changes."""
 
     model_config = _CONFIG
 
+    features_max: Count = 100_000  # features of an instance
+    name_bytes_max: Count = 4096  # bytes of a feature's or a label's name in a request, as UTF-8
+    beam_width_max: Count = 1000  # `beam_width`
+    answer_labels_max: Count = 100_000  # labels of an answer: instances times `top_r`
+    explained_labels_max: Count = 100  # labels explained by an answer: instances times `top_r`
+    label_list_max: Count = 10_000  # labels in `allow_labels` or `deny_labels`
+    head_bytes_max: Count = 64 << 10  # bytes of a request's target and headers; more is answered 431
+    block_rows_max: Count = 2048  # lines of a batch that are predicted together
+    block_bytes_max: Count = 1 << 20  # bytes of a batch's lines that are predicted together
+    event_streams_max: Count = 64  # streams of a job's events at a time; one more is answered 503
+    # bytes that a batch brings, or a client reads of an answer, at least, in each body_seconds_max of waiting
+    batch_bytes_min: Count = 1024
+    events_max: Count = 1024  # events of a feedback request (a stream has no such limit)
+    event_id_bytes_max: Count = 256  # bytes of an event's id, as UTF-8
+    tune_seconds_max: Seconds = 3600.0  # seconds that `.../thresholds/tune` waits for its job
+    event_queue_max: Count = 4096  # events that wait to be written; one more is answered 503
+    # requests that wait to be answered by shadow versions too; one more is dropped, and counted
+    shadow_queue_max: Count = 256
+    shadow_time_share: Share = 0.25  # share of its time in which the thread of shadow versions works
+    models_max: Count = 1000  # model versions that aliases keep open
+    versions_max: Count = 16  # further model versions kept open because requests named them
+    jobs_queued_max: Count = 100  # jobs that wait; one more is answered 503
+    jobs_kept_max: Count = 1000  # jobs that have ended and are remembered; the oldest go first
+    job_attempts_max: Count = 3  # workers that may die of a job before it fails
+    job_log_bytes_max: Bytes = 1 << 20  # bytes of a job's log; its beginning goes first
+
+
+class _OwnVariables(EnvSettingsSource):
+    """The variables of the environment that are limits."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """Return the value of a field, none for one that is fixed."""
+        if field_name in FixedLimits.model_fields:
+            return None, field_name, False
+        return super().get_field_value(field, field_name)
+
+
+class Limits(FixedLimits):
+    """How much one request, and all of them together, may ask for: the most, or the least."""
+
     body_bytes_max: Count = _count(8 << 20, "bytes of a request's body (a batch's stream has no such limit)")
     instances_max: Count = _count(1024, "instances of a predict request")
-    features_max: Count = _count(100_000, "features of an instance")
     text_bytes_max: Count = _count(1 << 20, "bytes of an instance's text, as UTF-8")
-    name_bytes_max: Count = _count(4096, "bytes of a feature's or a label's name in a request, as UTF-8")
     top_r_max: Count = _count(1000, "labels asked for, `top_r`")
-    beam_width_max: Count = _count(1000, "`beam_width`")
-    answer_labels_max: Count = _count(100_000, "labels of an answer: instances times `top_r`")
-    explained_labels_max: Count = _count(100, "labels explained by an answer: instances times `top_r`")
-    label_list_max: Count = _count(10_000, "labels in `allow_labels` or `deny_labels`")
-    head_bytes_max: Count = _count(64 << 10, "bytes of a request's target and headers; more is answered 431")
     line_bytes_max: Count = _count(1 << 20, "bytes of a batch's line")
-    block_rows_max: Count = _count(2048, "lines of a batch that are predicted together")
-    block_bytes_max: Count = _count(1 << 20, "bytes of a batch's lines that are predicted together")
     batches_max: Count = _count(8, "batches answered at a time; one more is answered 503")
-    event_streams_max: Count = _count(64, "streams of a job's events at a time; one more is answered 503")
-    batch_bytes_min: Count = _count(
-        1024,
-        "bytes that a batch brings, or a client reads of an answer, at least, in each "
-        "`XYLEM_BODY_SECONDS_MAX` that is waited for",
-    )
     requests_max: Count = _count(1024, "requests in flight; one more is answered 503")
     threads_max: Count = _count(
         len(os.sched_getaffinity(0)), "threads for predictions too long for the event loop"
@@ -166,23 +199,8 @@ class Limits(BaseSettings):
     queue_max: Count = _count(64, "predictions that wait for a thread; one more is answered 503")
     body_seconds_max: Seconds = _seconds(30.0, "seconds to receive headers, a body, or a batch's least bytes")
     request_seconds_max: Seconds = _seconds(30.0, "seconds to answer a predict request once it is received")
-    tune_seconds_max: Seconds = _seconds(3600.0, "seconds to tune thresholds on a file; one call at a time")
-    events_max: Count = _count(1024, "events of a feedback request (a stream has no such limit)")
-    event_id_bytes_max: Count = _count(256, "bytes of an event's id, as UTF-8")
-    event_queue_max: Count = _count(4096, "events that wait to be written; one more is answered 503")
-    shadow_queue_max: Count = _count(
-        256, "requests that wait to be answered by shadow versions too; one more is dropped, and counted"
-    )
-    shadow_time_share: Share = _seconds(
-        0.25, "share of its time in which the thread of shadow versions works"
-    )
     archive_bytes_max: Bytes = _count(64 << 30, "bytes of a model's archive that is brought in over HTTP")
-    models_max: Count = _count(1000, "model versions that aliases keep open")
-    versions_max: Count = _count(16, "further model versions kept open because requests named them")
     data_bytes_max: Bytes = _count(16 << 30, "bytes of a file that is uploaded into the data directory")
-    jobs_queued_max: Count = _count(100, "jobs that wait; one more is answered 503")
-    jobs_kept_max: Count = _count(1000, "jobs that have ended and are remembered; the oldest go first")
-    job_attempts_max: Count = _count(3, "workers that may die of a job before it fails")
     job_lease_seconds: Seconds = _seconds(
         30.0, "seconds without a word of its worker after which a job is another's to take"
     )
@@ -192,11 +210,17 @@ class Limits(BaseSettings):
     )
     job_cpu_seconds_max: Duration = _seconds(86_400.0, "seconds of processor time of a job, over all threads")
     job_seconds_max: Duration = _seconds(86_400.0, "seconds that a job may take")
+    job_file_bytes_max: Bytes = _count(64 << 30, "bytes of a file that a job writes")
     job_nice: Nice = _count(
         19, "how far jobs stand back for others who want the processors: 0 not at all, 19 the most"
     )
-    job_file_bytes_max: Bytes = _count(64 << 30, "bytes of a file that a job writes")
-    job_log_bytes_max: Bytes = _count(1 << 20, "bytes of a job's log; its beginning goes first")
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return where limits are taken from: arguments, then variables."""
+        return init_settings, _OwnVariables(settings_cls)
 
 
 class Settings(BaseSettings):
@@ -228,6 +252,9 @@ class Settings(BaseSettings):
     keep_alive_seconds: Seconds = _seconds(75.0, "seconds an idle connection is kept")
     database_url: str | None = Field(
         None, description="the database of thresholds and feedback; none: SQLite beside the models"
+    )
+    database_connections: Connections = Field(
+        15, description="connections to the database that a process has at a time, at most"
     )
     threshold_refresh_ms: Count = _count(
         1000, "milliseconds after which a change of thresholds by another process is served here too"
@@ -269,7 +296,8 @@ class Settings(BaseSettings):
 def variables() -> dict[str, str]:
     """Return each variable of the environment that is a setting or a limit, and what it says."""
     fields = {**Settings.model_fields, **Limits.model_fields}
-    del fields["limits"]
+    for name in ("limits", *FixedLimits.model_fields):
+        del fields[name]
     return {f"{PREFIX}{name.upper()}": field.description or "" for name, field in fields.items()}
 
 

@@ -7,11 +7,22 @@ import json
 import signal
 import socket
 import threading
+import time
 from typing import NamedTuple
 
 import pytest
 
-from tests.replicas import BROKEN, INSTANCE, N_CLIENTS, REFUSED_TWICE, Replica, load, wait_until
+from tests.replicas import (
+    BODY,
+    BROKEN,
+    INSTANCE,
+    N_CLIENTS,
+    PREDICT,
+    REFUSED_TWICE,
+    Replica,
+    load,
+    wait_until,
+)
 
 RUNS = pytest.mark.parametrize(
     "n_requests", [200, pytest.param(5000, marks=pytest.mark.soak)], ids=["quick", "soak"]
@@ -30,6 +41,14 @@ HIDDEN_PATHS = [
     "/v1/admin/models/raw/thresholds/tune",
 ]
 """Ways to name what is for those who run it."""
+
+UPGRADES = [
+    "Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n"
+    "Upgrade: h2c\r\nUser-Agent: Java-http-client/17.0.15\r\n",
+    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    "Sec-WebSocket-Version: 13\r\nUser-Agent: Go-http-client/1.1\r\n",
+]
+"""Headers by which clients of Java and Go ask for another protocol."""
 
 
 class Cluster(NamedTuple):
@@ -106,3 +125,20 @@ def refuse_what_is_hidden(cluster: Cluster, path: str) -> None:
         assert json.loads(response.read())["code"] == "route-not-found"
         assert "x-request-id" not in response.headers  # no replica was asked
     connection.close()
+
+
+def ignore_upgrades(port: int) -> None:
+    """A request that asks for another protocol has one answer, and no request is found in its body."""
+    hidden = f"GET {PREDICT.removesuffix('/predict')} HTTP/1.1\r\nhost: x\r\n\r\n"
+    for upgrade in UPGRADES:
+        with socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for body, status in [(BODY, 200), (hidden, 400), (hidden, 400), (BODY, 200)] * 3:
+                head = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\n{upgrade}Content-Type: application/json\r\n"
+                connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode())
+                time.sleep(0.02)  # the body comes in a packet of its own
+                connection.sendall(body.encode())
+                response = http.client.HTTPResponse(connection)
+                response.begin()
+                found = json.loads(response.read())
+                assert (response.status, "predictions" in found) == (status, status == 200)

@@ -14,21 +14,15 @@ from service.kernels.search.answers import Answers
 from service.kernels.search.call import Call
 from service.kernels.search.query import Rows, Search
 from service.kernels.search.routing_rerank import NO_RERANK
+from service.kernels.search.scorer_kernels import scorer_of
 from service.kernels.search.workspace import Workspace
 
 
 class HandMadeCall(NamedTuple):
-    """What a traversal takes; `parts` keeps what the handles lead to alive."""
+    """What a traversal takes; `parts` keeps what the handle leads to alive."""
 
     handle: Any
-    sparse: Any
-    dense: Any
     parts: tuple[Any, ...]
-
-    @property
-    def arguments(self) -> tuple[Any, Any, Any]:
-        """Return the arguments of a traversal."""
-        return self[:3]
 
 
 def make_call(
@@ -44,13 +38,12 @@ def make_call(
     stop: Any = None,
 ) -> HandMadeCall:
     """Return a call for all of the rows (indptr, indices, values); `stop`: the flag, if not work.stop."""
-    structs = ensemble, rerank, calibration, Rows(*rows), search, answers, work, own
+    structs = ensemble, rerank, calibration, Rows(*rows), search, answers, work, own.entries(), own
     handles = [handle_of(struct) for struct in structs]
     if stop is not None:
         set_array(handles[6], Workspace, "stop", stop.reshape(-1).view(np.uint8))
-    call = handle_of(Call(0, len(rows[0]) - 1, *handles))
-    samples = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
-    return HandMadeCall(call, *samples, (*structs, *handles))
+    call = handle_of(Call(0, len(rows[0]) - 1, scorer_of(ensemble), *handles))
+    return HandMadeCall(call, (*structs, *handles))
 
 
 def no_answers(n_rows: int, top_r: int, costs: Any = None, exact: Any = None) -> Answers:

@@ -20,8 +20,7 @@ from typing import Any
 from model_store.store import Store
 from service.jobs.context import JobContext
 from service.jobs.files import WORK, make_directory
-from service.jobs.kinds import read_request
-from service.jobs.runs import RUNS
+from service.jobs.kinds import run_job
 from tests.jobs_helpers import TRAINING, Desk, settings_for
 from tests.publishers import ToldFileSystem
 
@@ -49,7 +48,7 @@ def run_once(directory: Path, calls: int | None) -> bool:
             os.write(calls, b"!")
 
     context = JobContext(claim, desk.settings, store, desk.database, desk.leases, desk.jobs.data, home, told)
-    desk.leases.succeed(claim, RUNS["training"](context, read_request("training", claim.job.request)))
+    desk.leases.succeed(claim, run_job(context))
     desk.database.close()
     return True
 

@@ -13,7 +13,6 @@ from service.db.engine import Database, default_url
 from service.db.tables import JOBS
 from service.jobs.jobs import Jobs
 from service.jobs.leases import Leases
-from service.jobs.queue import JobQueue
 from service.settings import Limits, Settings
 from tests.conftest import settings_of
 
@@ -60,7 +59,6 @@ class Desk:
         self.settings = settings if url is None else settings.model_copy(update={"database_url": url})
         self.database = Database(url or default_url(settings.store))
         self.jobs = Jobs(self.database, self.settings)
-        self.queue = JobQueue(self.database, self.settings.limits)
         self.leases = Leases(self.database, self.settings.limits)
 
     def limited(self, **limits: Any) -> Desk:
@@ -70,7 +68,7 @@ class Desk:
 
     def add(self, model: str = "m", **request: Any) -> str:
         """Add a job to the queue, its request not checked; return its id."""
-        return self.queue.submit("training", model, request).job.id
+        return self.jobs.add("training", model, request).job.id
 
     def end_lease(self, job_id: str) -> None:
         """Let the lease of a job have run out, as when its worker has died."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-NEEDED = ("hypothesis", "pytest", "pytest-timeout")
+NEEDED = ("httpx", "hypothesis", "pytest", "pytest-timeout")
 """Of the development dependencies, what the short suite needs, as requirements-dev.txt pins them."""
 
 

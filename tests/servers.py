@@ -147,10 +147,10 @@ class ServerProcess:
             yield from response
             writer.join()
 
-    def memory_bytes(self) -> int:
-        """The resident memory of the process."""
+    def memory_bytes(self, field: str = "VmRSS") -> int:
+        """The resident memory of the process; of `VmHWM` the most that it had."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return 1024 * int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0])
+        return 1024 * int(re.findall(rf"{field}:\s+(\d+) kB", status)[0])
 
     def terminate(self) -> int:
         """Send SIGTERM; return the exit status."""

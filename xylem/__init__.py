@@ -18,8 +18,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from xylem.async_client import AsyncClient
-    from xylem.client import Client
+    from xylem._async.client import AsyncClient
+    from xylem._sync.client import Client
     from xylem.errors import BadAnswer, ClientError, ConnectionFailed, FieldError, ProblemError, WaitTimeout
     from xylem.estimators import LabelTreeClassifier
     from xylem.events import ServerEvent
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from xylem.retries import Retries
 
 _PLACES = {
-    "AsyncClient": "async_client",
+    "AsyncClient": "_async.client",
     "BadAnswer": "errors",
-    "Client": "client",
+    "Client": "_sync.client",
     "ClientError": "errors",
     "ConnectionFailed": "errors",
     "DataFile": "results",

@@ -1,35 +1,32 @@
-"""The calls that anybody makes: predict, score, batch, feedback, and reading; each is described once."""
+"""Requests: what calls send, described once for both halves of the client."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypedDict
 from urllib.parse import urlencode
 
 import orjson
 
 from xylem.errors import BadAnswer
-from xylem.results import (
-    Feedback,
-    FeedbackVerdict,
-    ModelDetails,
-    ModelInfo,
-    Predictions,
-    Scores,
-    Thresholds,
-    read_as,
-)
-from xylem.retries import Retries
-from xylem.steps import JSON, Call, Request, Steps, result_of
 from xylem.target import model_path, segment
+
+JsonObject: TypeAlias = dict[str, Any]
+State: TypeAlias = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+"""Of a job."""
 
 Instance: TypeAlias = str | Mapping[str, Any]
 """A text, or an object as docs/tutorial.md has them; values may be numpy arrays."""
 
 EVENTS_A_REQUEST = 256
 EVENT_BYTES_A_REQUEST = 1 << 20
+
+JOBS = "/v1/admin/jobs"
+_JSON = (("content-type", "application/json"),)
+_LINES = (("content-type", "application/x-ndjson"),)
 
 
 class BatchOptions(TypedDict, total=False):
@@ -56,8 +53,19 @@ class PredictOptions(BatchOptions, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class _ModelList:
-    models: list[ModelInfo]
+class Request:
+    """A request.
+
+    path        with its query, quoted
+    body        bytes, or a file whose content is sent
+    repeatable  sending it twice does what sending it once does
+    """
+
+    method: str
+    path: str
+    body: bytes | Path | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    repeatable: bool = False
 
 
 def instance_of(instance: Instance) -> Mapping[str, Any]:
@@ -84,17 +92,29 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def get(path: str, **fields: object) -> Request:
+    """Return a request for what a path has; fields that are not None are its query."""
+    return Request("GET", f"{path}{query(**fields)}", repeatable=True)
+
+
+def request_of(method: str, path: str, fields: Mapping[str, Any]) -> Request:
+    """Return a request with the fields that are not None: in its query, of PUT and POST in its body."""
+    if method in ("GET", "DELETE"):
+        return Request(method, f"{path}{query(**fields)}", repeatable=method == "GET")
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Request(method, path, dumped(given), _JSON)
+
+
 def predict(
     model: str,
     instances: Iterable[Instance],
     version: int | None,
     alias: str | None,
-    **options: Unpack[PredictOptions],
-) -> Call[Predictions]:
-    """Predict the labels of instances."""
+    options: PredictOptions,
+) -> Request:
+    """Return a request for predictions."""
     body = dumped({"instances": _several(instances), **options})
-    path = f"{model_path(model, version, alias)}/predict"
-    return Call(Request("POST", path, body, JSON, True), lambda found: read_as(Predictions, found))
+    return Request("POST", f"{model_path(model, version, alias)}/predict", body, _JSON, repeatable=True)
 
 
 def score(
@@ -105,8 +125,8 @@ def score(
     labels: Sequence[str] | None,
     *,
     sequence: bool,
-) -> Call[Scores]:
-    """Score labels, or the words of texts; `labels` and `sequence` are of instances that say neither.
+) -> Request:
+    """Return a request for scores; `labels` and `sequence` are of instances that say neither.
 
     Raises TypeError.
     """
@@ -117,8 +137,7 @@ def score(
         common["sequence"] = True
     asked = [one if {"labels", "sequence"} & one.keys() else {**one, **common} for one in _several(instances)]
     path = f"{model_path(model, version, alias)}/score"
-    request = Request("POST", path, dumped({"instances": asked}), JSON, True)
-    return Call(request, lambda found: read_as(Scores, found))
+    return Request("POST", path, dumped({"instances": asked}), _JSON, repeatable=True)
 
 
 def _several(instances: Iterable[Instance]) -> list[Mapping[str, Any]]:
@@ -127,83 +146,72 @@ def _several(instances: Iterable[Instance]) -> list[Mapping[str, Any]]:
     return [instance_of(one) for one in instances]
 
 
-def batch_paths(
-    model: str, version: int | None, alias: str | None, **options: Unpack[BatchOptions]
-) -> Callable[[int | None], str]:
-    """Return what gives the path and query of a batch: as asked for, or of a version. Raises ValueError."""
-    asked = query(**options)
-    first = f"{model_path(model, version, alias)}/batch{asked}"
-    return lambda known: first if known is None else f"{model_path(model, known)}/batch{asked}"
+def batch_request(
+    model: str, version: int | None, alias: str | None, lines: bytes, options: BatchOptions
+) -> Request:
+    """Return a request of a batch. Raises ValueError."""
+    path = f"{model_path(model, version, alias)}/batch{query(**options)}"
+    return Request("POST", path, lines, _LINES, repeatable=True)
 
 
-def feedback(
-    model: str,
-    events: Iterable[Mapping[str, Any]],
-    version: int | None,
-    alias: str | None,
-    retries: Retries,
-    seconds_max: float,
-) -> Steps[Feedback]:
-    """Send events, in as many requests as it takes. An event without an id is given one.
+def feedback_requests(
+    model: str, events: Iterable[Mapping[str, Any]], version: int | None, alias: str | None
+) -> Iterator[tuple[Request, int]]:
+    """Yield the requests that have these events, and how many each has. An event without an id is given one.
 
-    Each counts once, however often it is sent: so every request may be sent again.
+    Each event counts once, however often it is sent: so every request may be sent again.
     """
     path = f"{model_path(model, version, alias)}/feedback"
-    done: Feedback | None = None
-    results: list[FeedbackVerdict] = []
-    for body, n_events in _feedback_bodies(events):
-        call = Call(Request("POST", path, body, JSON, True), lambda found: read_as(Feedback, found))
-        done = yield from result_of(call, retries, seconds_max)
-        if len(done.results) != n_events:
-            raise BadAnswer(f"expected {n_events} results, found {len(done.results)}")
-        results += done.results
-    if done is None:
-        raise ValueError("events: expected at least one, found none")
-    return replace(done, results=results)
-
-
-def _feedback_bodies(events: Iterable[Mapping[str, Any]]) -> Iterable[tuple[bytes, int]]:
-    """Yield the bodies of requests that have these events, and how many each has."""
     waiting: list[bytes] = []
     n_bytes = 0
+
+    def request() -> tuple[Request, int]:
+        body = b'{"events":[%b]}' % b",".join(waiting)
+        return Request("POST", path, body, _JSON, repeatable=True), len(waiting)
+
     for event in events:
         dump = dumped({"event_id": uuid.uuid4().hex, **event})
         if waiting and (len(waiting) == EVENTS_A_REQUEST or n_bytes + len(dump) > EVENT_BYTES_A_REQUEST):
-            yield b'{"events":[%b]}' % b",".join(waiting), len(waiting)
+            yield request()
             waiting, n_bytes = [], 0
         waiting.append(dump)
         n_bytes += len(dump)
     if waiting:
-        yield b'{"events":[%b]}' % b",".join(waiting), len(waiting)
+        yield request()
 
 
-def models() -> Call[list[ModelInfo]]:
-    """List the models."""
-    request = Request("GET", "/v1/models", repeatable=True)
-    return Call(request, lambda found: read_as(_ModelList, found).models)
+def submission(kind: str, fields: Mapping[str, Any], idempotency_key: str | None) -> Request:
+    """Return the request that submits a job of a kind, as `training`; fields that are None are left out.
+
+    The key makes a submission that is sent again the same job; one is made if none is given.
+    """
+    key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
+    body = dumped({name: value for name, value in fields.items() if value is not None})
+    headers = (*_JSON, ("idempotency-key", key))
+    return Request("POST", f"/v1/admin/{kind}-jobs", body, headers, repeatable=True)
 
 
-def model(name: str) -> Call[ModelDetails]:
-    """Describe a model."""
-    request = Request("GET", f"/v1/models/{segment(name, 'model')}", repeatable=True)
-    return Call(request, lambda found: read_as(ModelDetails, found))
+def job_path(job_id: str, part: str = "") -> str:
+    """Return the path of a job, or of a part of it, as `/log`."""
+    return f"{JOBS}/{segment(job_id, 'job')}{part}"
 
 
-def thresholds(
-    model: str,
-    version: int | None,
-    alias: str | None,
-    offset: int,
-    limit: int,
-    marks_below: int | None,
-) -> Call[Thresholds]:
-    """Return a page of the thresholds of a version."""
-    asked = query(offset=offset, limit=limit, marks_below=marks_below)
-    request = Request("GET", f"{model_path(model, version, alias)}/thresholds{asked}", repeatable=True)
-    return Call(request, _thresholds)
+def admin_path(model: str, part: str = "") -> str:
+    """Return the path of what admins do with a model, or of a part of it, as `/promote`."""
+    return f"/v1/admin/models/{segment(model, 'model')}{part}"
 
 
-def _thresholds(body: bytes) -> Thresholds:
-    page = read_as(Thresholds, body)
-    details = {name: value for name, value in orjson.loads(body).items() if name != "labels"}
-    return replace(page, details=details)
+def alias_path(model: str, alias: str, part: str = "") -> str:
+    """Return the path of what admins do with an alias, or of a part of it, as `/canary`."""
+    return admin_path(model, f"/aliases/{segment(alias, 'alias')}{part}")
+
+
+def read_object(body: bytes) -> JsonObject:
+    """Return the object of an answer; an empty one for an answer without a body. Raises BadAnswer."""
+    try:
+        found = orjson.loads(body or b"{}")
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise BadAnswer("expected a JSON object, found another answer")
+    return found

@@ -1,7 +1,7 @@
-"""The `xylem` command's first step: that the packages it is about to import are Xylem's own.
+"""The first step of the `xylem` command and of models in Python: that the packages to import are our own.
 
-A file `service.py` that PYTHONPATH leads to stands before the package `service`: an error of Python's own
-would name neither.
+A file `service.py` that PYTHONPATH leads to, or that stands beside a notebook, stands before the package
+`service`: an error of Python's own would name neither.
 """
 
 from __future__ import annotations
@@ -17,14 +17,21 @@ FAILED = 1
 
 def main() -> None:
     """Run the command line and exit; 1 where another module has the name of a package of ours."""
-    for name in PACKAGES:
-        found = shadow_of(name)
-        if found is not None:
-            sys.stderr.write(f"xylem: {found}\n")
-            sys.exit(FAILED)
+    try:
+        refuse_shadows()
+    except ImportError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(FAILED)
     from service.entry import main as run
 
     run()
+
+
+def refuse_shadows() -> None:
+    """Raise ImportError where another module has the name of a package of ours."""
+    for name in PACKAGES:
+        if (found := shadow_of(name)) is not None:
+            raise ImportError(f"xylem: {found}", name=name)
 
 
 def shadow_of(name: str) -> str | None:
@@ -36,5 +43,5 @@ def shadow_of(name: str) -> str | None:
     origin = Path(spec.origin or ".").resolve()
     if origin == home / "__init__.py":
         return None
-    hint = "rename it, or take its directory from PYTHONPATH"
+    hint = "rename it, or take its folder from sys.path (PYTHONPATH, that of a notebook or script)"
     return f"expected the package {name} in {home}, found {origin}, which shadows it: {hint}"

@@ -9,6 +9,9 @@ ClientError
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
 import orjson
@@ -21,7 +24,14 @@ class ClientError(Exception):
 
 
 class ConnectionFailed(ClientError):
-    """There is no answer: nobody listens, the connection broke, or it took too long."""
+    """There is no answer: nobody listens, the connection broke, or it took too long.
+
+    was_sent  whether the server may have seen the request
+    """
+
+    def __init__(self, detail: str, *, was_sent: bool = True) -> None:
+        super().__init__(detail)
+        self.was_sent = was_sent
 
 
 class WaitTimeout(ClientError):
@@ -47,7 +57,10 @@ class ProblemError(ClientError):
     detail      what was expected and what was found
     errors      the fields at fault, where the server names them
     request_id  by which the server's log knows the request; None if it was not told
+    retry_after  seconds that the server asks to wait; None: it does not
     """
+
+    retry_after: float | None = None
 
     def __init__(
         self,
@@ -69,15 +82,22 @@ class ProblemError(ClientError):
         return f"{said} (request {self.request_id})" if self.request_id else said
 
 
-def problem_of(status: int, body: bytes, request_id: str | None = None) -> ProblemError:
-    """Return the error that an answer of a status tells; a body that is no problem object is not shown."""
+def refusal_of(status: int, headers: Mapping[str, str], body: bytes) -> ClientError:
+    """Return the error that an answer other than success is; a body that is no problem object is not shown.
+
+    headers  with names in lower case
+    """
+    if 300 <= status < 400:
+        return BadAnswer(f"expected an answer, found a redirect ({status}), which is not followed")
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:
         fields = None
     if not isinstance(fields, dict) or not isinstance(fields.get("code"), str):
-        return ProblemError(status, "", "expected a problem object, found another answer", (), request_id)
-    return problem_from(status, fields, request_id)
+        fields = {"detail": "expected a problem object, found another answer"}
+    error = problem_from(status, fields, headers.get("x-request-id"))
+    error.retry_after = retry_after(headers)
+    return error
 
 
 def problem_from(status: int, fields: dict[str, object], request_id: str | None = None) -> ProblemError:
@@ -90,6 +110,22 @@ def problem_from(status: int, fields: dict[str, object], request_id: str | None 
         field_errors(fields.get("errors")),
         told if isinstance(told, str) else request_id,
     )
+
+
+def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
+    """Return the seconds that Retry-After asks for, as a number or as a date; None without a sane one.
+
+    headers  with lower-case names
+    now      seconds since the epoch, for a date
+    """
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:12])
+    try:
+        moment = parsedate_to_datetime(text).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return max(0.0, moment - (time.time() if now is None else now))
 
 
 def field_errors(value: object) -> tuple[FieldError, ...]:

@@ -10,8 +10,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from xylem.command import refuse_shadows
+
 if TYPE_CHECKING:
     from service.in_memory import InMemoryModel
+
+refuse_shadows()  # here: also a pickle of an estimator imports this before the service
 
 
 class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

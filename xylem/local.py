@@ -6,8 +6,12 @@ from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from xylem.command import refuse_shadows
+
 if TYPE_CHECKING:
     from service.in_memory import InMemoryModel
+
+refuse_shadows()  # here: also a pickle of a model imports this before the service
 
 _FEATURES = "features_"
 
@@ -87,15 +91,17 @@ class Model:
         text_column: str | None = None,
         label_column: str | None = None,
         chunk_characters: int | None = None,
+        empty_labels: str = "zero",
     ) -> dict[str, Any]:
         """Return what `xylem evaluate --json` does, in percent; F-measures are at a threshold of 0.5.
 
-        Instances, labels and columns are as for `train`, `chunk_characters` as for `predict`.
+        Instances, labels and columns are as for `train`, `chunk_characters` as for `predict`. `empty_labels`
+        is what F is of a label never true nor predicted: "zero" as in scikit-learn, "one" as in the papers.
         """
         from service.in_memory import columns_given
 
         instances, labels = columns_given(instances, labels, text_column, label_column)
-        return self._inner.evaluate(instances, labels, threads, chunk_characters)
+        return self._inner.evaluate(instances, labels, threads, chunk_characters, empty_labels)
 
     def calibrate(
         self,

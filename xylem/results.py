@@ -259,6 +259,27 @@ class DataFile:
     bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The answer that lists models."""
+
+    models: list[ModelInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """The answer that lists jobs."""
+
+    jobs: list[Job]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFiles:
+    """The answer that lists files."""
+
+    files: list[DataFile]
+
+
 def read_as(kind: type[T], body: bytes) -> T:
     """Return a value of a type of this file from JSON. Raises BadAnswer."""
     try:
@@ -269,9 +290,7 @@ def read_as(kind: type[T], body: bytes) -> T:
         first = faults(include_input=False, include_url=False)[0] if faults else {}
         place = ".".join(map(str, first.get("loc", ())))
         found = first.get("msg", "another answer")
-    raise BadAnswer(
-        f"expected the JSON of {kind.__name__.lstrip('_')}, found at {place or 'its top'}: {found}"
-    )
+    raise BadAnswer(f"expected the JSON of {kind.__name__}, found at {place or 'its top'}: {found}")
 
 
 @lru_cache(64)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 
-RETRIED = frozenset({429, 502, 503, 504})
-"""Statuses that say: not now."""
+from xylem.errors import ClientError, ConnectionFailed, ProblemError
+
+RETRIED = frozenset({200, 429, 502, 503, 504})
+"""Statuses that say: not now. 200: a fault that ended a stream after its head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +75,10 @@ class Attempts:
         self._tried, self._waited = 0, 0.0
 
 
-def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """Return the seconds that Retry-After asks for, as a number or as a date; None without a sane one.
-
-    headers  with lower-case names
-    now      seconds since the epoch, for a date
-    """
-    text = headers.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return float(text[:12])
-    try:
-        moment = parsedate_to_datetime(text).timestamp()
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return max(0.0, moment - (time.time() if now is None else now))
+def wait_after(error: ClientError, attempts: Attempts, *, repeatable: bool) -> float | None:
+    """Return how long to wait before a request that failed is sent again; None: it is not."""
+    if isinstance(error, ConnectionFailed):
+        return attempts.next_wait() if repeatable or not error.was_sent else None
+    if isinstance(error, ProblemError) and repeatable and error.status in RETRIED:
+        return attempts.next_wait(error.retry_after)
+    return None

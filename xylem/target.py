@@ -18,6 +18,7 @@ class Target:
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
+            host = host if host is None or host.isascii() else host.encode("idna").decode()
         except ValueError:
             parts, host, port = urlsplit(""), None, None
         is_plain = not (parts.query or parts.fragment or parts.username or parts.password)
@@ -48,9 +49,16 @@ class Target:
         return f"{self.scheme}://{self.host_header}"
 
     @property
-    def authorization(self) -> dict[str, str]:
-        """The header that shows the key to the server; none without a key."""
-        return {} if self._key is None else {"authorization": f"Bearer {self._key}"}
+    def headers(self) -> dict[str, str]:
+        """What each request says: where to, and, if there is a key, that."""
+        shown = {} if self._key is None else {"authorization": f"Bearer {self._key}"}
+        return {
+            "host": self.host_header,
+            "accept": "*/*",
+            "accept-encoding": "identity",
+            "user-agent": "xylem-client",
+            **shown,
+        }
 
     @cached_property
     def tls(self) -> ssl.SSLContext | None:

@@ -37,7 +37,8 @@ class Kind(NamedTuple):
     """What a field holds: an array of a dtype, with so many dimensions.
 
     A dtype that is a number n stands for that of the n-th sample, an empty array handed over beside the
-    handle: so kernels are compiled for each type of weights.
+    handle: so kernels are compiled for each type of weights. Kernels that read no weights hand no samples
+    over: such arrays have bytes then, which nobody may read, and the kernel is compiled once.
     """
 
     dtype: Any
@@ -126,7 +127,9 @@ def _type_of(kind: Kind | None, samples: Any) -> Any:
     """Return numba's type of a field."""
     if kind is None:
         return types.int64
-    item = samples[kind.dtype].dtype if isinstance(kind.dtype, int) else numba.from_dtype(kind.dtype)
+    item = numba.from_dtype(np.uint8 if isinstance(kind.dtype, int) else kind.dtype)
+    if isinstance(kind.dtype, int) and samples is not None:
+        item = samples[kind.dtype].dtype
     return types.Array(item, kind.dims, "C")
 
 

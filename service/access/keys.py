@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import sys
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -19,6 +20,9 @@ from service.errors import BadParameter, KeyNotFound, LimitExceeded
 KEYS_MAX = 1000
 """Keys of a database. Where there would be more, the oldest that is not in force any more goes; the newest
 admin key never does."""
+
+FIRST_KEY_NAME = "first admin key"
+"""Of the admin key that is made where there never was one: a new service is neither open nor shut."""
 
 LIFETIME_SECONDS_MAX = 100 * 366 * 86_400
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@:/-]{0,63}", re.ASCII)
@@ -179,6 +183,29 @@ def find_key(connection: Connection, key_id: str) -> AccessKey:
 def has_admin_key(connection: Connection) -> bool:
     """Return whether there is, or was, a key with the scope `admin`."""
     return any(AccessScope.ADMIN in key.scopes for key in all_keys(connection))
+
+
+def ensure_admin_key(database: Database) -> str | None:
+    """Make an admin key where the database never had one, and return its text; else None.
+
+    Of several processes that begin at once one makes it. One that was revoked is not made up for: `xylem keys
+    create --scope admin` makes another, at the machine. Raises DatabaseUnavailable.
+    """
+    with database.read() as connection:
+        if has_admin_key(connection):
+            return None
+    with database.write() as connection:
+        if connection.dialect.name == "postgresql":  # SQLite has one writer at a time
+            connection.exec_driver_sql(f"LOCK TABLE {ACCESS_KEYS.name} IN SHARE ROW EXCLUSIVE MODE")
+        if has_admin_key(connection):
+            return None
+        return add_key(connection, FIRST_KEY_NAME, frozenset({AccessScope.ADMIN}), None).text
+
+
+def show_admin_key(text: str) -> None:
+    """Write a new admin key to standard error, as a line for a person; it goes to no log of ours."""
+    sys.stderr.write(f"xylem: no admin key was there, so one was made. It is shown this once: {text}\n")
+    sys.stderr.flush()
 
 
 def note_uses(connection: Connection, ids: Iterable[str], now: float) -> None:

@@ -19,9 +19,8 @@ from typing import NamedTuple
 
 from pydantic import SecretStr
 
-from service.access.first_key import ensure_admin_key, show_admin_key
-from service.access.key_text import ID_PLACE
-from service.access.keys import AccessKey, all_keys, note_uses
+from service.access.key_text import ID_PLACE, id_of
+from service.access.keys import AccessKey, all_keys, ensure_admin_key, note_uses, show_admin_key
 from service.access.scopes import ALL_SCOPES, AccessScope, open_scopes
 from service.db.engine import Database
 from service.errors import (
@@ -75,13 +74,13 @@ class KeyRing:
         self,
         database: Database,
         settings: Settings,
-        on_first_key: Callable[[str], None] = show_admin_key,
+        on_first_key: Callable[[str], None] | None = show_admin_key,
         clock: Callable[[], float] = time.time,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take the database of the keys; nothing is opened yet: until `start` every key is refused with 503.
 
-        on_first_key  is given the text of the admin key that is made where there is none
+        on_first_key  is given the text of the admin key that is made where there is none; None: none is made
         clock         seconds since 1970, for what expires
         ticks         seconds, for how long ago the keys were read
         """
@@ -133,6 +132,16 @@ class KeyRing:
         self._used.add(key.id)
         return Principal(key.id, key.name, key.scopes)
 
+    def key_id(self, authorization: bytes | None) -> str | None:
+        """Return the id of the key that a header brings, in force or not; None: it brings none."""
+        try:
+            text = _bearer(authorization)
+        except AccessRefused:
+            return None
+        if self._admin_digest == hashlib.sha256(text).digest():
+            return ENVIRONMENT.key_id
+        return id_of(text.decode("latin-1"))
+
     def start(self) -> None:
         """Begin to follow the database; the first admin key is made where there is none."""
         self._thread.start()
@@ -146,7 +155,7 @@ class KeyRing:
     def refresh(self) -> None:
         """Read the keys now: after one was made or revoked in this process. Raises DatabaseUnavailable."""
         with self._refreshing:
-            if self._is_first:
+            if self._is_first and self._on_first_key is not None:
                 text = ensure_admin_key(self._database)
                 self._is_first = False
                 if text is not None:

@@ -14,7 +14,7 @@ from service.cli.options import DEFAULT_STORE, StoreDir
 from service.errors import BadInput, BadParameter, Unavailable
 
 if TYPE_CHECKING:
-    from xylem.client import Client
+    from xylem import Client
 
 KEY_VARIABLE = "XYLEM_KEY"
 _KEY_BYTES_MAX = 4096
@@ -68,7 +68,7 @@ def asked_server(url: str, key: str | None) -> Iterator[Client]:
     Raises BadInput where the server refuses (4xx), Unavailable where it fails or does not answer, and
     BadParameter for a URL, a key or an argument that cannot be used.
     """
-    from xylem.client import Client
+    from xylem import Client
     from xylem.errors import ClientError, ProblemError
 
     try:

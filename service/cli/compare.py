@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.console import print_facts, print_json, print_table, progress
-from service.cli.evaluate import empty_convention, tuned_of
+from service.cli.evaluate import tuned_of
 from service.cli.groups import grouped
 from service.cli.options import (
     DEFAULT_STORE,
@@ -33,7 +33,7 @@ def compare(
     b: Second,
     data: Data,
     table: Table,
-    empty_labels: EmptyLabels = "one",
+    empty_labels: EmptyLabels = "zero",
     resamples: Resamples = 1000,
     seed: DrawSeed = 0,
     threads: Threads = None,
@@ -46,12 +46,12 @@ def compare(
     matched by name; macro-F is compared where both versions are tuned.
     """
     from model_store.store import Store
+    from service.evaluation.fmeasure import empty_convention
     from service.workflows.compare import CompareRequest, Contender
     from service.workflows.compare import compare as compare_versions
 
-    request = CompareRequest(
-        data, empty_convention(empty_labels), resamples, seed, n_threads(threads), table.columns(data)
-    )
+    empty = empty_convention(empty_labels, "--empty-labels")
+    request = CompareRequest(data, empty, resamples, seed, n_threads(threads), table.columns(data))
     contenders = []
     for text in (a, b):
         name, reference = parse_reference(text)
@@ -81,12 +81,16 @@ def _print_comparison(title: str, report: dict[str, Any]) -> None:
     labels = report["labels"]
     facts: dict[str, object] = {"labels that both know": labels["both"]}
     facts |= {f"only {report[side]}": labels[f"only_{side}"] for side in ("a", "b") if labels[f"only_{side}"]}
+    if labels["neither"]:
+        facts["labels of the file that neither knows"] = labels["neither"]
     if report["note"]:
         facts["note"] = report["note"]
     print_facts("", facts)
 
 
 def _verdict(report: dict[str, Any], each: dict[str, Any]) -> str:
+    if abs(each["difference"]) < 0.005:  # 0.00 as it is printed
+        return "no difference"
     if not each["real"]:
         return "may be chance"
     return f"{report['b' if each['difference'] > 0 else 'a']} is better"

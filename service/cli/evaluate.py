@@ -27,7 +27,6 @@ from service.errors import BadParameter
 
 if TYPE_CHECKING:
     from model_store.version import Model as OpenedModel
-    from service.evaluation import EmptyConvention
     from service.thresholds.store.tuned import Tuned
 
 PerLabel = Annotated[
@@ -61,7 +60,7 @@ def evaluate(
     data: Data,
     table: Table,
     files: Written,
-    empty_labels: EmptyLabels = "one",
+    empty_labels: EmptyLabels = "zero",
     trees: Trees = None,
     chunk_characters: ChunkCharacters = None,
     threads: Threads = None,
@@ -75,6 +74,7 @@ def evaluate(
     --chunk-characters over the chunks of long texts.
     """
     from model_store.store import Store
+    from service.evaluation.fmeasure import empty_convention
     from service.inference.chunks import check_chunk_characters
     from service.workflows.evaluate import evaluate_rows
     from service.workflows.evaluation_page import PageSubject, prepare_page, write_page
@@ -84,7 +84,7 @@ def evaluate(
     columns = table.columns(data)
     per_label, report = files
     name, reference = parse_reference(model)
-    empty = empty_convention(empty_labels)
+    empty = empty_convention(empty_labels, "--empty-labels")
     opened = Store(store).open(name, reference)
     version = f"{name}@{opened.manifest.version}"
     if trees is not None:
@@ -112,10 +112,10 @@ def evaluate(
     beside = {name: value for name, value in beside.items() if value is not None}
     written: dict[str, str] = {}
     if per_label is not None:
-        write_label_table(per_label, label_lines(opened.labels, found, empty))
+        write_label_table(per_label, label_lines(opened.labels, found))
         written["per_label"] = str(per_label)
     if report is not None:
-        subject = PageSubject(version, data.name, opened.labels, empty)
+        subject = PageSubject(version, data.name, opened.labels)
         written["report"] = str(write_page(report, subject, found))
     if json:
         print_json({**found.report, **beside, **written})
@@ -137,6 +137,8 @@ def _first_trees(model: OpenedModel, n_trees: int) -> OpenedModel:
 
 def _print_report(title: str, report: dict[str, Any]) -> None:
     """Print a report as tables."""
+    from service.workflows.evaluate import list_unknown
+
     rows = [
         (metric, *("unknown" if report[f"{metric}@{k}"] is None else report[f"{metric}@{k}"] for k in _CUTS))
         for metric in _RANKINGS
@@ -148,7 +150,7 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
         print_table("By the training rows of the labels; percent", heads, cells)
     tuned = report["threshold"] == "tuned"
     at = "at tuned thresholds" if tuned else f"at threshold {report['threshold']}"
-    error = report["calibration_error"]
+    error, unknown = report["calibration_error"], list_unknown(report)
     print_facts(
         "",
         {
@@ -157,13 +159,14 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
             f"micro-F {at}": report["micro_f"],
             f"instance-F {at}": report["instance_f"],
             "a label never true nor predicted counts as": report["empty_label_convention"],
+            **({"labels that the model does not know, F 0": unknown} if unknown else {}),
             "expected calibration error, 0 to 1": "unknown" if error is None else f"{error:.3f}",
             "microseconds a row (batch, one thread)": report["us_per_row"],
             **(
                 {
                     "log-loss, nats a label": report["log_loss"],
                     "perplexity": report["perplexity"],
-                    "labels without a probability": report["unknown_labels"],
+                    "labels without a probability": report["without_probability"],
                 }
                 if "log_loss" in report
                 else {}
@@ -171,15 +174,6 @@ def _print_report(title: str, report: dict[str, Any]) -> None:
             **({"note": report["note"]} if "note" in report else {}),
         },
     )
-
-
-def empty_convention(text: str) -> EmptyConvention:
-    """Return the convention of empty labels that `--empty-labels` names. Raises BadParameter."""
-    if text not in ("one", "zero"):
-        raise BadParameter(f"--empty-labels: expected one or zero, found {text!r}")
-    named: Any = text
-    convention: EmptyConvention = named
-    return convention
 
 
 def tuned_of(store: Path, name: str, version: int) -> Tuned | None:

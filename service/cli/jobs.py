@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from service.cli.asked import Place, asked_server, read_key, refuse_beside_url
 from service.cli.console import print_facts, print_json, print_line, print_table
 from service.cli.groups import grouped
-from service.cli.jobs_source import JobFacts, JobSource, ServerJobs, StoreJobs
 from service.cli.options import Json
 from service.db.of_store import opened_database
+from service.errors import JobNotFound
 
 app = typer.Typer(
     help="Jobs: training, threshold tuning and batches; of the store, or with --url of a server.",
@@ -35,20 +36,43 @@ KindName = Annotated[
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many, the newest.")]
 
 
+JobFacts: TypeAlias = dict[str, Any]
+"""A job as HTTP tells of it, see `service.serving.schemas.jobs.JobAnswer`."""
+
+Ask: TypeAlias = Callable[..., Any]
+"""Calls a method of `service.jobs.jobs.Jobs` by its name. Raises BadInput, Unavailable."""
+
+_OF_CLIENT = {"list": "jobs", "get": "job", "log_text": "log"}
+"""What the client calls such a method, where it does not call it the same."""
+
+
 @contextmanager
-def _opened(context: typer.Context, place: Place) -> Iterator[JobSource]:
-    """Yield the jobs of a server, or those of a store's database."""
+def _opened(context: typer.Context, place: Place) -> Iterator[Ask]:
+    """Yield what asks a server, or a store's database."""
     if place.url is not None:
         refuse_beside_url(context, ("store",))
         with asked_server(place.url, read_key(place.key_file)) as client:
-            yield ServerJobs(place.url, client)
+            yield lambda name, *arguments: getattr(client, _OF_CLIENT.get(name, name))(*arguments)
         return
     from service.jobs.jobs import Jobs
     from service.settings import read_settings
 
+    def ask(name: str, *arguments: Any) -> Any:
+        if database is None and name == "list":
+            return []
+        if database is None:
+            found = f"found {arguments[0][:40]!r}, and no jobs at all"
+            raise JobNotFound(f"{place.store}: expected the id of a job, {found}")
+        return getattr(Jobs(database, read_settings(store=place.store)), name)(*arguments)
+
     with opened_database(place.store, create=False) as database:
-        jobs = None if database is None else Jobs(database, read_settings(store=place.store))
-        yield StoreJobs(str(place.store), jobs)
+        yield ask
+
+
+def _facts(job: Any) -> JobFacts:
+    """Return what a job's JSON says: a job of ours, or of the client's."""
+    facts: JobFacts = job.as_json() if hasattr(job, "as_json") else asdict(job)
+    return facts
 
 
 @app.command("list")
@@ -63,29 +87,27 @@ def list_jobs(
     json: Json = False,
 ) -> None:
     """List the jobs, the newest first."""
-    with _opened(context, place) as jobs:
-        found = jobs.list(state, model, kind, limit)
+    with _opened(context, place) as ask:
+        found = [_facts(job) for job in ask("list", state, model, kind, limit)]
+    where = str(place.url or place.store)
     columns = ("id", "kind", "model", "state", "created", "progress")
     if json:
         print_json({"jobs": found})
     elif found:
-        print_table(jobs.place, columns, list(map(_row, found)))
+        print_table(where, columns, list(map(_row, found)))
     else:
-        print_line(f"No such jobs in {jobs.place}")
+        print_line(f"No such jobs in {where}")
 
 
-@app.command()
-@grouped
-def show(
-    context: typer.Context,
-    job: Id,
-    place: Place,
-    json: Json = False,
-) -> None:
-    """Show a job: what was asked for, how far it is, and what came of it."""
-    with _opened(context, place) as jobs:
-        found = jobs.get(job)
-    _report(found, json)
+def _add(name: str, method: str, says: str) -> None:
+    """Add a command that asks for one thing about a job, and shows the job."""
+
+    def command(context: typer.Context, job: Id, place: Place, json: Json = False) -> None:
+        with _opened(context, place) as ask:
+            found = _facts(ask(method, job))
+        _report(found, json)
+
+    app.command(name, help=says)(grouped(command))
 
 
 @app.command("log")
@@ -97,40 +119,12 @@ def show_log(
     json: Json = False,
 ) -> None:
     """Print what a job has logged so far, as lines of JSON."""
-    with _opened(context, place) as jobs:
-        text = jobs.log_text(job)
+    with _opened(context, place) as ask:
+        text = ask("log_text", job)
     if json:
         print_json({"id": job, "log": text})
     else:
         typer.echo(text, nl=False)
-
-
-@app.command()
-@grouped
-def cancel(
-    context: typer.Context,
-    job: Id,
-    place: Place,
-    json: Json = False,
-) -> None:
-    """Cancel a job: one that waits ends at once, one that runs within seconds."""
-    with _opened(context, place) as jobs:
-        found = jobs.cancel(job)
-    _report(found, json)
-
-
-@app.command()
-@grouped
-def retry(
-    context: typer.Context,
-    job: Id,
-    place: Place,
-    json: Json = False,
-) -> None:
-    """Queue a job again that failed or was cancelled."""
-    with _opened(context, place) as jobs:
-        found = jobs.retry(job)
-    _report(found, json)
 
 
 def _report(job: JobFacts, json: bool) -> None:
@@ -160,3 +154,8 @@ def _far(progress: dict[str, Any] | None) -> str:
 
 def _shown(value: object) -> object:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+_add("show", "get", "Show a job: what was asked for, how far it is, and what came of it.")
+_add("cancel", "cancel", "Cancel a job: one that waits ends at once, one that runs within seconds.")
+_add("retry", "retry", "Queue a job again that failed or was cancelled.")

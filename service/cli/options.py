@@ -54,8 +54,8 @@ ChunkCharacters = Annotated[
 EmptyLabels = Annotated[
     str,
     typer.Option(
-        metavar="one|zero",
-        help="What F is of a label never true nor predicted: 1 as in the paper, or 0 as in scikit-learn.",
+        metavar="zero|one",
+        help="What F is of a label never true nor predicted: 0 as in scikit-learn, or 1 as in the papers.",
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Same seed, same data: the same model.")]

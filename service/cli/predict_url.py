@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from service.cli.asked import asked_server
@@ -43,13 +43,11 @@ def answer_by_server(
             yield Answered(b"".join(line + b"\n" for line in lines), len(lines) - n_bad, n_bad)
 
 
-def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterable[bytes]:
+def _lines(todo: Iterator[LineBlock], long_lines: list[int]) -> Iterator[list[bytes]]:
     """Yield the lines of blocks; an empty one for each that is too long, whose number is kept."""
     for block in todo:
-        for number, line in enumerate(block.lines, block.first):
-            if line is None:
-                long_lines.append(number)
-            yield line or b""
+        long_lines += [number for number, line in enumerate(block.lines, block.first) if line is None]
+        yield [line or b"" for line in block.lines]
 
 
 def _with_long(lines: list[bytes], first: int, long_lines: list[int], limits: Limits) -> list[bytes]:

@@ -63,7 +63,7 @@ class Tuning(NamedTuple):
 
     method: Methods = None
     test: Test = None
-    empty_labels: EmptyLabels = "one"
+    empty_labels: EmptyLabels = "zero"
     kappa: Kappa = None
     start: StartValues = None
 

@@ -17,7 +17,19 @@ Store = Annotated[
 Jobs = Annotated[int, typer.Option(min=1, max=64, help="Jobs run at a time.")]
 
 
-def worker(store: Store = None, jobs: Jobs = 1, json: Json = False) -> None:
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port",
+        min=0,
+        max=65535,
+        metavar="PORT",
+        help="Answer GET /metrics on this port of $XYLEM_HOST; 0: a free one.",
+    ),
+]
+
+
+def worker(store: Store = None, jobs: Jobs = 1, metrics_port: MetricsPort = None, json: Json = False) -> None:
     """Run jobs (training, threshold tuning, batches) that wait, until SIGTERM or Ctrl-C.
 
     A job at hand then waits again. Needs the store and the database of the servers that take the jobs, and
@@ -30,6 +42,6 @@ def worker(store: Store = None, jobs: Jobs = 1, json: Json = False) -> None:
 
     settings = read_settings(**({} if store is None else {"store": store}))
     configure(settings.log_level)
-    run_workers(settings, jobs)
+    run_workers(settings, jobs, metrics_port=metrics_port)
     if json:
         print_json({"stopped": True})

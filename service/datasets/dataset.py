@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from model_store.names import NameTable, build_names, find_names
 from service.kernels.text.sort_and_sum import sort_labels
-from service.rows import LabelRows, SparseRows
+from service.rows import LabelRows, SparseRows, offsets
 
 N_IDS_MAX = 1 << 28
 """The most labels and the most features of a data set."""
@@ -30,6 +31,7 @@ class Dataset:
     named           instances as values by feature name
     labels          the true labels as ids, as many rows
     unknown_labels  int32[n_rows], how many more labels a row has that the model of `labels=` does not know
+    unknown_names   the names of these labels, or their numbers; each once
     label_names     the name of each id, when the file or a names file gives names and no model does
     warning         what may be wrong with the data, if something is
     """
@@ -44,6 +46,7 @@ class Dataset:
     unknown_labels: NDArray[np.int32]
     label_names: list[str] | None
     warning: str | None = None
+    unknown_names: Sequence[str] = ()
 
 
 def renumber_labels(
@@ -78,7 +81,7 @@ def _kept(
     indptr: NDArray[np.int64], is_kept: NDArray[np.bool_], values: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the offsets and values of rows of which only some values are kept."""
-    return np.concatenate([[0], np.cumsum(is_kept, dtype=np.int64)])[indptr], values[is_kept]
+    return offsets(is_kept)[indptr], values[is_kept]
 
 
 def ids_in_model(names: list[str], model: NameTable) -> NDArray[np.int32]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,19 +14,23 @@ from service.datasets.dataset import N_ROWS_MAX, ids_in_model, renumber_labels
 from service.datasets.growing import Growing
 from service.datasets.stream import DataFile
 from service.kernels.text.sort_and_sum import sort_labels
-from service.rows import LabelRows
+from service.rows import LabelRows, offsets
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class JsonLines(NamedTuple):
-    """What a file holds; one of `texts` and `named` is None, and `label_names` when a model named them."""
+    """What a file holds; one of `texts` and `named` is None, and `label_names` when a model named them.
+
+    unknown_names  the labels that this model does not know, as they first occur
+    """
 
     texts: list[str] | None
     named: list[dict[str, float]] | None
     labels: LabelRows
     unknown_labels: np.ndarray[tuple[int], np.dtype[np.int32]]
     label_names: list[str] | None
+    unknown_names: Sequence[str] = ()
 
 
 def read_jsonl(file: DataFile, model: NameTable | None) -> JsonLines:
@@ -203,7 +207,7 @@ class RowCollector:
         return found
 
     def _provisional(self) -> LabelRows:
-        indptr = np.concatenate([[0], np.cumsum(self.counts.finish(), dtype=np.int64)])
+        indptr = offsets(self.counts.finish())
         indices = self.labels.finish()
         return LabelRows(indptr, indices[: sort_labels(indptr, indices)], len(self.ids))
 
@@ -211,13 +215,15 @@ class RowCollector:
         """Return the rows with their final label ids."""
         self.refuse_empty()
         labels = self._provisional()
-        names = sorted(self.ids)
+        names, unknown_names = sorted(self.ids), []
         if model is None:
             new_ids = np.empty(len(names), np.int32)
             new_ids[[self.ids[name] for name in names]] = np.arange(len(names), dtype=np.int32)
             labels, unknown = renumber_labels(labels, new_ids, len(names))
         else:
-            labels, unknown = renumber_labels(labels, ids_in_model(list(self.ids), model), model.n_names)
+            known = ids_in_model(list(self.ids), model)
+            labels, unknown = renumber_labels(labels, known, model.n_names)
+            unknown_names = [name for name, i in zip(self.ids, known, strict=True) if i < 0]
         is_text = self.kind == "text"
         return JsonLines(
             self.texts if is_text else None,
@@ -225,6 +231,7 @@ class RowCollector:
             labels,
             unknown,
             names if model is None else None,
+            unknown_names,
         )
 
 

@@ -16,7 +16,7 @@ from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
 from service.datasets.stream import DataFile, Progress
 from service.errors import BadData
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
-from service.rows import LabelRows, SparseRows
+from service.rows import LabelRows, SparseRows, offsets
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
 _ZIP_MAGIC = b"PK"
@@ -63,7 +63,7 @@ def read_npz(
     if data.dtype.kind == "f" and np.isnan(data).any():
         raise labels_file.fault(None, "expected numbers in data, found nan")
     present = data != 0
-    indptr = np.concatenate([[0], np.cumsum(present)])[indptr]
+    indptr = offsets(present)[indptr]
     indices = indices[present]
     labels = LabelRows(indptr, indices[: sort_labels(indptr, indices)], width)
     if rows.n_rows != labels.n_rows:
@@ -125,6 +125,8 @@ def _read_arrays(file: DataFile) -> dict[str, NDArray[Any]]:
             fault = f"expected the arrays {', '.join(_KEYS)} in it, found no {missing[0]}" if missing else ""
             fault = _format_fault(found) or fault or _sizes_fault(found)
             arrays = {} if fault else {key: found[key] for key in _KEYS}
+    except MemoryError:
+        raise
     except Exception as error:  # zipfile, zlib and numpy have no common base for "damaged"
         raise file.fault(
             None, f"expected a matrix saved by scipy.sparse.save_npz, found damage: {error}"

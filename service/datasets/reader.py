@@ -45,7 +45,8 @@ def read_dataset(
     each also .gz, or .parquet; or a directory of documents as Annif has them.
 
     labels  the names of an existing model: label ids of the result are the model's; a name that it does not
-      know is counted for its row (`Dataset.unknown_labels`). Numeric data without names has the model's ids.
+      know is counted for its row (`Dataset.unknown_labels`) and listed (`unknown_names`). Numeric data
+      without names has the model's ids.
     label_names_file  numeric formats only: line i + 1 is the name of label i
     n_features  numeric formats only: the features of an existing model
     columns  tables only: which are read
@@ -75,11 +76,16 @@ def read_dataset(
             rows, found = read_svm(file, n_named)
             rows = rows if n_features is None else first_features(rows, n_features)
         sha256 = file.sha256
-    unknown = np.zeros(found.n_rows, np.int32)
-    if labels is not None and names is not None:
-        found, unknown = renumber_labels(found, ids_in_model(names, labels), labels.n_names)
-    elif labels is not None:
-        found, unknown = first_labels(found, labels.n_names)
+    unknown, unknown_names = np.zeros(found.n_rows, np.int32), []
+    if labels is not None:
+        carried = np.unique(found.indices).tolist()
+        if names is not None:
+            known = ids_in_model(names, labels)
+            found, unknown = renumber_labels(found, known, labels.n_names)
+            unknown_names = [names[i] for i in carried if known[i] < 0]
+        else:
+            found, unknown = first_labels(found, labels.n_names)
+            unknown_names = [str(i) for i in carried if i >= labels.n_names]
     return Dataset(
         source=path.name,
         sha256=sha256,
@@ -90,6 +96,7 @@ def read_dataset(
         labels=found,
         unknown_labels=unknown,
         label_names=names if labels is None else None,
+        unknown_names=unknown_names,
     )
 
 
@@ -159,4 +166,5 @@ def _dataset(file: DataFile, found: JsonLines) -> Dataset:
         labels=found.labels,
         unknown_labels=found.unknown_labels,
         label_names=found.label_names,
+        unknown_names=found.unknown_names,
     )

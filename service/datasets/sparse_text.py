@@ -15,7 +15,7 @@ from service.datasets.growing import Growing
 from service.datasets.stream import DataFile
 from service.errors import BadData
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
-from service.rows import LabelRows, SparseRows
+from service.rows import LabelRows, SparseRows, offsets
 
 _FOUND_MAX = 40
 
@@ -220,15 +220,10 @@ def _finish(
         n_labels = int(labels.max(initial=-1)) + 1
     if n_features is None:
         n_features = int(features.max(initial=-1)) + 1
-    rows = SparseRows(_offsets(collected.feature_counts), features, collected.values.finish(), n_features)
-    return rows, LabelRows(_offsets(collected.label_counts), labels, n_labels)
-
-
-def _offsets(counts: Growing) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    found = counts.finish()
-    offsets = np.zeros(len(found) + 1, np.int64)
-    np.cumsum(found, out=offsets[1:])
-    return offsets
+    rows = SparseRows(
+        offsets(collected.feature_counts.finish()), features, collected.values.finish(), n_features
+    )
+    return rows, LabelRows(offsets(collected.label_counts.finish()), labels, n_labels)
 
 
 def _shown(text: bytes) -> str:

@@ -66,6 +66,11 @@ def _traces_of_jobs(connection: Connection) -> None:
         connection.execute(text("ALTER TABLE jobs ADD COLUMN traceparent VARCHAR(64)"))
 
 
+def _totals_of_jobs(connection: Connection) -> None:
+    """Make the table of what came of jobs."""
+    tables.METADATA.create_all(connection, tables=(tables.JOB_TOTALS,))
+
+
 STEPS: tuple[Callable[[Connection], None], ...] = (
     _feedback,
     _shadows,
@@ -73,6 +78,7 @@ STEPS: tuple[Callable[[Connection], None], ...] = (
     _access_and_history,
     _jobs,
     _traces_of_jobs,
+    _totals_of_jobs,
 )
 """Step i makes schema i + 1 of schema i. A step that was released leads to the same schema ever after."""
 

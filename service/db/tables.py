@@ -15,6 +15,8 @@ audit_log              a row for each action of an admin (`service.access.audit`
 jobs                   a row for each job, those that have ended too: see service/jobs. Times are seconds
                        since 1970; `claim` is a secret of the worker that has the job until `lease_until`;
                        `traceparent` is the span of the request that made it
+job_totals             for each kind of jobs and each state in which they end, how many have and how long they
+                       ran: sums that outlive the jobs
 """
 
 from __future__ import annotations
@@ -155,4 +157,14 @@ JOBS = Table(
     Column("revision", Integer, nullable=False),
     Column("traceparent", String(64)),
     Index("ix_jobs_state", "state", "number"),
+)
+
+JOB_TOTALS = Table(
+    "job_totals",
+    METADATA,
+    Column("kind", String(32), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("n", BigInteger, nullable=False),
+    Column("seconds", Float, nullable=False),
+    PrimaryKeyConstraint("kind", "state"),
 )

@@ -8,11 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from service.errors import BadParameter
 from service.rows import LabelRows
 
 EmptyConvention = Literal["one", "zero"]
-"""What F is where nothing is true and nothing predicted: "one" is the convention of the papers on extreme
-F-measures, "zero" scikit-learn's default."""
+"""What F is where nothing is true and nothing predicted: "zero" is scikit-learn's default, "one" the
+convention of the papers on extreme F-measures."""
+
+CONVENTIONS: tuple[EmptyConvention, ...] = ("zero", "one")
+
+USUAL_EMPTY: EmptyConvention = "zero"
+"""The convention where none is named: a label that never occurs earns nothing."""
+
+
+def empty_convention(text: object, name: str) -> EmptyConvention:
+    """Return the convention of empty labels that an option of this name says. Raises BadParameter."""
+    for convention in CONVENTIONS:
+        if text == convention:
+            return convention
+    raise BadParameter(f"{name}: expected {' or '.join(CONVENTIONS)}, found {text!r}")
 
 
 class FMeasures(NamedTuple):
@@ -31,6 +45,7 @@ def f_measures(
     *,
     empty: EmptyConvention,
     unknown_labels: NDArray[np.int32] | None = None,
+    n_unknown: int = 0,
 ) -> FMeasures:
     """Return macro-F (mean over labels), micro-F (of all decisions) and instance-F (mean over rows).
 
@@ -38,9 +53,10 @@ def f_measures(
     a row for instance-F, of everything for micro-F.
 
     pred_ptr, pred_labels  int64[n + 1], int32[..]: labels predicted for each row, without repeats, in [0, K)
-    labels                 the true labels, n rows; macro-F is the mean over all K = n_labels
+    labels                 the true labels, n rows, out of K = n_labels
     unknown_labels         int32[n], true labels of each row outside the K: they count as missed in micro-F
                            and instance-F
+    n_unknown              how many labels these are: macro-F is the mean over K + n_unknown, theirs is 0
 
     Raises ValueError when the numbers of rows differ, or there are no rows or no labels. Deterministic.
     """
@@ -54,7 +70,7 @@ def f_measures(
     rows, per_label = np.empty((n, 2), np.int64), np.zeros((labels.n_labels, 2), np.int64)
     _count(pred_ptr, pred_labels, labels.indptr, labels.indices, unknown_labels, rows, per_label)
     return FMeasures(
-        100.0 * float(f_scores(per_label, empty).mean()),
+        100.0 * float(f_scores(per_label, empty).sum()) / (labels.n_labels + n_unknown),
         100.0 * float(f_scores(rows.sum(0, keepdims=True), empty)[0]),
         100.0 * float(f_scores(rows, empty).mean()),
         empty,

@@ -22,7 +22,7 @@ from service.evaluation.tree_criteria import (
     leaf_criteria,
     splits_by_depth,
 )
-from service.rows import LabelRows
+from service.rows import LabelRows, ranges
 
 _POINTS = 40
 """Numbers of splits, at most, at which the criteria are told."""
@@ -115,12 +115,11 @@ def _counts(nodes: NDArray[np.int64], pairs: _Pairs, labels: LabelRows) -> NodeC
     """Return how often each label came to each of some nodes, ascending, which are numbered anew."""
     first, last = np.searchsorted(pairs.node, nodes), np.searchsorted(pairs.node, nodes, "right")
     sizes = last - first
-    at = np.arange(sizes.sum()) + np.repeat(first - np.concatenate([[0], np.cumsum(sizes)[:-1]]), sizes)
+    at = ranges(first, sizes)
     row, node = pairs.row[at], np.repeat(np.arange(len(nodes)), sizes)
-    n_labels = (labels.indptr[1:] - labels.indptr[:-1])[row]
-    starts = np.repeat(labels.indptr[row] - np.concatenate([[0], np.cumsum(n_labels)[:-1]]), n_labels)
-    label = labels.indices[np.arange(n_labels.sum()) + starts]
-    return counts_of(len(nodes), np.repeat(node, n_labels), label, np.ones(len(label)))
+    carried = labels.take(row)
+    at_node = np.repeat(node, np.diff(carried.indptr))
+    return counts_of(len(nodes), at_node, carried.indices, np.ones(len(at_node)))
 
 
 def _mean_curve(curves: list[dict[str, Any]]) -> list[dict[str, float]]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from model_store.names import NameTable, name_of
 from service.evaluation.bands import frequency_bands
 from service.evaluation.decisions import LabelCounts, count_labels, mark_true
-from service.evaluation.fmeasure import EmptyConvention
+from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention
 from service.evaluation.reliability import calibration_error, reliability
 from service.evaluation.report import PredictedRows
 from service.rows import LabelRows
@@ -31,7 +31,7 @@ def kept_figures(
     truth: LabelRows,
     names: NameTable,
     training_rows: NDArray[np.int64] | None,
-    empty: EmptyConvention = "one",
+    empty: EmptyConvention = USUAL_EMPTY,
 ) -> dict[str, Any]:
     """Return the figures that a version keeps, as JSON takes them.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.evaluation.fmeasure import EmptyConvention, f_measures
+from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention, f_measures
 from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
 from service.evaluation.ranking import ranking_metrics
 from service.rows import LabelRows
@@ -24,10 +24,16 @@ class PredictedRows(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """What is true: the labels known, and int32[n], how many more each row has that the model lacks."""
+    """What is true.
+
+    labels     those that the model knows
+    unknown    int32[n], how many more each row has that the model does not know
+    n_unknown  how many labels these are
+    """
 
     labels: LabelRows
     unknown: NDArray[np.int32]
+    n_unknown: int = 0
 
 
 def evaluation_report(
@@ -37,7 +43,7 @@ def evaluation_report(
     label_counts: NDArray[np.int64] | None,
     n_training_rows: int,
     *,
-    empty: EmptyConvention = "one",
+    empty: EmptyConvention = USUAL_EMPTY,
     constants: PropensityConstants = USUAL_CONSTANTS,
 ) -> Report:
     """Return every figure of an evaluation: percentages, `rows`, `empty_label_convention`.
@@ -65,5 +71,7 @@ def evaluation_report(
     scored: Report = {
         name: None if name.startswith("PS") and not is_known else value for name, value in ranking.items()
     }
-    f = f_measures(*decided, truth.labels, empty=empty, unknown_labels=truth.unknown)
+    f = f_measures(
+        *decided, truth.labels, empty=empty, unknown_labels=truth.unknown, n_unknown=truth.n_unknown
+    )
     return {"rows": truth.labels.n_rows, **scored, **f._asdict()}

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from service.rows import SparseRows
-
 BLOCK_TEXTS = 4096
 """So many texts at most are held as words at once."""
 
@@ -29,16 +25,3 @@ def in_blocks(
             first, n_characters = i, 0
         n_characters += len(text)
     yield texts[first:]
-
-
-def joined(blocks: list[SparseRows], n_features: int) -> SparseRows:
-    """Return the rows of all blocks, one at least, one after the other."""
-    if len(blocks) == 1:
-        return blocks[0]
-    sizes = np.concatenate([np.diff(block.indptr) for block in blocks])
-    return SparseRows(
-        np.concatenate([[0], np.cumsum(sizes)]),
-        np.concatenate([block.indices for block in blocks]),
-        np.concatenate([block.values for block in blocks]),
-        n_features,
-    )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
-from service.rows import offsets_of
+from service.rows import offsets
 
 WORD, MARK, UNSPACED, SPACE = 1, 2, 4, 8
 """Bits of a character's class: part of a word (a letter, digit or underscore), a mark that goes with the
@@ -125,7 +125,7 @@ def encoded(
     A lone surrogate, which is no character, becomes a question mark.
     """
     ready = [_ready(text, lowercase, unicode) for text in texts]
-    return np.frombuffer(b"".join(ready), np.uint8), offsets_of(map(len, ready))
+    return np.frombuffer(b"".join(ready), np.uint8), offsets(map(len, ready))
 
 
 def _ready(text: str, lowercase: bool, unicode: bool) -> bytes:

@@ -21,7 +21,7 @@ from service.errors import BadData
 from service.features.featurizer import Featurizer
 from service.features.parameters import ContextParameters
 from service.features.tables import table_arrays, take_feature_names
-from service.rows import LabelRows, SparseRows
+from service.rows import LabelRows, SparseRows, ranges
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 """Before a text, after it, and any word that the vocabulary lacks."""
@@ -73,7 +73,7 @@ class ContextFeaturizer(Featurizer):
         )
         sizes = np.array([len(ids) + 1 for ids in coded])
         first = np.cumsum(sizes + window) - sizes  # of each text, after its padding
-        at = np.arange(int(sizes.sum())) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
+        at = ranges(first, sizes)
         before = padded[at[:, None] - np.arange(1, window + 1)]
         indptr = np.arange(len(at) + 1, dtype=np.int64)
         return Windows(self._rows_of(before), LabelRows(indptr, padded[at], self.words.n_names))

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from model_store.compiled.decorators import kernel
+from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import U8_1, Handle, handle, struct_at
+from model_store.names import hash_bytes
 from service.features.characters import classes
 from service.features.parameters import HashingParameters
 from service.features.raw import finite_values, tidied
@@ -18,9 +19,24 @@ from service.features.text_featurizer import TextFeaturizer, text_rows_by
 from service.features.weights import NORM_CODES, normalise_rows
 from service.features.word_forms import WordForms
 from service.features.words import Words, ngram_spans, ngrams_a_word, split
-from service.kernels.text.names import hashed_feature
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
-from service.rows import RowArrays, SparseRows, offsets_of
+from service.rows import RowArrays, SparseRows, offsets
+
+_SIGN_BIT = np.uint64(63)
+
+
+@inlined
+def hashed_feature(
+    utf8: NDArray[np.uint8], start: int, end: int, mask: int, signed: int
+) -> tuple[int, np.float32]:
+    """Return the feature of a name by the low bits of its hash, and the sign of its values.
+
+    mask    features less one
+    signed  0: all signs are 1
+    """
+    h = hash_bytes(utf8, start, end)
+    sign = np.float32(-1.0) if signed != 0 and (h >> _SIGN_BIT) else np.float32(1.0)
+    return int(np.int64(h & np.uint64(mask))), sign
 
 
 @handle
@@ -66,13 +82,13 @@ class HashingFeaturizer(TextFeaturizer):
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; values whose names share an id are summed."""
         values = finite_values([list(instance.values()) for instance in instances], "features")
-        indptr = offsets_of(map(len, instances))
+        indptr = offsets(map(len, instances))
         # a lone surrogate becomes bytes of its own
         names = [name.encode(errors="surrogatepass") for name in chain.from_iterable(instances)]
-        offsets = offsets_of(map(len, names))
+        ptr = offsets(map(len, names))
         indices, signs = np.empty(len(names), np.int32), np.empty(len(names), np.float32)
         utf8 = np.frombuffer(b"".join(names), np.uint8)
-        _hash(utf8, offsets[:-1], offsets[1:], self.n_features - 1, self.parameters.signed, indices, signs)
+        _hash(utf8, ptr[:-1], ptr[1:], self.n_features - 1, self.parameters.signed, indices, signs)
         return self._normalised(tidied(indptr, indices, values * signs, self.n_features))
 
     def _rows_of_forms(self, texts: Sequence[str], words: Words) -> RowArrays:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from model_store.compiled.decorators import kernel
 from model_store.errors import BadNames
 from model_store.names import NameTable, build_names, find_all
 from service.errors import BadData
@@ -16,7 +17,7 @@ from service.features.featurizer import Featurizer
 from service.features.parameters import NamedParameters
 from service.features.raw import finite_values, tidied
 from service.features.tables import table_arrays, take_feature_names
-from service.rows import SparseRows, offsets_of
+from service.rows import SparseRows, offsets
 
 
 class NamedFeaturizer(Featurizer):
@@ -36,17 +37,32 @@ class NamedFeaturizer(Featurizer):
     def transform_named(self, instances: Sequence[dict[str, float]]) -> SparseRows:
         """Return a row for each instance; names that training did not have are left out."""
         values = finite_values([list(instance.values()) for instance in instances], "features")
-        indptr = offsets_of(map(len, instances))
-        if not np.isfinite(values).all():
+        indptr = offsets(map(len, instances))
+        ids = find_all(self.names, chain.from_iterable(instances))
+        if not _keep_known(indptr, ids, values):
             # also where the name is unknown: what is refused must not depend on the model
             tidied(indptr, np.arange(len(values), dtype=np.int32), values, len(values))
-        ids = self._find(instances)
-        known = ids >= 0
-        indptr = np.concatenate([[0], np.cumsum(known)])[indptr]
-        return self._normalised(tidied(indptr, ids[known], values[known], self.n_features))
+        n = indptr[-1]
+        return self._normalised(tidied(indptr, ids[:n], values[:n], self.n_features))
 
-    def _find(self, instances: Sequence[dict[str, float]]) -> NDArray[np.int32]:
-        return find_all(self.names, chain.from_iterable(instances))
+
+@kernel
+def _keep_known(indptr: NDArray[np.int64], ids: NDArray[np.int32], values: NDArray[np.float32]) -> bool:
+    """Move known features, ids >= 0, to the front, in place; return whether all values are finite.
+
+    Where one is not, nothing is moved.
+    """
+    for value in values:
+        if not np.isfinite(value):
+            return False
+    n = start = 0
+    for row in range(len(indptr) - 1):
+        for i in range(start, indptr[row + 1]):
+            ids[n], values[n] = ids[i], values[i]
+            n += ids[i] >= 0
+        start = indptr[row + 1]
+        indptr[row + 1] = n
+    return True
 
 
 def fit_named(

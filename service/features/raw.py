@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any
@@ -26,13 +27,11 @@ def finite_values(values: Sequence[Sequence[float]], key: str) -> NDArray[np.flo
             wrong = next(value for value in numbers if type(value) not in _NUMBER)
             raise BadInstance(f"expected numbers, found {wrong!r:.40}").at(f"instances[{i}].{key}")
     try:
-        flat = np.array(list(chain.from_iterable(values)), np.float64)
+        return np.frombuffer(array("f", chain.from_iterable(values)), np.float32)
     except OverflowError as error:
         i = next(i for i, numbers in enumerate(values) if max(map(abs, numbers), default=0) > 1e308)
         fault = "expected values that are finite in 32 bits, found an integer beyond them"
         raise BadInstance(fault).at(f"instances[{i}].{key}") from error
-    with np.errstate(over="ignore"):
-        return flat.astype(np.float32)
 
 
 def rows_of_csr(

@@ -15,23 +15,14 @@ from numpy.typing import NDArray
 from model_store.compiled.calls import address_of
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import Handle, handle_of, struct_at
+from model_store.compiled.uncopyable import Uncopyable
 from service.features.featurizer import Featurizer
-from service.features.hashing import HashingFeaturizer
-from service.features.named import NamedFeaturizer
 from service.features.text_featurizer import TextFeaturizer, body_texts
 from service.features.weights import NORM_CODES, normalise_rows
 from service.kernels.search.query import NO_THRESHOLD as NO_THRESHOLD
 from service.kernels.search.query import NUMBER as NUMBER
 from service.kernels.search.query import TUNED as TUNED
 from service.kernels.text.decimals import is_digit, parse_id
-from service.kernels.text.names import (
-    BY_HASH,
-    BY_TABLE,
-    NO_NAMES,
-    BodyNames,
-    is_named,
-    read_named,
-)
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
 from service.kernels.text.sparse_json import (
     CLOSE,
@@ -47,7 +38,6 @@ from service.kernels.text.sparse_json import (
     read_number,
     skip_blanks,
 )
-from service.kernels.text.strings import UTF8_A_CHARACTER
 from service.kernels.text.texts import (
     ROWS,
     TEXTS,
@@ -66,7 +56,6 @@ _TUNED_WORD = np.frombuffer(b'"tuned"', np.uint8)
 _EXACT = np.frombuffer(b'"exact"', np.uint8)
 _TRUE, _FALSE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"false", np.uint8)
 _QUOTE, _ZERO, _E, _F, _H, _I, _O, _T = 34, 48, 101, 102, 104, 105, 111, 116
-_SPARSE, _TEXTS, _NAMED = range(3)
 COUNT_LIMIT = 1 << 31
 
 
@@ -75,7 +64,6 @@ class BodyForms(NamedTuple):
 
     rows_max, values_max            the most instances of a body, and features of all of them
     characters_max, text_bytes_max  the most characters of all its texts, and bytes of one
-    name_bytes_max                  the most bytes of the name of a feature
     top_r, beam_width               what a body means that does not say them
     """
 
@@ -83,7 +71,6 @@ class BodyForms(NamedTuple):
     values_max: int
     characters_max: int
     text_bytes_max: int
-    name_bytes_max: int
     top_r: int
     beam_width: int
 
@@ -104,16 +91,16 @@ class SparseQuery(NamedTuple):
     is_exact: int
 
 
-class SparseBodies:
+class SparseBodies(Uncopyable):
     """Reads bodies for a model's featurizer into buffers of its own: one thread at a time.
 
     arrays    where the rows are until the next body is read: the first fields of SparseRows, which bound
               them, and float32[2], the number that labels must reach, and room for others
-    texts     what texts are read by, and into; names: what named features are
-    read_by   their handles
+    texts     what texts are read by, and into; texts_at: its handle
     """
 
     def __init__(self, forms: BodyForms, featurizer: Featurizer) -> None:
+        self._held = featurizer  # whose tables the handles lead to
         norm = NORM_CODES[featurizer.parameters.norm]
         self.constants = featurizer.n_features, norm, forms.top_r, forms.beam_width
         self.arrays = (
@@ -122,15 +109,15 @@ class SparseBodies:
             np.empty(forms.values_max, np.float32),
             np.zeros(2, np.float32),
         )
-        self.texts, self.names = texts_of(featurizer, forms), names_of(featurizer, forms)
-        self.read_by = handle_of(self.texts), handle_of(self.names)
+        self.texts = texts_of(featurizer, forms)
+        self.texts_at = handle_of(self.texts)
 
     def read(self, message: bytes, start: int) -> SparseQuery:
         """Return the query that message[start:] is, its rows, checked and in their form, in `arrays`.
 
         The counts that it asks for are not checked against the limits. About a nanosecond a byte.
         """
-        out = self.arrays[:3], self.arrays[3], self.read_by
+        out = self.arrays[:3], self.arrays[3], self.texts_at
         return SparseQuery(*read_body(data_of(message), start, self.constants, *out))
 
     def read_rows(self, message: bytes, start: int) -> tuple[SparseRows, SparseQuery, float] | None:
@@ -149,7 +136,7 @@ class SparseBodies:
             return None
         indptr, indices, values, number = self.arrays
         if asked.n_values == TEXTS:
-            asked = asked._replace(n_values=write_rows(self.read_by[0], asked.n_rows, self.arrays[:3]))
+            asked = asked._replace(n_values=write_rows(self.texts_at, asked.n_rows, self.arrays[:3]))
             if asked.n_values == 0:
                 return None
         n_rows, n_values = asked.n_rows, asked.n_values
@@ -168,18 +155,6 @@ def texts_of(featurizer: Featurizer, forms: BodyForms) -> BodyTexts:
     return texts._replace(rows_by=address_of(by.kernel, ROWS, sample, texts.text_ptr, by.table))
 
 
-def names_of(featurizer: Featurizer, forms: BodyForms) -> BodyNames:
-    """Return what named features are read by; none are where the model takes none."""
-    empty = np.empty(0, np.int64), np.empty(0, np.uint8), np.empty(0, np.int32)
-    name = np.empty(forms.name_bytes_max + UTF8_A_CHARACTER, np.uint8)
-    if isinstance(featurizer, NamedFeaturizer):
-        return BodyNames(BY_TABLE, *featurizer.names, 0, 0, name)
-    if isinstance(featurizer, HashingFeaturizer):
-        mask, signed = featurizer.n_features - 1, featurizer.parameters.signed
-        return BodyNames(BY_HASH, *empty, mask, signed, name)
-    return BodyNames(NO_NAMES, *empty, 0, 0, name)
-
-
 def data_of(message: bytes) -> NDArray[np.uint8]:
     """Return a message as `read_body` takes it."""
     return np.frombuffer(message + b"\n\0", np.uint8)
@@ -192,26 +167,24 @@ def read_body(
     constants: tuple[int, int, int, int],
     rows_out: RowArrays,
     number_out: NDArray[np.float32],
-    read_by: tuple[Handle, Handle],
+    texts_at: Handle,
 ) -> tuple[int, int, int, int, int, int]:
     """Read a body into rows that are sorted, summed and normalised; return the fields of SparseQuery.
 
     constants   features of the model, code of the norm, top_r and beam_width if the body does not say them
     rows_out    indptr, indices, values, which bound the rows
     number_out  where a number as threshold goes; it is between 0 and 1: how these two round is for others
-    read_by     of BodyTexts, where the instances are read to if they are texts, and of BodyNames
-
-    Of named features that stand twice the last counts; that is left to others, as is a row without features.
+    texts_at    of BodyTexts, where the instances are read to if they are texts
     """
     n_features, norm, top_r, beam_width = constants
-    i, n_rows, kind = after(data, start, OPEN), 0, _SPARSE
+    i, n_rows, are_texts = after(data, start, OPEN), 0, False
     options = top_r, beam_width, NO_THRESHOLD, 0
     while True:
         i = skip_blanks(data, i)
         if data[i] == _QUOTE and data[i + 1] == _I and n_rows == 0:
             i = after(data, after(data, after_key(data, i, _INSTANCES), COLON), OPEN_LIST)
-            kind = _TEXTS if is_text(data, i) else (_NAMED if is_named(data, i) else _SPARSE)
-            i, n_rows = _read_instances(data, i, kind, n_features, rows_out, read_by)
+            are_texts = is_text(data, i)
+            i, n_rows = _read_instances(data, i, are_texts, n_features, rows_out, texts_at)
         else:
             i, options = read_option(data, i, options, number_out)
         i = skip_blanks(data, i)
@@ -222,11 +195,9 @@ def read_body(
     if data[i] != END or i != len(data) - 2 or n_rows == 0:
         return 0, 0, 0, 0, 0, 0
     indptr, indices, values = rows_out
-    n_read, n_values = indptr[n_rows], TEXTS
-    if kind != _TEXTS:
-        n_values = finish_rows(norm, indptr[: n_rows + 1], indices, values)
-        if n_values < 0 or (kind == _NAMED and n_values < n_read):
-            return 0, 0, 0, 0, 0, 0
+    n_values = TEXTS if are_texts else finish_rows(norm, indptr[: n_rows + 1], indices, values)
+    if not are_texts and n_values < 0:
+        return 0, 0, 0, 0, 0, 0
     return n_rows, n_values, options[0], options[1], options[2], options[3]
 
 
@@ -272,22 +243,20 @@ def read_option(
 def _read_instances(
     data: NDArray[np.uint8],
     i: int,
-    kind: int,
+    are_texts: bool,
     n_features: int,
     rows_out: RowArrays,
-    read_by: tuple[Handle, Handle],
+    texts_at: Handle,
 ) -> tuple[int, int]:
-    """Read instances of a kind from after the bracket to after its fellow; return (that place, how many)."""
+    """Read instances from after the bracket to after its fellow; return (that place, how many)."""
     indptr, indices, values = rows_out
-    texts, names = struct_at(BodyTexts, read_by[0]), struct_at(BodyNames, read_by[1])
-    if (kind == _TEXTS and len(texts.ready) == 0) or (kind == _NAMED and names.kind == NO_NAMES):
+    texts = struct_at(BodyTexts, texts_at)
+    if are_texts and len(texts.ready) == 0:
         return len(data) - 1, 0
-    n_rows, n_read = 0, 0
+    n_rows, n_characters = 0, 0
     while n_rows + 1 < len(indptr):
-        if kind == _TEXTS:
-            i, n_read = read_text(data, i, texts, n_rows, n_read)
-        elif kind == _NAMED:
-            i, indptr[n_rows + 1], n_read = read_named(data, i, names, rows_out, indptr[n_rows], n_read)
+        if are_texts:
+            i, n_characters = read_text(data, i, texts, n_rows, n_characters)
         else:
             i, indptr[n_rows + 1] = read_instance(data, i, n_features, indices, values, indptr[n_rows])
         n_rows += 1

@@ -101,7 +101,7 @@ class TensorBodies(SparseBodies):
 
         What are behind that are its binary data.
         """
-        out = self.arrays[:3], self.arrays[3], self.form, self.read_by[0]
+        out = self.arrays[:3], self.arrays[3], self.form, self.texts_at
         return SparseQuery(*read_tensors(data_of(message), span, self.constants, *out))
 
 
@@ -182,6 +182,8 @@ def _finish_rows(
     begins     where the rows begin if that is said in JSON
     """
     n_features, norm = constants
+    if tensors[INDPTR, 0] < 2:  # the ends of no row: there may be no bytes to read the first of them
+        return 0, 0
     if tensors[INDPTR, 1] >= 0:
         begins = unpack(data, end + tensors[INDPTR, 1], 8)
     n_rows = copy_rows(data, end, n_features, tensors, rows)

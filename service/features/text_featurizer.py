@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import handle_of
-from service.features.blocks import in_blocks, joined
+from model_store.compiled.uncopyable import refuse_copy
+from service.features.blocks import in_blocks
 from service.features.characters import encoded, ready_codes
 from service.features.featurizer import Featurizer
 from service.features.parameters import (
@@ -41,6 +42,10 @@ class TextRows(NamedTuple):
     table: NDArray[Any]
     held: Any
     features_a_character: int
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be copied."""
+        refuse_copy(self)
 
 
 def text_rows_by(kernel: TextKernel, struct: tuple[Any, ...], features_a_character: int) -> TextRows:
@@ -79,7 +84,7 @@ class TextFeaturizer(Featurizer):
 
     def transform_texts(self, texts: Sequence[str]) -> SparseRows:
         """Return a row for each text; what the features do not have is left out."""
-        return joined([self._transform_block(block) for block in in_blocks(texts)], self.n_features)
+        return SparseRows.join([self._transform_block(block) for block in in_blocks(texts)])
 
     def _transform_block(self, texts: Sequence[str]) -> SparseRows:
         if self.forms is not None:

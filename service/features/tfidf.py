@@ -24,7 +24,7 @@ from service.features.weights import NORM_CODES, idf_of, weigh_counts, weighted_
 from service.features.word_forms import WordForms, fit_forms, load_forms
 from service.features.words import Words, find_ngrams, ngram_spans, ngrams_a_word, split, split_words
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
-from service.rows import RowArrays, SparseRows
+from service.rows import RowArrays, SparseRows, offsets
 
 IDF = "features/idf"
 """The array of the words' weights."""
@@ -181,12 +181,12 @@ def _count(
         spans = find_ngrams(words, parameters.ngram_min, parameters.ngram_max)
         found = vocabulary.add(words.utf8, spans)
         kept = found >= 0
-        indptr = np.concatenate([[0], np.cumsum(kept)])[spans.row_ptr]
+        indptr = offsets(kept)[spans.row_ptr]
         counts = tidied(indptr, found[kept], np.ones(len(found), np.float32), vocabulary.n)
         sizes.extend(np.diff(counts.indptr))
         indices.extend(counts.indices)
         values.extend(counts.values)
-    indptr = np.concatenate([[0], np.cumsum(sizes.finish())])
+    indptr = offsets(sizes.finish())
     return SparseRows(indptr, indices.finish(), values.finish(), vocabulary.n), vocabulary
 
 
@@ -210,7 +210,7 @@ def _renumbered(counts: SparseRows, new_ids: NDArray[np.int32], n_features: int)
     """Return the counts under their new ids."""
     ids = new_ids[counts.indices]
     kept = ids >= 0
-    indptr = np.concatenate([[0], np.cumsum(kept)])[counts.indptr]
+    indptr = offsets(kept)[counts.indptr]
     return tidied(indptr, ids[kept], counts.values[kept], n_features)
 
 

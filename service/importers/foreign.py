@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from model_store.ensemble import Chunk, Link, Tree
 from service.features.parameters import Norm
 from service.importers.files import ModelFile
+from service.rows import offsets, ranges
 
 DEPTH_MAX = 1000
 """The most levels of a tree."""
@@ -107,7 +108,7 @@ def split_bias(
     column = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
     is_bias = indices == n_features
     constant = np.zeros(len(indptr) - 1)
-    kept = np.concatenate([[0], np.cumsum(~is_bias)])
+    kept = offsets(~is_bias)
     with np.errstate(over="ignore", invalid="ignore"):
         np.add.at(constant, column[is_bias], values[is_bias].astype(np.float64) * bias)
         weights, constant = values[~is_bias].astype(np.float64) * factor, constant * factor
@@ -138,7 +139,7 @@ def plant(file: ModelFile, branches: Branches, chunk_of: Callable[[int, NDArray[
     file.expect(root_is_inner, "a tree of at least one label below its root", "none")
     nodes = np.concatenate([level[keep[level]] for level in order])
     n_children = np.bincount(parent[nodes[1:]], minlength=n_nodes)[nodes]
-    child_ptr = 1 + np.concatenate([[0], np.cumsum(n_children)])
+    child_ptr = 1 + offsets(n_children)
     labels = branches.label[nodes]
     used = labels[labels >= 0]
     file.expect(len(np.unique(used)) == len(used), "at most one leaf a label", "more")
@@ -174,12 +175,6 @@ def _breadth_first(file: ModelFile, branches: Branches) -> tuple[list[NDArray[np
     return order, parent
 
 
-def ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return starts[0], starts[0] + 1, .., lengths[0] of them, then those of starts[1], and so on."""
-    ends = np.cumsum(lengths)
-    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
-
-
 def chunk_of_columns(file: ModelFile, columns: ForeignColumns, which: NDArray[np.int64]) -> Chunk:
     """Return the chunk whose children's scorers are the columns `which`, in that order.
 
@@ -207,6 +202,6 @@ def chunk_of_columns(file: ModelFile, columns: ForeignColumns, which: NDArray[np
 
 def children_of_lists(lists: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return child_ptr and child of nodes whose children are given as lists."""
-    child_ptr = np.concatenate([[0], np.cumsum([len(nodes) for nodes in lists], dtype=np.int64)])
+    child_ptr = offsets(map(len, lists))
     flat = [node for nodes in lists for node in nodes]
     return child_ptr, np.array(flat, np.int64)

@@ -32,6 +32,7 @@ from service.importers.foreign import (
     plant,
     split_bias,
 )
+from service.rows import offsets
 
 VERSIONS = ("0.7.0", "0.7.1", "0.7.2")
 LINKS: tuple[Link, ...] = ("logistic", "hinge2")
@@ -168,7 +169,7 @@ def _read_tree(file: ModelFile) -> Branches:
     file.expect(n_leaves == n_labels, f"{n_labels} labels", n_leaves)
     rooted = parent[root] == -1 and int(np.count_nonzero(parent < 0)) == 1
     file.expect(rooted and parent.max() < n_nodes, "a parent for each node but the root", "others")
-    child_ptr = np.concatenate([[0], np.cumsum(np.bincount(parent[parent >= 0], minlength=n_nodes))])
+    child_ptr = offsets(np.bincount(parent[parent >= 0], minlength=n_nodes))
     child = np.argsort(parent, kind="stable")[1:]
     return Branches(child_ptr, child, labels, root)
 
@@ -212,7 +213,7 @@ def _read_scorers(file: ModelFile, n_nodes: int, bias: float) -> _Scorers:
         weights.append(weight)
     reader.done()
     file.expect(len(losses) <= 1, "one loss for all nodes", "two")
-    indptr = np.concatenate([[0], np.cumsum([len(index) for index in indices])])
+    indptr = offsets(map(len, indices))
     index, weight = np.concatenate(indices), np.concatenate(weights)
     check_columns(file, indptr, index, weight, n_features + _FIRST_INDEX)
     feature = np.where(index == _BIAS_INDEX, n_features, index - _FIRST_INDEX)

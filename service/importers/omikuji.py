@@ -26,6 +26,7 @@ from service.importers.foreign import (
     finite_weights,
     plant,
 )
+from service.rows import offsets
 
 LINKS: dict[str, Link] = {"Hinge": "hinge2", "Log": "logistic"}
 
@@ -173,7 +174,7 @@ def _split(
     features, counts = np.unique(row[:n_weights], return_counts=True)
     return Chunk(
         features=features.astype(np.int32),
-        row_ptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        row_ptr=offsets(counts),
         child=child[:n_weights].astype(np.int32),
         weight=weights[:n_weights],
         bias=bias,

@@ -26,6 +26,7 @@ from service.importers.foreign import (
     split_bias,
 )
 from service.importers.npz import SparseMatrix, read_npz
+from service.rows import offsets
 
 LINKS: dict[str, Link] = {"l2-hinge": "hinge2", "l3-hinge": "hinge3", "sigmoid": "logistic"}
 """The post-processors whose scores multiply along the path, and the links that they are."""
@@ -123,4 +124,4 @@ def _children(levels: list[_Level], starts: NDArray[np.int64]) -> tuple[NDArray[
     parents = [level.above + (starts[i - 1] if i else 0) for i, level in enumerate(levels)]
     parent = np.concatenate(parents)
     counts = np.bincount(parent, minlength=starts[-1])
-    return np.concatenate([[0], np.cumsum(counts)]), np.argsort(parent, kind="stable") + 1
+    return offsets(counts), np.argsort(parent, kind="stable") + 1

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.rows import offsets
+
 NOT_WANTED = np.empty((0, 2), np.int64)
 """Costs of rows that nobody asked for."""
 
@@ -59,8 +61,7 @@ def gather(
     costs: NDArray[np.int64],
 ) -> Predictions:
     """Return the answers without the unused places of the output arrays."""
-    ptr = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=ptr[1:])
+    ptr = offsets(counts)
     if ptr[-1] == labels.size:
         return Predictions(ptr, labels.reshape(-1), scores.reshape(-1), exact, costs)
     used = np.arange(labels.shape[1]) < counts[:, None]

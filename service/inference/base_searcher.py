@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, SupportsIndex
 
 import numpy as np
 from numba import types
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from model_store.calibration import assemble_calibration
 from model_store.compiled.calls import address_of
+from model_store.compiled.uncopyable import Uncopyable, refuse_copy
 from model_store.ensemble import LINK_CODES, Kind
 from model_store.rerank import Rerank
 from model_store.version import Model
@@ -42,6 +43,10 @@ class SearchPlan(NamedTuple):
     search: tuple[Any, ...]
     stop: NDArray[np.uint8] | None
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be copied."""
+        refuse_copy(self)
+
 
 def check_kind(model: Model, kind: Kind) -> None:
     """Raise Unavailable for a model of another kind."""
@@ -49,7 +54,7 @@ def check_kind(model: Model, kind: Kind) -> None:
         raise Unavailable(f"expected a model of kind {kind}, found {model.manifest.kind}")
 
 
-class BaseSearcher(ABC):
+class BaseSearcher(Uncopyable, ABC):
     """Answers rows from one opened version. Safe to call from several threads at once.
 
     pool  the idle buffers of the model's traversals
@@ -63,7 +68,6 @@ class BaseSearcher(ABC):
         """
         check_kind(model, kind)
         self._ensemble = model.ensemble
-        self._samples = np.empty(0, model.ensemble.sparse.dtype), np.empty(0, model.ensemble.dense.dtype)
         self._link = LINK_CODES[model.manifest.link]
         self._labels = model.labels
         self.n_labels = model.manifest.n_labels
@@ -113,7 +117,7 @@ class BaseSearcher(ABC):
         buffers = self._take(plan, 1, n_features)
         buffers.call[FIRST], buffers.call[LAST] = 0, 1
         if self._row_searching == 0:
-            self._row_searching = address_of(plan.traversal, types.none, buffers.call, *self._samples)
+            self._row_searching = address_of(plan.traversal, types.none, buffers.call)
         counts, labels, *_ = buffers.kept
         found = labels[0]
         yield RowSearch(
@@ -183,10 +187,10 @@ class BaseSearcher(ABC):
         call = buffers.call
         call[FIRST], call[LAST] = first, last
         if plan.stop is None:
-            plan.traversal(call, *self._samples)
+            plan.traversal(call)
             return
         buffers.watch(plan.stop)
-        plan.traversal(call, *self._samples)
+        plan.traversal(call)
         buffers.watch(buffers.work.stop)
 
     def _plan_of(self, options: PredictOptions) -> SearchPlan:

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from model_store.calibration import Calibration
 from model_store.compiled.handles import empty_handle, handle_of, set_array, word_of
+from model_store.compiled.uncopyable import Uncopyable
 from model_store.ensemble import TreeEnsemble
 from model_store.rerank import Rerank
 from service.inference.answering import NOT_WANTED, places_for
 from service.kernels.search.answers import Answers
 from service.kernels.search.call import Call
 from service.kernels.search.query import Rows, Search
+from service.kernels.search.scorer_kernels import scorer_of
 from service.kernels.search.workspace import Workspace, make_workspace
 
 FIRST, LAST = word_of(Call, "first"), word_of(Call, "last")
@@ -40,12 +42,12 @@ class Need(NamedTuple):
     top_r: int
 
 
-MakeOwn: TypeAlias = Callable[[Need], tuple[NDArray[Any], ...]]
-"""Return the buffers of a traversal's own, a struct, that suffice for a need."""
+MakeOwn: TypeAlias = Callable[[Need], Any]
+"""Return the buffers of a traversal's own, a struct with `entries()`, that suffice for a need."""
 
 
 @dataclass(slots=True)
-class Buffers:
+class Buffers(Uncopyable):
     """Workspaces with what they have room for, an answer to one row, and handles for kernels.
 
     own   the traversal's own workspace
@@ -72,7 +74,7 @@ class Buffers:
         set_array(self.stopping, Workspace, "stop", stop)
 
 
-class BufferPool:
+class BufferPool(Uncopyable):
     """Idle buffers of one model; there are as many as calls were ever under way at once. Thread-safe."""
 
     def __init__(
@@ -82,6 +84,7 @@ class BufferPool:
         self._ensemble = ensemble
         self._kept = rerank, calibration
         self._handles = handle_of(ensemble), handle_of(rerank), handle_of(calibration)
+        self._scorer = scorer_of(ensemble)
         self._make_own = make_own
         self._idle: tuple[deque[Buffers], ...] = deque(), deque(), deque()
 
@@ -112,6 +115,6 @@ class BufferPool:
         kept = Answers(*places_for(1, room.top_r), NOT_WANTED)
         rows_at, search_at = empty_handle(Rows), empty_handle(Search)
         answers_at, work_at, own_at = map(handle_of, (kept, work, own))
-        parts = *self._handles, rows_at, search_at, answers_at, work_at, own_at
-        call_at = handle_of(Call(0, 1, *parts))
+        parts = *self._handles, rows_at, search_at, answers_at, work_at, handle_of(own.entries()), own_at
+        call_at = handle_of(Call(0, 1, self._scorer, *parts))
         return Buffers(room, work, own, kept, call_at, rows_at, search_at, answers_at, work_at, parts)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from service.errors import BadParameter
 from service.inference.answering import Predictions
 from service.inference.options import PredictOptions
-from service.rows import SparseRows
+from service.rows import SparseRows, offsets
 
 CHUNK_CHARACTERS_MIN = 500
 """The least length of a chunk: what a chunk needs besides its text has a bound then."""
@@ -55,7 +55,7 @@ def chunks_of(text: str, most: int) -> list[str]:
 def divide(texts: Sequence[str], most: int) -> tuple[list[str], NDArray[np.int64]]:
     """Return the chunks of texts, and int64[n + 1]: text i has the chunks ptr[i] to ptr[i + 1]."""
     divided = [chunks_of(text, most) for text in texts]
-    ptr = np.append(0, np.cumsum([len(chunks) for chunks in divided], dtype=np.int64))
+    ptr = offsets(map(len, divided))
     return [chunk for chunks in divided for chunk in chunks], ptr
 
 
@@ -110,12 +110,12 @@ def mean_of(
     instance, label, scores = instance[order], label[order], scores[order]
     starts = np.searchsorted(instance, np.arange(n + 1))
     is_best = np.arange(len(instance)) - starts[instance] < top_r
-    ends = np.append(0, np.cumsum(np.bincount(instance[is_best], minlength=n)))
+    ends = offsets(np.bincount(instance[is_best], minlength=n))
     costs = found.costs
     if len(costs):
         costs = np.stack([np.bincount(of_chunk, column, n) for column in costs.T], 1).astype(np.int64)
     return Predictions(
-        ends.astype(np.int64),
+        ends,
         label[is_best].astype(np.int32),
         scores[is_best],
         np.zeros(n, np.uint8),

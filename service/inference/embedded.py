@@ -16,7 +16,7 @@ from service.inference.options import LabelScores, PredictOptions
 from service.inference.predictor import Predictor
 from service.kernels.search.embed_rows import embed_rows, turned_rows
 from service.kernels.search.threshold_update import RowSearch
-from service.rows import SparseRows
+from service.rows import SparseRows, offsets
 
 
 class RowEmbedding:
@@ -74,18 +74,8 @@ class EmbeddedPredictor(Predictor):
         """Return as many rows: those chosen dense, the others without features."""
         sizes = np.zeros(rows.n_rows, np.int64)
         sizes[chosen] = self.embedding.dim
-        indptr = np.concatenate([[0], np.cumsum(sizes)])
-        found = np.flatnonzero(sizes)
-        lengths = np.diff(rows.indptr)[found]
-        ends = np.cumsum(lengths)
-        at = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
-            rows.indptr[found] - ends + lengths, lengths
-        )
-        taken = SparseRows(
-            np.concatenate([[0], ends]).astype(np.int64), rows.indices[at], rows.values[at], rows.n_features
-        )
-        dense = self.embedding.rows(taken)
-        return SparseRows(indptr, dense.indices, dense.values, dense.n_features)
+        dense = self.embedding.rows(rows.take(np.flatnonzero(sizes)))
+        return dense._replace(indptr=offsets(sizes))
 
     @contextmanager
     def row_search(self, options: PredictOptions, n_features: int) -> Iterator[RowSearch]:

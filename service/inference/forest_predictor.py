@@ -25,7 +25,6 @@ from service.inference.options import (
     log_thresholds,
     logs_of,
 )
-from service.inference.parts import part_of
 from service.kernels.search.explain import depth_of
 from service.kernels.search.routing import reach_leaves, route_rows
 from service.kernels.search.routing_explain import explain_route
@@ -69,7 +68,7 @@ class ForestPredictor(BaseSearcher):
             mask = np.zeros(self.n_labels, np.uint8)
             mask[named] = 1
             options = PredictOptions(top_r=max(1, int(mask.sum())), exact=True, mask=mask)
-            found = self.predict(part_of(rows, row, row + 1), options)
+            found = self.predict(rows.cut(row, row + 1), options)
             of_label = np.zeros(self.n_labels, np.float32)
             of_label[found.labels] = found.scores
             scores[label_ptr[row] : label_ptr[row + 1]] = of_label[named]
@@ -83,7 +82,7 @@ class ForestPredictor(BaseSearcher):
         """
         leaves = []
         with self._row(rows, row) as buffers:
-            n_leaves = reach_leaves(buffers.call, *self._samples)
+            n_leaves = reach_leaves(buffers.call)
             nodes, trees = buffers.own.leaf_node[:n_leaves], buffers.own.leaf_tree[:n_leaves]
             weights = 1 / np.bincount(trees)[trees] / self._ensemble.child_ptr[0]
             for leaf, tree, weight in zip(nodes.tolist(), trees.tolist(), weights.tolist(), strict=True):
@@ -106,7 +105,7 @@ class ForestPredictor(BaseSearcher):
             with self._row(rows, longest) as buffers:
                 for row in chosen.tolist():
                     buffers.call[FIRST] = row
-                    n_leaves = reach_leaves(buffers.call, *self._samples)
+                    n_leaves = reach_leaves(buffers.call)
                     found.append(buffers.own.leaf_node[:n_leaves].copy())
         ptr = np.cumsum([len(leaves) for leaves in found], dtype=np.int64)
         return ptr, np.concatenate(found)
@@ -183,7 +182,7 @@ class ForestPredictor(BaseSearcher):
         depth = depth_of(self._ensemble.parent, leaf)
         nodes, margins = np.empty(depth, np.int32), np.empty(depth, np.float32)
         features, shares = most_shares(depth)
-        explain_route(buffers.call, *self._samples, leaf, nodes, margins, features, shares)
+        explain_route(buffers.call, leaf, nodes, margins, features, shares)
         return [
             RoutedStep(node, margin, told)
             for node, margin, told in zip(nodes.tolist(), margins, told_shares(features, shares), strict=True)

@@ -36,7 +36,7 @@ def predict_parts(
     for first in range(0, rows.n_rows, step):
         on_done(first)
         options = PredictOptions(top_r=predictor.n_labels, exact=True, threshold=threshold_of())
-        yield predictor.predict_batch(part_of(rows, first, first + step), options, threads)
+        yield predictor.predict_batch(rows.cut(first, first + step), options, threads)
     on_done(rows.n_rows)
 
 
@@ -60,7 +60,7 @@ def predict_chunked_parts(
     while first < n:
         on_done(first)
         last = max(first + 1, int(np.searchsorted(ptr, ptr[first] + most, "right")) - 1)
-        part = part_of(rows, int(ptr[first]), int(ptr[last]))
+        part = rows.cut(int(ptr[first]), int(ptr[last]))
         found = predictor.predict_batch(part, options, threads)
         has_features = np.diff(part.indptr) > 0
         yield mean_of(found, ptr[first : last + 1] - ptr[first], has_features, n_labels, top_r, least)
@@ -94,10 +94,3 @@ def joined(parts: Iterable[Predictions]) -> Predictions:
     ptr, labels = labels_of(found)
     scores, exact, costs = (np.concatenate(each) for each in zip(*(part[2:] for part in found), strict=True))
     return Predictions(ptr, labels, scores, exact, costs)
-
-
-def part_of(rows: SparseRows, first: int, last: int) -> SparseRows:
-    """Return rows first .. last - 1."""
-    indptr = rows.indptr[first : last + 1]
-    cut = slice(int(indptr[0]), int(indptr[-1]))
-    return SparseRows(indptr - indptr[0], rows.indices[cut], rows.values[cut], rows.n_features)

@@ -28,7 +28,7 @@ from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.label_scores import score_rows
 from service.kernels.search.queue_workspace import QueueWorkspace, make_queue
 from service.kernels.search.routing_rerank import NO_RERANK
-from service.kernels.search.subtrees import greatest_weights, least_thresholds, mark_allowed
+from service.kernels.search.subtrees import Below, greatest_weights, least_thresholds, mark_allowed
 from service.kernels.search.threshold import threshold_rows
 from service.kernels.search.threshold_update import Paths, move_thresholds
 from service.rows import SparseRows
@@ -80,7 +80,7 @@ class Predictor(BaseSearcher):
                 depth = depth_of(self._ensemble.parent, leaf) if leaf >= 0 else 0
 
                 def walk(leaf: int, *outputs: NDArray[Any]) -> None:
-                    explain_leaf(buffers.call, *self._samples, leaf, *outputs)
+                    explain_leaf(buffers.call, leaf, *outputs)
 
                 paths.append(explain_path(walk, leaf, depth) if depth else [])
         return Explanation(paths)
@@ -99,7 +99,7 @@ class Predictor(BaseSearcher):
         buffers = self._take(self._scoring, rows.n_rows, longest)
         set_rows(buffers.rows, *arrays)
         buffers.call[FIRST], buffers.call[LAST] = 0, rows.n_rows
-        score_rows(buffers.call, *self._samples, writeable(label_ptr), writeable(labels), *found)
+        score_rows(buffers.call, writeable(label_ptr), writeable(labels), *found)
         self.pool.give(buffers)
         return found
 
@@ -128,20 +128,20 @@ class Predictor(BaseSearcher):
             return None
         allowed = allowed_labels(self._labels, self.n_labels, allow, deny, among)
         mask = np.empty(len(self._ensemble.parent), np.uint8)
-        mark_allowed(self._ensemble, allowed, mask)
+        mark_allowed(self._below(), allowed, mask)
         return mask
 
     def node_thresholds(self, thresholds: NDArray[np.float32]) -> NodeThresholds:
         """Prepare one threshold a label, float32[K] in [0, 1], for PredictOptions. Cost: O(nodes)."""
         n_nodes = len(self._ensemble.parent)
         log = np.full(n_nodes + LANES, np.inf, np.float32)
-        least_thresholds(self._ensemble, logs_of(thresholds, self._knots), log[:n_nodes])
+        least_thresholds(self._below(), logs_of(thresholds, self._knots), log[:n_nodes])
         return NodeThresholds(log)
 
     def node_weights(self, weights: NDArray[np.float32]) -> NodeWeights:
         """Prepare one weight a label, float32[K], finite and > 0, for PredictOptions. Cost: O(nodes)."""
         log = np.empty(len(self._ensemble.parent), np.float32)
-        greatest_weights(self._ensemble, logs_of(weights), log)
+        greatest_weights(self._below(), logs_of(weights), log)
         return NodeWeights(log)
 
     def move_thresholds(
@@ -176,6 +176,9 @@ class Predictor(BaseSearcher):
     def _paths(self) -> Paths:
         trees = self._ensemble
         return trees.child_ptr, trees.parent, trees.label_leaf
+
+    def _below(self) -> Below:
+        return self._ensemble.node_label, self._ensemble.parent
 
     def _plan(self, options: PredictOptions) -> SearchPlan:
         beam_width, top_r = min(options.beam_width, self._n_chunks), min(options.top_r, self.n_labels)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.handles import handle_of
+from model_store.compiled.uncopyable import Uncopyable
 from service.features.sparse_request import BodyForms
 from service.inference.options import NodeThresholds
 from service.inference.prediction_json import Seal
@@ -28,7 +29,7 @@ class SparseForms(NamedTuple):
 _NO_THRESHOLDS = np.empty(0, np.float32)
 
 
-class Present:
+class Present(Uncopyable):
     """What answers are given under for a while: until the arrays change, or the seal is old. Immutable.
 
     thresholds  float32[K] that a label's score must reach to be named by its prediction's id; they may move

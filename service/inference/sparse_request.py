@@ -83,7 +83,6 @@ class SparseBeam:
         self._stages = stages
         self._pool = predictor.pool
         self._bodies = TensorBodies(forms.bodies, featurizer)
-        self._dtypes = np.empty(0, ensemble.sparse.dtype), np.empty(0, ensemble.dense.dtype)
         self._limits = handle_of(forms.limits)
         self._names = model.labels
         self._allowed = ALL_ALLOWED if mask is None else mask
@@ -223,15 +222,15 @@ class SparseBeam:
         )
         labels, scores = np.empty(n_places, np.int32), np.empty(n_places, np.float32)
         exact = np.empty(n_rows, np.uint8)
-        searching = address_of(beam_rows, SEARCHES, buffers.call, *self._dtypes)
+        searching = address_of(beam_rows, SEARCHES, buffers.call)
         seal = np.empty(0, np.uint64), 0, 0, 0, 0
         written = (*spans, labels, scores, exact), scores, names, seal, 0
         writing = address_of(write_predictions, WRITES, *written, token, text, text_ends)
         bodies, form = self._bodies, self._bodies.form
         read_to = bodies.constants, bodies.arrays[:3], bodies.arrays[3]
-        tensors = _NO_DATA, (0, 0), *read_to, form, bodies.read_by[0]
+        tensors = _NO_DATA, (0, 0), *read_to, form, bodies.texts_at
         model = self._constants._replace(
-            reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.read_by),
+            reading=address_of(read_body, READS, _NO_DATA, 0, *read_to, bodies.texts_at),
             searching=searching,
             writing=writing,
             reading_tensors=address_of(read_tensors, READS, *tensors),
@@ -248,8 +247,7 @@ class SparseBeam:
             self._asked,
             np.array(buffers.room[1:], np.int64),
             *bodies.arrays,
-            texts=bodies.read_by[0],
-            names=bodies.read_by[1],
+            texts=bodies.texts_at,
             form=form,
             allowed=self._allowed,
             none=ALL_EQUAL,

@@ -50,7 +50,7 @@ class Offset(NamedTuple):
     prints: object = None
 
 
-def run_batch(context: JobContext, request: BatchJob) -> dict[str, int]:
+def run(context: JobContext, request: BatchJob) -> dict[str, int]:
     """Do the job; return how many lines were answered, how many with an error, and the file's bytes."""
     files = WatchedFiles(context.data)
     data = files.find(request.data)

@@ -50,16 +50,15 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
     """Run the job of that id, whose claim has this secret; return its result."""
     reporter.progress("start", 0, 0)
     from model_store.store import Store
-    from service.db.engine import Database, default_url
+    from service.db.engine import Database
     from service.jobs.context import JobContext, patiently
     from service.jobs.data import DataRoot
-    from service.jobs.kinds import read_request
+    from service.jobs.jobs import Jobs
+    from service.jobs.kinds import run_job
     from service.jobs.leases import Claim, Leases
-    from service.jobs.queue import JobQueue
-    from service.jobs.runs import RUNS
 
-    database = Database(settings.database_url or default_url(settings.store))
-    job = patiently(lambda: JobQueue(database, settings.limits).get(job_id))
+    database = Database.of(settings)
+    job = patiently(lambda: Jobs(database, settings).get(job_id))
     directory = directory_of(settings.store, job_id)
     lock = _lock(directory)
     context = JobContext(
@@ -73,7 +72,7 @@ def _run(job_id: str, secret: str, settings: Settings, reporter: Reporter) -> di
         _logged(reporter),
     )
     try:
-        return RUNS[job.kind](context, read_request(job.kind, job.request))
+        return run_job(context)
     finally:
         database.close()
         os.close(lock)

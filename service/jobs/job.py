@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, get_args
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
@@ -13,6 +13,10 @@ STATES: tuple[State, ...] = get_args(State)
 
 ENDED: frozenset[State] = frozenset(("succeeded", "failed", "cancelled"))
 """The states that a job does not leave by itself."""
+
+
+_OURS = frozenset(("revision", "traceparent"))
+"""What of a job nobody else is told."""
 
 
 class JobProgress(NamedTuple):
@@ -89,25 +93,10 @@ class Job:
 
     def as_json(self) -> dict[str, Any]:
         """Return what HTTP and `--json` tell of it."""
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "state": self.state,
-            "model": self.model,
-            "version": self.version,
-            "progress": None if self.progress is None else self.progress._asdict(),
-            "error": self.error,
-            "error_code": self.error_code,
-            "created": _time(self.created),
-            "started": _time(self.started),
-            "ended": _time(self.ended),
-            "promotion": None if self.promotion is None else self.promotion._asdict(),
-            "result": self.result,
-            "attempts": self.attempts,
-            "worker": self.worker,
-            "cancel_asked": self.cancel_asked,
-            "request": self.request,
-        }
+        facts = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OURS}
+        for name in ("progress", "promotion"):
+            facts[name] = None if facts[name] is None else facts[name]._asdict()
+        return facts | {name: _time(facts[name]) for name in ("created", "started", "ended")}
 
 
 def _time(seconds: float | None) -> str | None:

@@ -1,6 +1,6 @@
 """Jobs as callers use them: submit, get, list, cancel, retry, log, follow, result.
 
-Thread-safe; everything blocks but `follow`.
+Thread-safe, for any number of processes; everything blocks but `follow`.
 
 HTTP routes and `xylem jobs` call nothing else of this room but `service.jobs.data`.
 """
@@ -8,25 +8,56 @@ HTTP routes and `xylem jobs` call nothing else of this room but `service.jobs.da
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+from sqlalchemy import Connection, func, insert, select
 
 from model_store.errors import Conflict
 from service.db.engine import Database
-from service.errors import JobConflict, JobNotFound, Unavailable
+from service.db.tables import JOBS
+from service.errors import (
+    BadRequest,
+    IdempotencyConflict,
+    JobConflict,
+    JobNotFound,
+    LimitExceeded,
+    Overloaded,
+    Unavailable,
+)
 from service.jobs.data import DataRoot
 from service.jobs.files import RESULT, directory_of, read_log
-from service.jobs.job import Job
-from service.jobs.queue import JobQueue, Submitted
+from service.jobs.job import STATES, Job
+from service.jobs.queue import begin_totals, change, end, find, forget_old, job_of, now, take_turns
 from service.settings import Settings
+
+REQUEST_BYTES_MAX = 64 << 10
+"""The most bytes of a job's request, as JSON."""
+
+IDEMPOTENCY_KEY_MAX = 255
+"""The most characters of an idempotency key; they are visible ASCII."""
+
+LIST_MAX = 1000
+"""The most jobs of a listing."""
+
+_ID_BYTES = 12
 
 FOLLOW_SECONDS = 0.5
 """The pause between two looks at a job that is followed."""
 
-
 Look: TypeAlias = Callable[..., Awaitable[Job]]
 """Runs a blocking call, given as function and arguments, elsewhere."""
+
+
+class Submitted(NamedTuple):
+    """A job, and whether it is new: the same idempotency key gives the same job again."""
+
+    job: Job
+    is_new: bool
 
 
 class Jobs:
@@ -36,7 +67,7 @@ class Jobs:
     """
 
     def __init__(self, database: Database, settings: Settings) -> None:
-        self._queue = JobQueue(database, settings.limits)
+        self._database = database
         self._store = settings.store
         self._follows = settings.store_remote is not None
         self._limits = settings.limits
@@ -67,36 +98,135 @@ class Jobs:
         from service.jobs.kinds import check_request  # trainers and readers: not before they are needed
 
         request, model = check_request(kind, body, self.data, self._limits)
-        return self._queue.submit(kind, model, request, idempotency_key, traceparent)
+        return self.add(kind, model, request, idempotency_key, traceparent)
+
+    def add(
+        self,
+        kind: str,
+        model: str,
+        request: Mapping[str, Any],
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> Submitted:
+        """Add a job whose request has been checked, or return the one that came with this key before.
+
+        traceparent  the span of the request that makes it
+
+        Raises IdempotencyConflict for a key that came with another request, Overloaded when as many jobs wait
+        as may (limit jobs_queued_max), LimitExceeded, BadRequest for a key of other characters, and
+        DatabaseUnavailable.
+        """
+        _check_key(idempotency_key)
+        said = json.dumps(request, sort_keys=True, separators=(",", ":"))
+        if len(said.encode()) > REQUEST_BYTES_MAX:
+            fault = f"expected a request of at most {REQUEST_BYTES_MAX} bytes, found {len(said.encode())}"
+            raise LimitExceeded(fault)
+        digest = hashlib.sha256(f"{kind}\n{said}".encode()).hexdigest()
+        with self._database.write() as connection:
+            take_turns(connection)
+            same = select(JOBS).where(JOBS.c.idempotency_key == idempotency_key)
+            found = None if idempotency_key is None else connection.execute(same).one_or_none()
+            if found is not None:
+                if found.request_sha256 != digest:
+                    raise IdempotencyConflict(
+                        f"expected the request that came with this idempotency key before, that of job "
+                        f"{found.id}, found another"
+                    )
+                return Submitted(job_of(found), False)
+            self._check_room(connection)
+            values: dict[str, Any] = {
+                "id": secrets.token_hex(_ID_BYTES),
+                "kind": kind,
+                "model": model,
+                "state": "queued",
+                "request": said,
+                "request_sha256": digest,
+                "idempotency_key": idempotency_key,
+                "created": now(connection),
+                "attempts": 0,
+                "cancel_asked": False,
+                "revision": 1,
+                "traceparent": traceparent,
+            }
+            connection.execute(insert(JOBS).values(values))
+            begin_totals(connection, kind)
+            return Submitted(job_of(find(connection, values["id"])), True)
 
     def get(self, job_id: str) -> Job:
         """Return a job; `Job.as_json()` is what clients are told. Raises JobNotFound, DatabaseUnavailable."""
-        return self._queue.get(job_id)
+        with self._database.read() as connection:
+            return job_of(find(connection, job_id))
 
     def list(
-        self, state: str | None = None, model: str | None = None, kind: str | None = None, limit: int = 100
+        self,
+        state: str | None = None,
+        model: str | None = None,
+        kind: str | None = None,
+        limit: int = 100,
     ) -> list[Job]:
-        """Return jobs, the newest first. Raises BadRequest for a bad state or limit, DatabaseUnavailable."""
-        return self._queue.list(state, model, kind, limit)
+        """Return the newest jobs first, of a state, model and kind if asked, at most `limit` of them.
+
+        Raises BadRequest for a state that there is not and a limit beyond LIST_MAX, and DatabaseUnavailable.
+        """
+        if state is not None and state not in STATES:
+            raise BadRequest(f"expected one of {', '.join(STATES)}, found {state[:40]!r}").at("state")
+        if not 1 <= limit <= LIST_MAX:
+            raise BadRequest(f"expected an integer from 1 to {LIST_MAX}, found {limit}").at("limit")
+        wanted = {"state": state, "model": model, "kind": kind}
+        if any("\0" in value for value in wanted.values() if value is not None):  # which PostgreSQL refuses
+            return []
+        query = select(JOBS).order_by(JOBS.c.number.desc()).limit(limit)
+        for name, value in wanted.items():
+            query = query if value is None else query.where(JOBS.c[name] == value)
+        with self._database.read() as connection:
+            return [job_of(row) for row in connection.execute(query)]
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel a job that waits, or have the one that runs stopped within seconds; return it as it is then.
+        """Cancel a job: at once if it waits, else its worker is asked to, who does within seconds.
 
-        Twice is as once. Raises JobConflict for one that succeeded or failed, JobNotFound,
-        DatabaseUnavailable.
+        A job that is cancelled already, or asked to be, stays as it is. Raises JobConflict for one that has
+        succeeded or failed, JobNotFound and DatabaseUnavailable.
         """
-        return self._queue.cancel(job_id)
+        with self._database.write() as connection:
+            row = find(connection, job_id, lock=True)
+            if row.state in ("succeeded", "failed"):
+                raise JobConflict(f"job {row.id}: expected one that waits or runs, found it {row.state}")
+            if row.state == "queued":
+                end(connection, row.id, "cancelled")
+                forget_old(connection, self._limits.jobs_kept_max)
+            elif row.state == "running" and not row.cancel_asked:
+                change(connection, row.id, cancel_asked=True)
+            return job_of(find(connection, job_id))
 
     def retry(self, job_id: str) -> Job:
-        """Let a job that failed or was cancelled wait again; return it.
+        """Let a job that failed or was cancelled wait again, its attempts counted anew; return it.
 
-        Raises JobConflict for any other, Overloaded, JobNotFound, DatabaseUnavailable.
+        What it had published stays published, and is not published again. Raises JobConflict for one that
+        waits, runs or succeeded, Overloaded, JobNotFound and DatabaseUnavailable.
         """
-        return self._queue.retry(job_id)
+        with self._database.write() as connection:
+            take_turns(connection)
+            row = find(connection, job_id, lock=True)
+            if row.state not in ("failed", "cancelled"):
+                raise JobConflict(
+                    f"job {row.id}: expected one that failed or was cancelled, found it {row.state}"
+                )
+            self._check_room(connection)
+            anew = {"started": None, "ended": None, "error": None, "error_code": None, "progress": None}
+            change(connection, row.id, state="queued", attempts=0, cancel_asked=False, **anew)
+            return job_of(find(connection, job_id))
+
+    def _check_room(self, connection: Connection) -> None:
+        most = self._limits.jobs_queued_max
+        n_queued = connection.execute(select(func.count()).where(JOBS.c.state == "queued")).scalar_one()
+        if n_queued >= most:
+            raise Overloaded(
+                f"expected at most {most} jobs that wait (limit jobs_queued_max), found {n_queued}"
+            )
 
     def log_text(self, job_id: str) -> str:
         """Return the log of a job so far, at most `job_log_bytes_max` of it. Raises JobNotFound."""
-        self._queue.get(job_id)
+        self.get(job_id)
         return read_log(self._store, job_id).decode("utf-8", "replace")
 
     async def follow(
@@ -113,7 +243,7 @@ class Jobs:
         For an event loop. Raises JobNotFound and DatabaseUnavailable at first only. Bound how many follow at
         a time: each reads twice a second.
         """
-        job = await look(self._queue.get, job_id)
+        job = await look(self.get, job_id)
         while True:
             is_new = job.revision > after
             if is_new:
@@ -125,7 +255,7 @@ class Jobs:
                 yield None
             await asyncio.sleep(FOLLOW_SECONDS)
             try:
-                job = await look(self._queue.get, job_id)
+                job = await look(self.get, job_id)
             except JobNotFound:  # it has ended, and was forgotten
                 return
             except Unavailable:
@@ -137,7 +267,7 @@ class Jobs:
         Raises JobConflict for a job that has not succeeded, or is of a kind without a file; JobNotFound;
         DatabaseUnavailable.
         """
-        job = self._queue.get(job_id)
+        job = self.get(job_id)
         if job.kind != "batch":
             raise JobConflict(f"job {job.id}: expected a batch, which has a file as result, found {job.kind}")
         if job.state != "succeeded":
@@ -152,3 +282,11 @@ def submitted_json(submitted: Submitted) -> Mapping[str, Any]:
     """Return what a submission is answered with."""
     job = submitted.job
     return {"id": job.id, "kind": job.kind, "state": job.state}
+
+
+def _check_key(key: str | None) -> None:
+    if key is None:
+        return
+    if not 1 <= len(key) <= IDEMPOTENCY_KEY_MAX or not all("!" <= letter <= "~" for letter in key):
+        expected = f"1 to {IDEMPOTENCY_KEY_MAX} visible characters of ASCII"
+        raise BadRequest(f"idempotency key: expected {expected}, found {len(key)} characters, some of others")

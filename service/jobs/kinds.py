@@ -1,13 +1,17 @@
-"""The kinds of jobs: for each the model of its requests, and what else must hold before a job may wait.
+"""The kinds of jobs: for each the model of its requests, what else must hold before a job may wait, and what
+does it.
 
-A new kind is a model in `requests`, a line in KINDS with its check, and a function in `runs`.
+A new kind is a model in `requests`, a line in KINDS with its check, and a module of its name with a function
+`run`.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -15,6 +19,7 @@ from model_store.errors import InvalidName
 from model_store.identifiers import check_alias, check_model, parse_ref
 from service.columns import TABLES, is_table, refuse_without_table
 from service.errors import BadData, BadFields, BadInput, BadParameter, BadRequest
+from service.features.parameters import PARAMETERS
 from service.jobs.data import DataRoot
 from service.jobs.requests import BatchJob, TableFields, TrainingJob, TuningJob
 from service.serving.parse import PREDICT_ONLY
@@ -22,10 +27,14 @@ from service.serving.schemas.faults import all_faults_of
 from service.serving.schemas.instances import RequestModel
 from service.settings import Limits
 from service.thresholds.methods.ofo import Start, check_start
+from service.trainers.plugins import installed
 from service.trainers.registry import TRAINERS
 from service.trainers.registry import trainer as find_trainer
 from service.what_is import what_is
 from service.workflows.parameters import from_json
+
+if TYPE_CHECKING:
+    from service.jobs.context import JobContext
 
 METRICS = (
     *(f"{metric}@{k}" for metric in ("P", "nDCG", "PSP", "PSnDCG") for k in (1, 3, 5)),
@@ -45,10 +54,13 @@ Faults = Iterator[BadInput]
 
 
 class JobKind(NamedTuple):
-    """A kind: its requests, and what yields everything that is wrong with one whose fields are right."""
+    """A kind: its requests, what yields everything that is wrong with one whose fields are right, and the
+    module whose `run` does it.
+    """
 
     request: type[RequestModel]
     check: Callable[[Any, DataRoot], Faults]
+    module: str
 
 
 def check_request(kind: str, body: object, data: DataRoot, limits: Limits) -> tuple[dict[str, Any], str]:
@@ -75,6 +87,34 @@ def read_request(kind: str, request: Mapping[str, Any]) -> Any:
         return model.model_validate(request)
     except ValidationError as error:
         raise BadFields(all_faults_of(error, [model])) from None
+
+
+def run_job(context: JobContext) -> dict[str, Any]:
+    """Do a job; return what is kept as its result.
+
+    A run may be the second or third of its job: what an earlier one left, when its process was killed at any
+    moment, must lead to the same end.
+    """
+    job = context.job
+    run = import_module(KINDS[job.kind].module).run  # the other kinds' rooms take a part of a second
+    result: dict[str, Any] = run(context, read_request(job.kind, job.request))
+    return result
+
+
+def parameter_schemas() -> dict[str, Any]:
+    """Return what `parameters` of a training job may say, as JSON Schemas: what a form is made from.
+
+    `trainers` has for each name what it is about, and the schema of its parameters; also of trainers of
+    installed packages, but those that cannot be loaded. `features` has for each kind the schema of its
+    parameters, whose names begin with `features.` in a job. Defaults are in the schemas.
+    """
+    trainers: dict[str, Any] = {}
+    for name in dict.fromkeys([*TRAINERS, *installed()]):
+        with contextlib.suppress(BadParameter):  # told to who asks for that trainer
+            spec = find_trainer(name)
+            trainers[name] = {"about": spec.about, "parameters": spec.parameters.model_json_schema()}
+    features = {kind: parameters.model_json_schema() for kind, parameters in PARAMETERS.items()}
+    return {"trainers": trainers, "features": features}
 
 
 def _read(
@@ -238,8 +278,8 @@ def _start_faults(start: list[float] | None, path: str) -> Faults:
 
 
 KINDS: dict[str, JobKind] = {
-    "training": JobKind(TrainingJob, _check_training),
-    "threshold-tuning": JobKind(TuningJob, _check_tuning),
-    "batch": JobKind(BatchJob, _check_batch),
+    "training": JobKind(TrainingJob, _check_training, "service.jobs.training"),
+    "threshold-tuning": JobKind(TuningJob, _check_tuning, "service.jobs.tuning"),
+    "batch": JobKind(BatchJob, _check_batch, "service.jobs.batch"),
 }
 """Every kind by its name."""

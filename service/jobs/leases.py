@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, and_, or_, select, update
 from service.db.engine import Database
 from service.db.tables import JOBS
 from service.errors import JobNotFound, XylemError
-from service.jobs.job import Job, JobProgress, PromotionVerdict
+from service.jobs.job import Job, JobProgress, PromotionVerdict, State
 from service.jobs.queue import change, end, find, forget_old, job_of, now
 from service.settings import Limits
 
@@ -96,27 +96,18 @@ class Leases:
         self, claim: Claim, result: Mapping[str, Any] | None, progress: JobProgress | None = None
     ) -> None:
         """Let the job have succeeded. Raises ClaimLost."""
-        with self.database.write() as connection:
-            self._own(connection, claim)
-            said = {} if result is None else {"result": json.dumps(result)}
-            if progress is not None:
-                said["progress"] = json.dumps(progress._asdict())
-            end(connection, claim.job.id, "succeeded", error=None, error_code=None, **said)
-            forget_old(connection, self._limits.jobs_kept_max)
+        facts = {} if result is None else {"result": json.dumps(result)}
+        if progress is not None:
+            facts["progress"] = json.dumps(progress._asdict())
+        self._end(claim, "succeeded", error=None, error_code=None, **facts)
 
     def fail(self, claim: Claim, error: str, code: str) -> None:
         """Let the job have failed. Raises ClaimLost."""
-        with self.database.write() as connection:
-            self._own(connection, claim)
-            end(connection, claim.job.id, "failed", error=_storable(error), error_code=code)
-            forget_old(connection, self._limits.jobs_kept_max)
+        self._end(claim, "failed", error=_storable(error), error_code=code)
 
     def cancel(self, claim: Claim) -> None:
         """Let the job have been cancelled. Raises ClaimLost."""
-        with self.database.write() as connection:
-            self._own(connection, claim)
-            end(connection, claim.job.id, "cancelled")
-            forget_old(connection, self._limits.jobs_kept_max)
+        self._end(claim, "cancelled")
 
     def give_back(self, claim: Claim, *, is_counted: bool) -> None:
         """Let the job wait again, for its worker stops or could not do it now. Raises ClaimLost.
@@ -155,6 +146,12 @@ class Leases:
         """
         self._own(connection, claim)
         change(connection, claim.job.id, result=json.dumps(result))
+
+    def _end(self, claim: Claim, state: State, **facts: object) -> None:
+        with self.database.write() as connection:
+            self._own(connection, claim)
+            end(connection, claim.job.id, state, **facts)
+            forget_old(connection, self._limits.jobs_kept_max)
 
     def known_ids(self) -> list[str]:
         """Return the ids of all jobs."""

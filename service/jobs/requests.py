@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator
+from pydantic import FailFast, Field, PlainValidator
 
 from service.columns import COLUMNS_MAX, TableColumns, columns_of
 from service.faults import fault
@@ -27,7 +27,7 @@ def _check_version(value: Any) -> int | str | None:
 
 
 Version = Annotated[int | str | None, PlainValidator(_check_version)]
-TuningMethod = Literal["ofo", "fta", "fta-one", "sto"]
+TuningMethod = Literal["ofo", "fta", "fta-one", "sto", "all"]
 EmptyLabels = Literal["one", "zero"]
 Kappa = Annotated[float, Field(ge=KAPPA_MIN, le=KAPPA_MAX)]
 StartValues = Annotated[list[float], Field(min_length=2, max_length=2)]
@@ -47,10 +47,13 @@ ParameterValue = Annotated[bool | int | float | str | None, PlainValidator(_chec
 
 
 class TuningChoice(RequestModel):
-    """How thresholds are tuned; `service.workflows.tune.TuneRequest` says what the fields mean."""
+    """How thresholds are tuned; `service.workflows.tune.TuneRequest` says what the fields mean.
+
+    method  "all": the thresholds of ofo are kept, the others are reported
+    """
 
     method: TuningMethod = "ofo"
-    empty_labels: EmptyLabels = "one"
+    empty_labels: EmptyLabels = "zero"
     kappa: Kappa | None = None
     start: StartValues | None = None
 
@@ -100,7 +103,7 @@ class TrainingJob(TableFields):
     data: Name
     valid: Name | None = None
     split: Annotated[float, Field(ge=0.001, le=0.9)] | None = None
-    parameters: Annotated[dict[str, ParameterValue], Field(max_length=PARAMETERS_MAX)] = Field(
+    parameters: Annotated[dict[str, ParameterValue], FailFast(), Field(max_length=PARAMETERS_MAX)] = Field(
         default_factory=dict
     )
     label_names: Name | None = None
@@ -111,17 +114,23 @@ class TrainingJob(TableFields):
     promotion: PromotionRule | None = None
 
 
-class TuningJob(TuningChoice, TableFields):
-    """A tuning of the thresholds of a version; without `version` of what `latest` names when it begins.
+class TuneThresholdsRequest(TuningChoice, TableFields):
+    """A tuning of the thresholds of a version; without `version` of what `latest` names.
 
+    test    another file, to measure on
     shadow  whether what is found is only scored beside the thresholds in force
     """
 
-    model: str
     data: Name
     version: Version = None
     test: Name | None = None
     shadow: bool = False
+
+
+class TuningJob(TuneThresholdsRequest):
+    """The same as a job, which looks what `latest` names when it begins."""
+
+    model: str
 
 
 class BatchJob(Options, TableFields):

@@ -22,12 +22,12 @@ from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
 from service.jobs.requests import PromotionRule, TrainingJob, TuningChoice
 from service.jobs.split import split_lines
+from service.jobs.tuning import tune
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.train import TrainRequest, train_and_publish
-from service.workflows.tune import request_of, tune_and_keep
 
 
-def run_training(context: JobContext, request: TrainingJob) -> dict[str, Any]:
+def run(context: JobContext, request: TrainingJob) -> dict[str, Any]:
     """Do the job; return the figures of the version."""
     files = WatchedFiles(context.data)
     rule = _rule(request)
@@ -70,7 +70,7 @@ def _rule(request: TrainingJob) -> PromotionRule | None:
     return request.promotion
 
 
-def _said(rule: PromotionRule | None) -> dict[str, Any] | None:
+def _rule_json(rule: PromotionRule | None) -> dict[str, Any] | None:
     return None if rule is None else rule.model_dump(mode="json", by_alias=True)
 
 
@@ -114,7 +114,7 @@ def _train(
         seed=request.seed,
         calibrate=request.calibrate,
         threads=context.threads,
-        origin={"job": job.id, "rule": _said(request.promotion)},
+        origin={"job": job.id, "rule": _rule_json(request.promotion)},
         latest=rule is None or rule.alias not in (LATEST, None),
         made_for=job.id,
     )
@@ -137,16 +137,9 @@ def _tune(
     thresholds = ThresholdDatabase(context.database)
     if patiently(lambda: thresholds.load(name, version)) is not None:
         return
-    start = None if choice.start is None else (choice.start[0], choice.start[1])
-    methods = [choice.method]
-    request = request_of(
-        methods, valid, None, choice.empty_labels, choice.kappa, start, context.threads, columns
-    )
-    opened = context.store.open(name, version)
 
     def on_keep(connection: Connection, _: dict[str, Any]) -> None:
         files.check()
         context.leases.check(connection, context.claim)
 
-    told = context.on_progress
-    tune_and_keep(opened, context.database, request, shadow=False, on_progress=told, on_keep=on_keep)
+    tune(context, version, choice, valid, None, columns, False, on_keep)

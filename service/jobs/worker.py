@@ -18,10 +18,11 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from model_store.fs import FileSystem
 from model_store.staging import collect
-from service.db.engine import Database, default_url
+from service.db.engine import Database
 from service.errors import DatabaseUnavailable
 from service.jobs.files import BoundedLog, can_work, make_directory, remove_forgotten, remove_leftovers
 from service.jobs.job import JobProgress
@@ -33,6 +34,9 @@ from service.logs import configure, log
 from service.settings import Settings
 from service.traces.switch import open_tracer
 from service.traces.tracer import Tracer
+
+if TYPE_CHECKING:
+    from service.jobs.figures import FiguresPage
 
 POLL_SECONDS = 0.5
 """The pause between two looks for a job that waits."""
@@ -160,13 +164,16 @@ class Worker:
             remove_forgotten(store, self._leases.known_ids)
 
 
-def run_workers(settings: Settings, jobs: int, parent: int | None = None) -> None:
+def run_workers(
+    settings: Settings, jobs: int, parent: int | None = None, metrics_port: int | None = None
+) -> None:
     """Run `jobs` jobs at a time until SIGTERM or SIGINT; from the main thread.
 
-    parent  the process without which this one stops; None: it is on its own
+    parent        the process without which this one stops; None: it is on its own
+    metrics_port  where `GET /metrics` is answered, 0 a free port; None: nowhere
 
     A second signal does not hurry it: it stops within a second or so anyhow. Raises BadParameter for a
-    database that cannot be.
+    database that cannot be, Unavailable for a port that cannot be had.
     """
     stopping = threading.Event()
 
@@ -174,7 +181,8 @@ def run_workers(settings: Settings, jobs: int, parent: int | None = None) -> Non
         stopping.set()
 
     before = {number: signal.signal(number, stop) for number in _SIGNALS}
-    database = Database(settings.database_url or default_url(settings.store))
+    database = Database.of(settings)
+    page = None if metrics_port is None else _page(database, settings, metrics_port)
     tracer = open_tracer(settings, "jobs")
     host = f"{socket.gethostname()}:{os.getpid()}"
     workers = [Worker(settings, database, f"{host}:{number}", CHILD, tracer) for number in range(jobs)]
@@ -188,11 +196,19 @@ def run_workers(settings: Settings, jobs: int, parent: int | None = None) -> Non
             stopping.set()
         for thread in threads if stopping.is_set() else ():
             thread.join()
+    if page is not None:
+        page.close()
     database.close()
     if tracer is not None:
         tracer.close()
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+def _page(database: Database, settings: Settings, port: int) -> FiguresPage:
+    from service.jobs.figures import FiguresPage  # which a worker beside a server does without
+
+    return FiguresPage(database, settings, port)
 
 
 def _tell(told: BoundedLog, event: str, **fields: object) -> None:

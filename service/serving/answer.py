@@ -235,7 +235,6 @@ def sparse_forms(limits: Limits) -> SparseForms:
         values_max=min(SHORT_ITEMS, limits.features_max),
         characters_max=SHORT_ITEMS,
         text_bytes_max=limits.text_bytes_max,
-        name_bytes_max=limits.name_bytes_max,
         top_r=usual.top_r,
         beam_width=usual.beam_width,
     )

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from model_store.names import NameTable, find_all
 from service.errors import BadInput, UnknownLabel
 from service.features import Featurizer
-from service.features.sparse_events import EventLimits, read_sparse_events
 from service.rows import LabelRows, SparseRows
+from service.serving.event_bodies import read_sparse_events
 from service.serving.parse import parse_event
 from service.serving.problems import describe_error
 from service.serving.rows import rows_and_faults, transform
@@ -58,22 +58,10 @@ class VersionEvents(NamedTuple):
     events: Events
 
 
-def limits_of(limits: Limits) -> EventLimits:
-    """Return the limits of what is read by `read_sparse`."""
-    return EventLimits(
-        limits.events_max,
-        limits.label_list_max,
-        limits.name_bytes_max,
-        limits.event_id_bytes_max,
-        limits.features_max,
-        limits.text_bytes_max,
-    )
-
-
 def read_sparse(
-    body: bytes, served: ServedVersion, tokens: Tokens | None, limits: EventLimits, *, are_lines: bool
+    body: bytes, served: ServedVersion, tokens: Tokens | None, limits: Limits, *, are_lines: bool
 ) -> VersionEvents | None:
-    """Return the events of a body that `service.features.sparse_events` reads; None: not all are sparse.
+    """Return the events of a body that `service.serving.event_bodies` reads; None: not all are sparse.
 
     The same as `check_event` and `to_events` make of them. Those with prediction_ids of another version, and
     those whose prediction_ids are at fault, are for the others too.

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from model_store.errors import VersionNotFound
 from service.errors import BadInput
@@ -17,7 +17,6 @@ from service.serving.events import (
     Verdict,
     check_event,
     columns_of,
-    limits_of,
     read_sparse,
     refused,
     to_events,
@@ -34,6 +33,8 @@ from service.settings import Limits
 from service.stages import COMMIT, READ, StageNotes
 from service.thresholds.live.events import ALL_COUNT, Event, Events
 from service.thresholds.live.feedback import FeedbackOutcome, Result
+
+T = TypeVar("T")
 
 BLOCK_EVENTS_MAX = 64
 """Events of a stream that are committed together."""
@@ -69,7 +70,6 @@ class FeedbackDesk:
         self._learning = learning
         self._limits = limits
         self._on_verdicts = on_verdicts
-        self._sparse_limits = limits_of(limits)
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="xylem-events")
 
     def close(self) -> None:
@@ -85,8 +85,9 @@ class FeedbackDesk:
         """
         parts = await self._read_sparse(body, served, are_lines=False)
         if parts is None:
-            values = parse_feedback(body, self._limits)
-            parts = await self._read(values, served, is_long=len(body) > SHORT_BYTES)
+            is_long = len(body) > SHORT_BYTES
+            values = await self._off_loop(is_long, parse_feedback, body, self._limits)
+            parts = await self._read(values, served, is_long=is_long)
         notes.end(READ)
         done = await self._finish(self._submit(parts, may_wait=False), served)
         notes.end(COMMIT)
@@ -122,20 +123,24 @@ class FeedbackDesk:
     ) -> list[_Part] | None:
         """Read events if they are all sparse, and of the version that is `served`."""
         read = functools.partial(
-            read_sparse, body, served, self._learning.tokens, self._sparse_limits, are_lines=are_lines
+            read_sparse, body, served, self._learning.tokens, self._limits, are_lines=are_lines
         )
         is_short = len(body) <= SHORT_BYTES and body.count(b'"event_id"') <= SHORT_EVENTS
-        found = read() if is_short else await asyncio.get_running_loop().run_in_executor(self._threads, read)
+        found = await self._off_loop(not is_short, read)
         return None if found is None else [_Part(served, range(len(found.ids)), found.ids, {}, found.events)]
+
+    async def _off_loop(self, is_long: bool, function: Callable[..., T], *arguments: object) -> T:
+        """Return what the call returns: in a thread if it is long."""
+        if not is_long:
+            return function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
 
     async def _read(self, values: Sequence[Any], served: ServedVersion, *, is_long: bool) -> list[_Part]:
         """Read events of any kind, which may be of several versions."""
-        if is_long or len(values) > SHORT_EVENTS:
-            loop = asyncio.get_running_loop()
-            checked = await loop.run_in_executor(self._threads, self._check, values, served)
-            groups = await self._by_version(checked, served)
-            return await loop.run_in_executor(self._threads, _to_parts, groups)
-        return _to_parts(await self._by_version(self._check(values, served), served))
+        is_long = is_long or len(values) > SHORT_EVENTS
+        checked = await self._off_loop(is_long, self._check, values, served)
+        groups = await self._by_version(checked, served)
+        return await self._off_loop(is_long, _to_parts, groups)
 
     def _submit(self, parts: Sequence[_Part], *, may_wait: bool) -> list[_Submitted]:
         """Hand what can be counted to the writer. Raises Overloaded."""

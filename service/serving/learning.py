@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from model_store.version import Model
-from service.db.engine import Database, default_url
+from service.db.engine import Database
 from service.inference.searcher import Searcher
 from service.inference.thresholded import Thresholded
 from service.settings import Settings
@@ -24,7 +24,7 @@ class OnlineLearning:
 
     def __init__(self, settings: Settings) -> None:
         """Take the settings; nothing is opened yet. Raises BadParameter for a database that cannot be."""
-        self.database = Database(settings.database_url or default_url(settings.store))
+        self.database = Database.of(settings)
         self.days_max = settings.feedback_days_max
         self.writer = FeedbackWriter(
             self.database,

@@ -36,7 +36,7 @@ def too_long(limits: Limits) -> LimitExceeded:
 
 
 def _json(line: bytes, limits: Limits) -> Any:
-    return parse_json(line)
+    return parse_json(line, limits)
 
 
 def value_of(

@@ -127,6 +127,14 @@ def infer_now(
     notes.begin()
     query = parse_infer(message[start:], header, limits)
     notes.end(READ)
+    return infer_read(query, served, notes)
+
+
+def infer_read(query: InferQuery, served: ServedVersion, notes: StageNotes) -> Answer | InferQuery:
+    """Return the answer to a request that has been read, or the request if it is for a thread.
+
+    Event loop only. Raises BadInstance.
+    """
     return _answer_shortly(query, served, notes) or query
 
 

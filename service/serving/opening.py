@@ -11,13 +11,13 @@ from model_store.version import Model
 from service.errors import BadInstance
 from service.evaluation.propensity import constants_of
 from service.features import feature_names, load_featurizer
-from service.features.sparse_events import read_sparse_events
+from service.features.json_items import most_items
 from service.features.sparse_lines import read_sparse_lines
 from service.features.text_lines import text_rows_of_lines
 from service.inference.predictors import make_predictor
 from service.inference.sparse_request import sparse_answers
 from service.serving.answer import answer_query, sparse_forms
-from service.serving.events import limits_of
+from service.serving.event_bodies import read_sparse_events
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.label_masks import LabelMasks
 from service.serving.label_weights import LabelWeights
@@ -87,9 +87,10 @@ def _warm_up(served: ServedVersion, model: Model) -> None:
     Lines of a batch are read by kernels of their own, and so are bodies, tensors and events.
     """
     read_sparse_lines([b"{}"], 1)
+    most_items(b"{}")
     text_rows_of_lines([b'{"text":""}'], served.featurizer, 1)
-    event, limits = b'{"instance":{"indices":[0],"values":[1]}}', limits_of(Limits())
-    read_sparse_events(event, served.featurizer, served.labels, limits, are_lines=False)
+    event = b'{"event_id":"1","labels":[],"instance":{"indices":[0],"values":[1]}}'
+    read_sparse_events(event, served.featurizer, served.labels, Limits(), are_lines=False)
     body = b'{"instances":[{"indices":[0],"values":[1]}]}'
     uncounted = sparse_answers(model, served.predictor, served.featurizer, sparse_forms(Limits()))
     uncounted.answer(body, 0, served.ids.present(), 0, 0)

@@ -14,7 +14,9 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from service.errors import BadRequest, MalformedJson, UnsupportedOption
+from model_store.alias import DENIED_MAX
+from service.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from service.features.json_items import most_items
 from service.serving.schemas.faults import faults_of
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackEvents
 from service.serving.schemas.instances import NAMED, SPARSE, TEXT, RequestModel, kind_of
@@ -36,6 +38,12 @@ M = TypeVar("M", bound=BaseModel)
 PREDICT_ONLY = ("explain", "deadline_ms", "statistics")
 """Options that a batch does not have."""
 
+LONG_BYTES = 64 << 10
+"""Bytes of a body beyond which the event loop does not read it."""
+
+_ITEM_LIMITS = ("features_max", "label_list_max", "instances_max", "events_max")
+"""What says how many items an array or an object may have."""
+
 _LISTS = ("allow_labels", "deny_labels")
 _LINE: TypeAdapter[AnyLine] = TypeAdapter(BatchLine)
 _LINES: dict[str | None, type[AnyLine]] = {TEXT: TextLine, SPARSE: SparseLine, NAMED: NamedLine}
@@ -43,7 +51,7 @@ _LINES: dict[str | None, type[AnyLine]] = {TEXT: TextLine, SPARSE: SparseLine, N
 
 def parse_body(body: bytes, model: type[M], limits: Limits) -> M:
     """Return what `body` says. Raises MalformedJson, BadRequest or LimitExceeded, naming the field."""
-    return validated(parse_json(body), model, limits)
+    return validated(parse_json(body, limits), model, limits)
 
 
 def validated(value: Any, model: type[M], limits: Limits) -> M:
@@ -64,7 +72,7 @@ def parse_predict(body: bytes, limits: Limits) -> PredictRequest:
 
 def parse_line(line: bytes, limits: Limits) -> AnyLine:
     """Return what a line of a batch says; `labels` in it are ignored. Raises as `parse_predict`."""
-    value = parse_json(line)
+    value = parse_json(line, limits)
     try:
         model = _LINES.get(kind_of(value))  # the union's own way to it costs a quarter of the whole
         return model.model_validate(value, context=limits) if model else _LINE.validate_python(value)
@@ -77,7 +85,7 @@ def parse_feedback(body: bytes, limits: Limits) -> list[Any]:
 
     Raises MalformedJson, BadRequest or LimitExceeded.
     """
-    value = parse_json(body)
+    value = parse_json(body, limits)
     if type(value) is not dict:
         raise BadRequest(f"expected an object, found {what_is(value)}").at("")
     return validated(value, FeedbackEvents, limits).events if "events" in value else [value]
@@ -151,8 +159,18 @@ def split_fields(encoded: bytes, what: str, fields_max: int, lists: Collection[s
     return fields
 
 
-def parse_json(body: bytes) -> Any:
-    """Return the JSON value that `body` is. Raises MalformedJson."""
+def parse_json(body: bytes, limits: Limits | None = None) -> Any:
+    """Return the JSON value that `body` is. Raises MalformedJson.
+
+    Raises LimitExceeded where a long one has an array or an object of more items than any may have; that is
+    seen before one is made. limits   None: it may have as many as there is room for
+    """
+    if limits is not None and len(body) > LONG_BYTES:
+        most = max(DENIED_MAX, *(getattr(limits, name) for name in _ITEM_LIMITS))
+        found = most_items(body)
+        if found > most:
+            expected = f"expected at most {most} items in an array or an object"
+            raise LimitExceeded(f"{expected} (the highest of {', '.join(_ITEM_LIMITS)}), found {found}")
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -78,7 +78,7 @@ PROBLEMS: dict[str, ProblemType] = {
 
 def code_of(error: Exception) -> str:
     """Return the code of an error: its own, else that of the nearest class above it that the table knows."""
-    codes = (kind.__dict__.get("code") for kind in type(error).__mro__)
+    codes = (vars(part).get("code") for part in (error, *type(error).__mro__))
     return next((code for code in codes if code in PROBLEMS), "internal-error")
 
 

@@ -110,14 +110,7 @@ def _transform_raw(instances: Sequence[SparseInstance], featurizer: Featurizer) 
 
 def _interleaved(rows: Sequence[SparseRows], order: np.ndarray[tuple[int], np.dtype[np.intp]]) -> SparseRows:
     """Return rows `order[0]`, `order[1]`, ... of all rows put one after the other."""
-    sizes = np.concatenate([np.diff(part.indptr) for part in rows])
-    starts = (np.cumsum(sizes) - sizes)[order]
-    indptr = np.zeros(len(order) + 1, np.int64)
-    np.cumsum(sizes[order], out=indptr[1:])
-    take = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes[order])
-    indices = np.concatenate([part.indices for part in rows])[take]
-    values = np.concatenate([part.values for part in rows])[take]
-    return SparseRows(indptr, indices, values, rows[0].n_features)
+    return SparseRows.join(rows).take(order)
 
 
 def to_options(

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from model_store.names import find_all, name_of
 from service.errors import BadInput, BadInstance, LimitExceeded, UnknownLabel
 from service.features.context import ContextFeaturizer
-from service.rows import offsets_of
+from service.rows import offsets
 from service.serving.denied import check_not_denied
 from service.serving.lines import Answered, LineBlock, value_of
 from service.serving.problems import describe_error
@@ -72,7 +72,7 @@ def _score_named(
     """Return the scores of the labels of the instances at some places."""
     ids = [_ids(instances[i], i, served) for i in places]
     rows = to_rows([instances[i] for i in places], served.featurizer)
-    label_ptr = offsets_of(map(len, ids))
+    label_ptr = offsets(map(len, ids))
     flat = np.array(list(itertools.chain.from_iterable(ids)), np.int32)
     found = served.predictor.score_labels(rows, label_ptr, flat)
     return [

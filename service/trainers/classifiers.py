@@ -13,7 +13,7 @@ from model_store.ensemble import LANES, Chunk
 from service.kernels.training.problem import Problem, forget_rows, localise, positives, rows_of
 from service.kernels.training.pruning import pack_tile, place_tile
 from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
-from service.rows import SparseRows
+from service.rows import SparseRows, offsets, ranges
 from service.trainers.clustering import derived_seed
 from service.trainers.shape import Shape
 from service.trainers.work import Crew, Progress
@@ -90,9 +90,7 @@ class _Solved(NamedTuple):
 def members_of(ptr: NDArray[np.int64], rows: NDArray[np.int32], labels: NDArray[np.int32]) -> Members:
     """Return the members of `labels` from the rows of all labels (`rows_by_label`)."""
     counts = np.diff(ptr)[labels]
-    ends = np.cumsum(counts)
-    within = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
-    return Members(np.concatenate([[0], ends]), rows[np.repeat(ptr[labels], counts) + within])
+    return Members(offsets(counts), rows[ranges(ptr[labels], counts)])
 
 
 def train_classifiers(

@@ -26,6 +26,7 @@ from service.kernels.training.lomtree_tree import (
     WEIGHT,
     OnlineTree,
 )
+from service.rows import offsets, ranges
 from service.trainers.spec import TrainingSet
 
 _GROWTH_POINTS = 100
@@ -125,7 +126,7 @@ def spread(child_ptr: NDArray[np.int32], leaves: NodeCounts) -> NodeCounts:
     """Return counts by node from counts by position among the leaves."""
     n_entries = np.zeros(len(child_ptr) - 1, np.int64)
     n_entries[np.diff(child_ptr) == 0] = np.diff(leaves.ptr)
-    return leaves._replace(ptr=np.concatenate([[0], np.cumsum(n_entries)]))
+    return leaves._replace(ptr=offsets(n_entries))
 
 
 def rows_of_nodes(child_ptr: NDArray[np.int32], at_leaves: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -153,8 +154,8 @@ def histograms_of(
     of = source[leaves]
     n_entries = np.diff(counts.ptr)[of]
     leaf = np.repeat(np.arange(len(leaves)), n_entries)
-    begins = np.cumsum(n_entries) - n_entries
-    entry = np.arange(len(leaf)) + np.repeat(counts.ptr[of] - begins, n_entries)
+    begins = offsets(n_entries)
+    entry = ranges(counts.ptr[of], n_entries)
     label, count = counts.label[entry], counts.value[entry]
     best = np.lexsort((label, -count, leaf))
     best = best[np.arange(len(leaf)) - begins[leaf] < n_kept]

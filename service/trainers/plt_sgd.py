@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from service.kernels.training.plt_fobos import Shard, Topology, train_shard, used_keys
+from service.rows import offsets
 from service.trainers.clustering import derived_seed
 from service.trainers.plt_shown import Shown
 from service.trainers.plt_trees import parents_of
@@ -197,7 +198,7 @@ def _deal(shape: Shape, census: Census) -> NDArray[np.int32]:
 
 def _below(shape: Shape, of_label: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the sum over the labels under each node."""
-    sums = np.concatenate([[0], np.cumsum(of_label[shape.labels])])
+    sums = offsets(of_label[shape.labels])
     below: NDArray[np.int64] = sums[shape.last] - sums[shape.first]
     return below
 
@@ -270,7 +271,7 @@ def _harvest(tree: _Growing, shape: Shape, descent: Descent, n_features: int) ->
             counts = kept.sum(axis=1)
             chunks[node] = Chunk(
                 features=features[mine][counts > 0].astype(np.int32),
-                row_ptr=np.concatenate([[0], np.cumsum(counts[counts > 0])]),
+                row_ptr=offsets(counts[counts > 0]),
                 child=np.nonzero(kept)[1].astype(np.int32),
                 weight=weights[kept],
                 bias=shard.bias[children] / np.float32(product),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.errors import BadParameter
+from service.nearest import did_you_mean
 from service.parameters import Parameters
 from service.rows import LabelRows, SparseRows
 from service.trainers import plugins
@@ -55,7 +56,8 @@ def trainer(name: str) -> TrainerSpec[Any]:
     if name in others:
         return plugins.load(name)
     known = dict.fromkeys([*TRAINERS, *others])
-    raise BadParameter(f"trainer: expected one of {', '.join(known)}, found {name!r}")
+    hint = did_you_mean(name, known)
+    raise BadParameter(f"trainer: expected one of {', '.join(known)}, found {name!r}{hint}")
 
 
 def parse_parameters(name: str, items: Sequence[str]) -> Parameters:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from model_store.ensemble import Kind, Link, TreeEnsemble
 from service.errors import BadData
 from service.parameters import Parameters, Scalar
-from service.rows import LabelRows, SparseRows
+from service.rows import LabelRows, SparseRows, offsets
 from service.trainers.size import SizeEstimate
 from service.trainers.work import Crew, Progress
 
@@ -109,4 +109,4 @@ def rows_by_label(labels: LabelRows) -> tuple[NDArray[np.int64], NDArray[np.int3
     order = np.argsort(labels.indices, kind="stable")
     rows = np.repeat(np.arange(labels.n_rows, dtype=np.int32), np.diff(labels.indptr))[order]
     counts = np.bincount(labels.indices, minlength=labels.n_labels)
-    return np.concatenate([[0], np.cumsum(counts)]), rows
+    return offsets(counts), rows

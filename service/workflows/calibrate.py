@@ -78,8 +78,7 @@ def fit_to_rows(model: Model, labelled: Labelled, threads: int, on_progress: OnP
     assert source is not None, "expected rows of a file: windows of words are of models that are refused"
     if source.sha256 == model.manifest.data.sha256:
         raise BadData(
-            f"calibrate: expected rows that the model was not trained on, "
-            f"found its training file {source.source}"
+            "calibrate: expected rows that the model was not trained on, found those that it was trained on"
         )
     if n_rows < ROWS_MIN:
         raise BadData(f"calibrate: expected at least {ROWS_MIN} rows, found {n_rows}")
@@ -147,7 +146,7 @@ def calibrated_draft(draft: Draft, fit: CalibrationFit, origin: Mapping[str, Any
 
 
 def draft_of(model: Model) -> Draft:
-    """Return a draft of what a version is, but for where it came from."""
+    """Return a draft of what a version is, but for the job that made it."""
     manifest = model.manifest
     own = {f"{ENSEMBLE}/{name}" for name in model.ensemble._fields}
     own |= {f"{LABELS}/{name}" for name in model.labels._fields}
@@ -163,7 +162,7 @@ def draft_of(model: Model) -> Draft:
         features=manifest.features,
         ensemble=model.ensemble,
         labels=model.labels,
-        extra={name: array for name, array in model.arrays.items() if name not in own | {ORIGIN, MADE_FOR}},
+        extra={name: array for name, array in model.arrays.items() if name not in own | {MADE_FOR}},
     )
 
 

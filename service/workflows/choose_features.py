@@ -20,7 +20,6 @@ from service.features import Featurizer, fit_featurizer, parameters_of
 from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters, as_config
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.rows import SparseRows
 from service.trainers import Trained, parse_parameters, train
 from service.workflows.folds import HELD_OUT_PARTS, take
 
@@ -149,7 +148,7 @@ def _try(
     predictor = make_predictor(_model(trained, featurizer, rest))
     held_rows = featurizer.transform_dataset(held)
     options = PredictOptions(top_r=min(max(KS), rest.labels.n_labels))
-    predictor.predict_batch(_first(held_rows), options, 1)  # compiles
+    predictor.predict_batch(held_rows.cut(0, 1), options, 1)  # compiles
     start = time.perf_counter()
     found = predictor.predict_batch(held_rows, options, 1)
     search_us = 1e6 * (time.perf_counter() - start) / held.n_rows
@@ -158,11 +157,6 @@ def _try(
     features_us = _us_of(featurizer, held.texts[:_TIMED_TEXTS])
     total_us = round(features_us + search_us, 1)
     return Tried(name, round(precision, 2), total_us, round(features_us, 1), featurizer.n_features)
-
-
-def _first(rows: SparseRows) -> SparseRows:
-    end = rows.indptr[1]
-    return SparseRows(rows.indptr[:2], rows.indices[:end], rows.values[:end], rows.n_features)
 
 
 def _us_of(featurizer: Featurizer, texts: list[str]) -> float:

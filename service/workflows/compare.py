@@ -12,7 +12,7 @@ from model_store.names import NameTable, find_names
 from model_store.version import Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.errors import BadData, BadParameter
-from service.evaluation import EmptyConvention, PredictedRows, Truth
+from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows
 from service.evaluation.bootstrap import (
     RESAMPLES,
     RESAMPLES_MAX,
@@ -47,7 +47,7 @@ class CompareRequest(NamedTuple):
     """What to compare on, and how: `evaluation.bootstrap` says what resamples and seed are for."""
 
     data: Path
-    empty: EmptyConvention = "one"
+    empty: EmptyConvention = USUAL_EMPTY
     resamples: int = RESAMPLES
     seed: int = 0
     threads: int = 1
@@ -70,7 +70,7 @@ def compare(
     a, b       NAME@VERSION; rows, resamples, seed
     metrics    for each figure a, b, difference (b - a), low and high of its 95% interval, in percent, and
                real: whether the interval leaves out 0. macro_f is there if both versions are tuned
-    labels     how many both know, and how many only one of them
+    labels     how many both know, and how many only one of them; `neither`: those of the file that none knows
     note       why macro_f is not there, else null
 
     Labels are told apart by name: one that a version does not know is one that it never predicts. Macro-F is
@@ -86,7 +86,7 @@ def compare(
     untuned = [side.shown for side in (a, b) if side.thresholds is None]
     sides = [_predicted(side, not untuned, request, on_progress) for side in (a, b)]
     _check_rows(sides[0], sides[1], request.data)
-    figures = [row_figures(side.ranked, Truth(side.labelled.labels, side.labelled.unknown)) for side in sides]
+    figures = [row_figures(side.ranked, side.labelled.truth) for side in sides]
     found = compare_rows(
         figures[0],
         figures[1],
@@ -103,7 +103,12 @@ def compare(
         "resamples": request.resamples,
         "seed": request.seed,
         "empty_label_convention": request.empty,
-        "labels": {"both": n_both, "only_a": a.model.labels.n_names - n_both, "only_b": n_new},
+        "labels": {
+            "both": n_both,
+            "only_a": a.model.labels.n_names - n_both,
+            "only_b": n_new,
+            "neither": len(set.intersection(*(set(side.labelled.unknown_names) for side in sides))),
+        },
         "metrics": {name: {**each._asdict(), "real": each.real} for name, each in found.items()},
         "note": f"no macro-F: {' and '.join(untuned)} not tuned (xylem thresholds)" if untuned else None,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -15,9 +15,10 @@ from model_store.manifest import has_calibration
 from model_store.rerank import has_rerank
 from model_store.version import Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
-from service.evaluation import EmptyConvention, PredictedRows, Report, Truth, evaluation_report
+from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
 from service.evaluation.bands import frequency_bands
 from service.evaluation.decisions import LabelCounts, count_labels, mark_true
+from service.evaluation.fmeasure import empty_convention as empty_convention
 from service.evaluation.kept_figures import kept_figures
 from service.evaluation.propensity import constants_of
 from service.evaluation.reliability import (
@@ -34,7 +35,6 @@ from service.inference.parts import joined, labels_of, predict_chunked_parts, pr
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.rows import LabelRows
 from service.workflows.labelled import Labelled, OnProgress, no_progress, read_labelled
 
 TOP_R = 5
@@ -44,6 +44,9 @@ THRESHOLD_UNTUNED = 0.5
 """What F-measures are taken at when a version has no tuned thresholds."""
 
 F_MEASURES = ("macro_f", "micro_f", "instance_f")
+
+NAMES_MAX = 20
+"""So many labels that the model does not know are named."""
 
 RERANKED = (
     f"re-ranked scores are no probabilities: at {THRESHOLD_UNTUNED} hardly a label is predicted, F-measures "
@@ -79,7 +82,7 @@ def evaluate(
     on_progress: OnProgress = no_progress,
     *,
     thresholds: NDArray[np.float32] | None = None,
-    empty: EmptyConvention = "one",
+    empty: EmptyConvention = USUAL_EMPTY,
     columns: TableColumns = DEFAULT_COLUMNS,
 ) -> dict[str, Any]:
     """Measure an opened version on a labelled file; return the keys of `xylem evaluate --json`.
@@ -100,7 +103,7 @@ def evaluate_rows(
     on_progress: OnProgress = no_progress,
     *,
     thresholds: NDArray[np.float32] | None = None,
-    empty: EmptyConvention = "one",
+    empty: EmptyConvention = USUAL_EMPTY,
     sweep: bool = False,
 ) -> Evaluation:
     """Return what `evaluate` does, of labelled rows that are at hand, and what is behind it.
@@ -121,6 +124,8 @@ def evaluate_rows(
         {
             **report,
             "bands": bands,
+            "unknown_labels": len(labelled.unknown_names),
+            "unknown_label_names": list(labelled.unknown_names[:NAMES_MAX]),
             "calibration_error": calibration_error(bins),
             "us_per_row": _us_per_row(predictor, labelled, on_progress),
             "threshold": THRESHOLD_UNTUNED if thresholds is None else "tuned",
@@ -143,16 +148,16 @@ def measure(
 ) -> Report:
     """Return what `evaluate` does, but for the speed, which takes time to measure. Raises BadInput."""
     labelled = read_labelled(model, data, on_progress, columns)
-    return _measure(model, labelled, threads, on_progress, thresholds, "one").report
+    return _measure(model, labelled, threads, on_progress, thresholds, USUAL_EMPTY).report
 
 
 def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
     """Return what exact probabilities say of labelled rows.
 
-    log_loss        the mean of -log p over the true labels, in nats a label
-    perplexity      exp(log_loss)
-    unknown_labels  true labels that have no probability: those that no training row carried, or that the
-                    model does not know; they are in neither mean
+    log_loss             the mean of -log p over the true labels, in nats a label
+    perplexity           exp(log_loss)
+    without_probability  how often a true label has none, since no training row carried it or the model does
+                         not know it; these are in neither mean
 
     log_loss and perplexity are None where no true label has one.
     """
@@ -162,8 +167,15 @@ def likelihood_report(predictor: Searcher, labelled: Labelled) -> Report:
     return {
         "log_loss": log_loss,
         "perplexity": None if log_loss is None else float(np.exp(min(log_loss, 700.0))),
-        "unknown_labels": len(logs) - len(known) + int(labelled.unknown.sum()),
+        "without_probability": len(logs) - len(known) + int(labelled.unknown.sum()),
     }
+
+
+def list_unknown(report: Mapping[str, Any]) -> str:
+    """Return how many labels the model does not know, and their names, as one line; empty without any."""
+    n_labels, names = report["unknown_labels"], report["unknown_label_names"]
+    more = ", ..." if n_labels > len(names) else ""
+    return f"{n_labels:,}: {', '.join(names)}{more}" if n_labels else ""
 
 
 def note_on(model: Model) -> str | None:
@@ -192,7 +204,7 @@ class ValidFigures(NamedTuple):
 
 def valid_figures(model: Model, valid: Labelled, threads: int, on_progress: OnProgress) -> ValidFigures:
     """Return what a version keeps of the figures on a validation file: `metrics_of`, `kept_figures`."""
-    report, _, ranked, decided = _measure(model, valid, threads, on_progress, None, "one")
+    report, _, ranked, decided = _measure(model, valid, threads, on_progress, None, USUAL_EMPTY)
     left_out = F_MEASURES if _scores_are_no_probabilities(model) else ()
     metrics = {key: value for key, value in report.items() if type(value) is float and key not in left_out}
     first = PredictedRows(ranked.ptr, ranked.labels)
@@ -226,7 +238,7 @@ def _measure(
     report = evaluation_report(
         PredictedRows(ranked.ptr, ranked.labels),
         decided,
-        Truth(labelled.labels, labelled.unknown),
+        labelled.truth,
         model.arrays.get("labels/counts"),
         model.manifest.data.rows,
         empty=empty,
@@ -273,16 +285,10 @@ def _sweep(
     counting, first = ThresholdSweep(), 0
     for found in _reaching(predictor, labelled, LEAST_THRESHOLD, threads, "sweep", on_progress):
         last = first + len(found.ptr) - 1
-        truth = _labels_of_part(labels, first, last)
+        truth = labels.cut(first, last)
         counting.add(found.scores, mark_true(PredictedRows(found.ptr, found.labels), truth))
         first = last
     return counting.points(len(labels.indices) + int(labelled.unknown.sum()))
-
-
-def _labels_of_part(labels: LabelRows, first: int, last: int) -> LabelRows:
-    """Return the labels of rows first .. last - 1."""
-    indptr = labels.indptr[first : last + 1]
-    return LabelRows(indptr - indptr[0], labels.indices[indptr[0] : indptr[-1]], labels.n_labels)
 
 
 def _us_per_row(predictor: Searcher, labelled: Labelled, on_progress: OnProgress) -> float:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from model_store.names import NameTable
 from service.errors import BadInput
-from service.evaluation import EmptyConvention
 from service.evaluation.ranking import KS
 from service.workflows.charts import new_chart
-from service.workflows.evaluate import Evaluation
+from service.workflows.evaluate import Evaluation, list_unknown
 from service.workflows.evaluation_charts import draw_bands, draw_reliability, draw_sweep
 from service.workflows.label_table import COLUMNS, label_lines
 
@@ -45,12 +44,11 @@ svg {{ max-width: 100%; height: auto; }}
 
 
 class PageSubject(NamedTuple):
-    """What a page is about: the version, the file it was measured on, and the convention of empty labels."""
+    """What a page is about: the version with the names of its labels, and the file it was measured on."""
 
     version: str
     data: str
     names: NameTable
-    empty: EmptyConvention
 
 
 def prepare_page(out: Path) -> None:
@@ -87,6 +85,7 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
             ("macro-F", "micro-F", "instance-F", "recall@5"),
             [tuple(report[key] for key in ("macro_f", "micro_f", "instance_f", "R@5"))],
         ),
+        f"<p>{escape(_how_macro_f(report))}</p>",
         *([f"<p>{escape(report['note'])}</p>"] if "note" in report else []),
         "<h2>By frequency of the labels</h2>",
         *_bands(evaluation),
@@ -95,10 +94,17 @@ def page_of(subject: PageSubject, evaluation: Evaluation) -> str:
         "<h2>Precision against recall, one threshold for all labels</h2>",
         draw_sweep(evaluation.sweep),
         "<h2>Labels by which the most decisions went wrong</h2>",
-        _table(COLUMNS, label_lines(subject.names, evaluation, subject.empty, _worst(evaluation))),
+        _table(COLUMNS, label_lines(subject.names, evaluation, _worst(evaluation))),
         "</body>\n</html>\n",
     ]
     return "\n".join(parts)
+
+
+def _how_macro_f(report: dict[str, Any]) -> str:
+    """Return what macro-F is the mean of."""
+    unknown = list_unknown(report)
+    text = f"In macro-F a label that is never true nor predicted counts as {report['empty_label_convention']}"
+    return f"{text}; those that the model does not know count as zero: {unknown}" if unknown else f"{text}."
 
 
 def _bands(evaluation: Evaluation) -> list[str]:

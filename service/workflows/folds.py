@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from service.datasets import Dataset
 from service.errors import BadData
-from service.rows import LabelRows, SparseRows
 
 HELD_OUT_PARTS = 5
 """Without folds one of so many parts is held out."""
@@ -42,27 +41,13 @@ def folds_of(dataset: Dataset, folds: int, seed: int) -> Iterator[Fold]:
 
 def take(dataset: Dataset, chosen: NDArray[np.int64]) -> Dataset:
     """Return some rows of a data set, by their numbers; ids of labels and features stay."""
-    rows, labels, picked = dataset.rows, dataset.labels, chosen.tolist()
-    indptr, at = _spans(labels.indptr, chosen)
-    some = None
-    if rows is not None:
-        row_ptr, row_at = _spans(rows.indptr, chosen)
-        some = SparseRows(row_ptr, rows.indices[row_at], rows.values[row_at], rows.n_features)
+    picked = chosen.tolist()
     return replace(
         dataset,
         n_rows=len(chosen),
-        rows=some,
+        rows=None if dataset.rows is None else dataset.rows.take(chosen),
         texts=None if dataset.texts is None else [dataset.texts[i] for i in picked],
         named=None if dataset.named is None else [dataset.named[i] for i in picked],
-        labels=LabelRows(indptr, labels.indices[at], labels.n_labels),
+        labels=dataset.labels.take(chosen),
         unknown_labels=dataset.unknown_labels[chosen],
     )
-
-
-def _spans(
-    indptr: NDArray[np.int64], chosen: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the offsets of chosen rows, and where their entries stand."""
-    sizes = np.diff(indptr)[chosen]
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return offsets, np.arange(offsets[-1]) + np.repeat(indptr[chosen] - offsets[:-1], sizes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,12 +19,15 @@ from service.datasets.json_lines import RowCollector
 from service.datasets.stream import DataFile
 from service.errors import BadData
 from service.features.raw import rows_of_csr
-from service.rows import LabelRows, SparseRows
+from service.rows import LabelRows, SparseRows, offsets
 
 SOURCE = "python"
 """What the origin of a version says instead of a file's name."""
 
 Kind = Literal["text", "features", "matrix"]
+
+_NUMBERS = frozenset("biuf")
+"""Numpy's letters for types of numbers."""
 
 
 class GivenInstances(NamedTuple):
@@ -62,6 +66,8 @@ def given_instances(instances: object, n_features: int | None = None) -> GivenIn
     if isinstance(instances, str | bytes | Mapping) or not isinstance(instances, Iterable):
         expected = "a list of texts, a list of mappings, or a sparse matrix"
         raise BadData(f"instances: expected {expected}, found {type(instances).__name__}")
+    if getattr(getattr(instances, "dtype", None), "kind", None) in _NUMBERS:
+        raise BadData("instances: expected a sparse matrix, found an array of numbers: csr_matrix(X)")
     rows = list(instances)
     first = rows[0] if rows else ""
     kind: Kind = "features" if isinstance(first, Mapping) else "text"
@@ -99,7 +105,8 @@ def given_dataset(
             collector.add_text(number, given.rows[number] if given.rows else "", row)
     collector.flush()
     found = collector.finish(model)
-    return _dataset(given, found.labels, found.unknown_labels, found.label_names, rows)
+    dataset = _dataset(given, found.labels, found.unknown_labels, found.label_names, rows)
+    return replace(dataset, unknown_names=found.unknown_names)
 
 
 def _with_matrix(given: GivenInstances, labels: object, model: NameTable | None) -> Dataset:
@@ -107,7 +114,7 @@ def _with_matrix(given: GivenInstances, labels: object, model: NameTable | None)
     matrix = _matrix(labels, None if model is None else model.n_names)
     if matrix.n_rows != given.n_rows:
         raise BadData(f"labels: expected {given.n_rows} rows, as many as instances, found {matrix.n_rows}")
-    keep = np.concatenate([[0], np.cumsum(matrix.values != 0, dtype=np.int64)])
+    keep = offsets(matrix.values != 0)
     rows = LabelRows(keep[matrix.indptr], matrix.indices[matrix.values != 0], matrix.n_features)
     names = [str(i) for i in range(rows.n_labels)] if model is None else None
     return _dataset(given, rows, np.zeros(rows.n_rows, np.int32), names, rows)

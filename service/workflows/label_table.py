@@ -10,16 +10,16 @@ import orjson
 
 from model_store.names import NameTable, name_of
 from service.errors import BadParameter
-from service.evaluation import EmptyConvention
 from service.workflows.evaluate import Evaluation
 
 COLUMNS = ("label", "support", "hits", "precision", "recall", "F", "threshold")
-"""Precision and recall of nothing are empty (null in .jsonl); with F they are in percent."""
+"""In percent. Precision and recall of nothing are empty (null in .jsonl), and F of a label never true nor
+predicted."""
 
 SUFFIXES = (".csv", ".tsv", ".jsonl")
 _PERCENT_DIGITS = 4
 
-LabelLine = tuple[str, int, int, float | None, float | None, float, float]
+LabelLine = tuple[str, int, int, float | None, float | None, float | None, float]
 """The values of COLUMNS for a label."""
 
 
@@ -35,11 +35,10 @@ def check_label_table(file: Path) -> None:
 
 
 def label_lines(
-    names: NameTable, evaluation: Evaluation, empty: EmptyConvention, labels: Iterable[int] | None = None
+    names: NameTable, evaluation: Evaluation, labels: Iterable[int] | None = None
 ) -> Iterable[LabelLine]:
     """Yield the values of COLUMNS for each label by its id, or for those asked for."""
     counts, thresholds = evaluation.counts, evaluation.thresholds
-    f = counts.f(empty)
     for i in range(names.n_names) if labels is None else labels:
         support, hits, predicted = (int(column[i]) for column in counts)
         yield (
@@ -48,7 +47,7 @@ def label_lines(
             hits,
             _percent(hits, predicted),
             _percent(hits, support),
-            round(100.0 * float(f[i]), _PERCENT_DIGITS),
+            _percent(2 * hits, support + predicted),
             float(str(thresholds[i])),  # the fewest digits that say which float32 it is
         )
 

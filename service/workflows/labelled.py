@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets import Dataset, read_dataset
 from service.datasets.texts import read_texts
 from service.errors import BadData, BadInstance, BadParameter
+from service.evaluation import Truth
 from service.features import Featurizer, load_featurizer
 from service.features.context import ContextFeaturizer
 from service.inference.chunks import divide
@@ -32,10 +33,11 @@ def no_progress(phase: str, done: int, total: int) -> None:
 class Labelled(NamedTuple):
     """Rows and what is true of them.
 
-    unknown  int32[n], how many more labels each row has that the model lacks
+    unknown  int32[n], how many more labels each row has that the model does not know
     source   the file; None of windows of words
     ptr      int64[n + 1]: of texts that are divided, text i has the rows ptr[i] to ptr[i + 1], a chunk each;
              None: each has one row
+    unknown_names  of the labels that the model does not know, each once
     """
 
     rows: SparseRows
@@ -43,6 +45,12 @@ class Labelled(NamedTuple):
     unknown: NDArray[np.int32]
     source: DataInfo | None = None
     ptr: NDArray[np.int64] | None = None
+    unknown_names: Sequence[str] = ()
+
+    @property
+    def truth(self) -> Truth:
+        """Return what is true of the rows."""
+        return Truth(self.labels, self.unknown, len(self.unknown_names))
 
     @property
     def n_rows(self) -> int:
@@ -111,12 +119,12 @@ def labelled_dataset(
     if chunk_characters is None:
         rows = featurizer.transform_dataset(dataset)
     elif dataset.texts is None:
-        raise BadData(f"{dataset.source}: expected texts to divide into chunks, found none")
+        raise BadData("chunk_characters: expected texts to divide into chunks, found none")
     else:
         chunks, ptr = divide(dataset.texts, chunk_characters)
         rows = featurizer.transform_texts(chunks)
     source = DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
-    return Labelled(rows, dataset.labels, dataset.unknown_labels, source, ptr)
+    return Labelled(rows, dataset.labels, dataset.unknown_labels, source, ptr, dataset.unknown_names)
 
 
 def _refuse_chunks(chunk_characters: int | None) -> None:

@@ -16,6 +16,7 @@ from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft, Model, manifest_of
 from service.errors import BadData
+from service.evaluation import USUAL_EMPTY
 from service.inference.parts import predict_parts
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
@@ -79,7 +80,7 @@ class ProgressiveThresholds:
         for found in predict_parts(self._predictor, data.rows, lambda: floor, self._threads, lambda n: None):
             n = len(found.ptr) - 1
             estimates = Estimates(found.ptr, found.labels, found.scores, self._bounds)
-            truth = _labels_of(data.labels, first, first + n)
+            truth = data.labels.cut(first, first + n)
             for start, counters, thresholds in self._learners:
                 count_rows(estimates, truth, self._bounds, start, counters, thresholds)
             self._keep_late(estimates, truth)
@@ -94,7 +95,7 @@ class ProgressiveThresholds:
     def tuned(self) -> Tuned:
         """Return the thresholds of the best start values."""
         best = max(self._learners, key=self._macro_f)
-        return Tuned("ofo", "one", best.start, best.thresholds, best.counters)
+        return Tuned("ofo", USUAL_EMPTY, best.start, best.thresholds, best.counters)
 
     def keep(self, model: str, version: int) -> dict[str, Any]:
         """Keep the thresholds with a version, and return what a report says of them.
@@ -131,19 +132,9 @@ class ProgressiveThresholds:
     def _macro_f(self, learner: _Learner) -> float:
         """Return the macro-F of thresholds on the late rows, in percent."""
         estimates = self._late.all()
-        truth = LabelRows(
-            np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.indptr) for part in self._truth]))]),
-            np.concatenate([part.indices for part in self._truth]),
-            self._truth[0].n_labels,
-        )
+        truth = LabelRows.join(self._truth)
         at = np.maximum(learner.thresholds, estimates.floor)
-        return macro_f(count_at(estimates, truth, at), "one")
-
-
-def _labels_of(labels: LabelRows, first: int, last: int) -> LabelRows:
-    """Return those of rows first .. last - 1."""
-    indptr = labels.indptr[first : last + 1]
-    return LabelRows(indptr - indptr[0], labels.indices[indptr[0] : indptr[-1]], labels.n_labels)
+        return macro_f(count_at(estimates, truth, at), USUAL_EMPTY)
 
 
 def predictor_so_far(ensemble: TreeEnsemble, n_features: int) -> Searcher:

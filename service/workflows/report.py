@@ -49,7 +49,4 @@ def _reached(predictor: ForestPredictor, sample: Sample) -> Reached:
     n_rows = sample.rows.n_rows
     chosen = np.unique(np.linspace(0, n_rows - 1, min(n_rows, ROWS_MAX)).astype(np.int64))
     ptr, leaves = predictor.leaves_reached(sample.rows, chosen)
-    sizes = np.diff(sample.labels.indptr)[chosen]
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    at = np.arange(indptr[-1]) + np.repeat(sample.labels.indptr[chosen] - indptr[:-1], sizes)
-    return Reached(ptr, leaves, LabelRows(indptr, sample.labels.indices[at], sample.labels.n_labels))
+    return Reached(ptr, leaves, sample.labels.take(chosen))

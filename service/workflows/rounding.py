@@ -13,8 +13,6 @@ from model_store.embedding import EMBEDDING
 from model_store.ensemble import Weights
 from model_store.version import Draft, Model, manifest_of
 from model_store.weights import to_bfloat16
-from service.inference.parts import part_of
-from service.rows import LabelRows
 from service.workflows.evaluate import valid_figures
 from service.workflows.labelled import Labelled, OnProgress
 from service.workflows.report import Sample
@@ -78,6 +76,4 @@ def _rounded(extra: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 def _some_of(sample: Sample) -> Labelled:
     """Return the first rows of a sample, at most WEIGHED_ROWS."""
     n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
-    indptr, indices, n_labels = sample.labels
-    labels = LabelRows(indptr[: n_rows + 1], indices[: indptr[n_rows]], n_labels)
-    return Labelled(part_of(sample.rows, 0, n_rows), labels, np.zeros(n_rows, np.int32))
+    return Labelled(sample.rows.cut(0, n_rows), sample.labels.cut(0, n_rows), np.zeros(n_rows, np.int32))

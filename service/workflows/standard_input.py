@@ -14,7 +14,7 @@ from service.datasets.json_lines import JsonLines, parts_of_jsonl
 from service.datasets.standard_input import StandardInput
 from service.errors import BadData, BadParameter
 from service.features import Featurizer, streaming_featurizer
-from service.rows import SparseRows
+from service.rows import SparseRows, offsets
 from service.trainers import TRAINERS, Trained, TrainingSet
 from service.trainers.registry import trainer
 from service.workflows.parameters import Chosen
@@ -126,7 +126,7 @@ def _raw_rows(named: list[dict[str, float]], first: int) -> SparseRows:
             indices.append(int(name))
     values = [value for instance in named for value in instance.values()]
     return SparseRows(
-        np.concatenate([[0], np.cumsum([len(instance) for instance in named], dtype=np.int64)]),
+        offsets(map(len, named)),
         np.array(indices, np.int32),
         np.array(values, np.float32),
         max(indices, default=0) + 1,

@@ -15,7 +15,8 @@ from model_store.version import Model
 from service.columns import DEFAULT_COLUMNS, TableColumns
 from service.db.engine import Database
 from service.errors import BadData, BadParameter
-from service.evaluation import EmptyConvention, FMeasures, f_measures
+from service.evaluation import USUAL_EMPTY, EmptyConvention, FMeasures, f_measures
+from service.evaluation.fmeasure import empty_convention
 from service.inference.answering import writeable
 from service.inference.parts import predict_all, predict_parts
 from service.inference.predictors import make_predictor
@@ -72,7 +73,7 @@ class TuneRequest:
     methods: Sequence[Method]
     valid: Path
     test: Path | None = None
-    empty: EmptyConvention = "one"
+    empty: EmptyConvention = USUAL_EMPTY
     kappa: float | Literal["auto"] = KAPPA
     start: Start | None = None
     threads: int = 1
@@ -103,12 +104,11 @@ def request_of(
     """Return the request that a command or a caller means, None being the default. Raises BadParameter."""
     methods = methods or (METHOD,)
     named: Any = METHODS if ALL in methods else tuple(methods)
-    convention: Any = empty
     request = TuneRequest(
         named,
         valid,
         test,
-        convention,
+        empty_convention(empty, "empty_labels"),
         KAPPA if kappa is None else kappa,
         None if start is None else check_start(Start(*start)),
         threads,
@@ -149,8 +149,7 @@ def check_request(request: TuneRequest) -> None:
             raise BadParameter(f"method: expected {', '.join(METHODS)} or {ALL}, found {method!r}")
     if not request.methods:
         raise BadParameter(f"method: expected some of {', '.join(METHODS)}, found none")
-    if request.empty not in ("one", "zero"):
-        raise BadParameter(f"empty label convention: expected one or zero, found {request.empty!r}")
+    empty_convention(request.empty, "empty_labels")
     if request.kappa != AUTO and not KAPPA_MIN <= request.kappa <= KAPPA_MAX:
         raise BadParameter(f"kappa: expected a number from {KAPPA_MIN} to {KAPPA_MAX}, found {request.kappa}")
     if request.start is not None:
@@ -337,7 +336,7 @@ def learn(
     """
     bounds = lower_bounds(label_counts, n_rows, truth.n_labels)
     counters = no_counts(truth.n_labels) if counters is None else counters
-    begun = Tuned("ofo", "one", start, thresholds_of(counters, start, bounds), counters)
+    begun = Tuned("ofo", USUAL_EMPTY, start, thresholds_of(counters, start, bounds), counters)
     counts = np.empty(0, np.int64) if label_counts is None else label_counts
     moving = ThresholdCounters(begun, Thresholded(predictor), counts, n_rows)
     arrays = writeable(rows.indptr), writeable(rows.indices), writeable(rows.values)
@@ -362,4 +361,5 @@ def _measure(
         request.threads,
         lambda done: on_progress(f"measure {tuned.method}", done, rows.rows.n_rows),
     )
-    return f_measures(ptr, labels, rows.labels, empty=request.empty, unknown_labels=rows.unknown)
+    known, unknown, n_unknown = rows.truth
+    return f_measures(ptr, labels, known, empty=request.empty, unknown_labels=unknown, n_unknown=n_unknown)

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import make_url
 
 from service.access.scopes import open_scopes
-from service.settings import Limits, Settings, read_settings
+from service.settings import read_settings, variables
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "deploy" / "compose.yaml").read_text()
@@ -101,7 +101,7 @@ def test_the_server_that_trains_is_for_this_machine_alone() -> None:
 
 
 def test_every_setting_is_one() -> None:
-    known = {f"XYLEM_{name.upper()}" for name in (*Settings.model_fields, *Limits.model_fields)}
+    known = variables().keys()
     assert settings(TEXT).keys() - {"XYLEM_STORE_DIR"} <= known
 
 

@@ -77,7 +77,7 @@ def test_every_alert_says_what_to_do() -> None:
     counts = {
         key: len(re.findall(rf"^ +(?:- )?{key}:", text, re.MULTILINE)) for key in ("alert", "expr", "action")
     }
-    assert set(counts.values()) == {14}
+    assert set(counts.values()) == {17}
 
 
 def test_probes_ask_routes_that_there_are_and_ports_are_the_image_s() -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.soak
-
 ROOT = Path(__file__).resolve().parent.parent.parent
 ABOUT_KERNELS = (
     "service.kernels",
@@ -22,7 +20,7 @@ ABOUT_KERNELS = (
 TESTS = sorted(
     str(file.relative_to(ROOT))
     for kind in ("unit", "property", "golden")
-    for file in (ROOT / "tests" / kind).glob("test_*.py")
+    for file in (ROOT / "tests" / kind).rglob("test_*.py")
     if any(name in file.read_text() for name in ABOUT_KERNELS)
 )
 
@@ -47,8 +45,16 @@ def test_within(): item(np.zeros(20, np.float32), 19), lanes(np.zeros(20, np.flo
 """
 
 
-def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "XYLEM_KERNEL_CACHE": str(cache)}
+READERS = "tests/fuzz/kernel_readers.py"
+READER_SECONDS = 180
+"""Of each of some twenty readers, in the long run: an hour."""
+
+CACHE = Path.home() / ".cache" / "xylem" / "checked-kernels"
+"""For kernels of this kind alone: the next run need not compile them again."""
+
+
+def run(cache: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "XYLEM_KERNEL_CACHE": str(cache), **more}
     command = [
         sys.executable,
         "-m",
@@ -62,12 +68,25 @@ def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
-def test_kernels_stay_within_their_arrays(tmp_path: Path) -> None:
-    assert len(TESTS) > 40
-    done = run(tmp_path, *TESTS)
+def test_readers_of_requests_stay_within_their_arrays() -> None:
+    done = run(CACHE, READERS)
     assert done.returncode == 0, done.stdout[-10_000:]
 
 
+@pytest.mark.soak
+def test_readers_of_requests_stay_within_their_arrays_for_an_hour(seed: int) -> None:
+    done = run(CACHE, READERS, SEED=str(seed), READER_SECONDS=str(READER_SECONDS))
+    assert done.returncode == 0, done.stdout[-10_000:]
+
+
+@pytest.mark.soak
+def test_kernels_stay_within_their_arrays() -> None:
+    assert len(TESTS) > 90
+    done = run(CACHE, *TESTS)
+    assert done.returncode == 0, done.stdout[-10_000:]
+
+
+@pytest.mark.soak
 def test_what_is_outside_would_be_seen(tmp_path: Path) -> None:
     file = tmp_path / "test_beyond.py"
     file.write_text(_BEYOND)

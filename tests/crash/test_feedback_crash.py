@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from service.db.compiled import Compiled
+from service.db.engine import Compiled
 from service.errors import DatabaseUnavailable
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import Replica, token_event

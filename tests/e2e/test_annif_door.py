@@ -24,7 +24,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 @pytest.fixture(scope="module")
 def server(store: Store) -> Iterator[ServerProcess]:  # noqa: F811
-    with ServerProcess(store.root, text_bytes_max=64, top_r_max=100, answer_labels_max=150) as process:
+    with ServerProcess(store.root, text_bytes_max=64, top_r_max=100) as process:
         yield process
 
 
@@ -140,8 +140,8 @@ def test_refusals_are_problems(
         (f"{SUGGEST}-batch", b'{"documents": [{"text": 5}]}', {}, 422),
         (f"{SUGGEST}-batch", b'{"documents": 5}', {}, 422),
         (
-            f"{SUGGEST}-batch?limit=60",
-            b'{"documents": [{"text": "a"}, {"text": "a"}, {"text": "a"}]}',
+            f"{SUGGEST}-batch?limit=100",
+            b'{"documents": [' + b'{"text": "a"}, ' * 1000 + b'{"text": "a"}]}',
             {},
             422,
         ),

@@ -39,6 +39,8 @@ EVALUATION_KEYS = {
     "us_per_row",
     "bands",
     "calibration_error",
+    "unknown_labels",
+    "unknown_label_names",
 }
 
 

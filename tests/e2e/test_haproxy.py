@@ -22,6 +22,7 @@ from tests.balanced import (
     HIDDEN_PATHS,
     RUNS,
     Cluster,
+    ignore_upgrades,
     kill_one,
     refuse_what_is_hidden,
     restart_all,
@@ -141,6 +142,10 @@ def test_a_request_is_repeated_however_its_client_sends_it(
             response.begin()
             assert (response.status, len(json.loads(response.read())["predictions"])) == (200, 1)
         assert dying.n_deaths > 0
+
+
+def test_an_upgrade_is_ignored_and_its_body_read(cluster: Cluster) -> None:
+    ignore_upgrades(cluster.port)
 
 
 @pytest.mark.parametrize("path", HIDDEN_PATHS)

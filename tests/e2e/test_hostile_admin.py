@@ -29,7 +29,7 @@ KEY = "correct-horse-battery-staple"
 ADMIN = {"authorization": f"Bearer {KEY}"}
 INSTANCE = {"indices": [1, 5, 33], "values": [1.0, 0.5, -2.0]}
 PREDICT = "/v1/models/raw/predict"
-STREAMS = 6
+STREAMS = 64
 UPLOAD_MAX = 200_000
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER of a connection that is reset when it is closed."""
@@ -56,7 +56,6 @@ def server(home: Path) -> Iterator[ServerProcess]:
         data_dir=home / "data",
         admin_key=f"sha256:{hashlib.sha256(KEY.encode()).hexdigest()}",
         body_seconds_max=1.0,
-        event_streams_max=STREAMS,
         data_bytes_max=UPLOAD_MAX,
         archive_bytes_max=64 << 20,
         store_poll_seconds=0.1,

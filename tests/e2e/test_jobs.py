@@ -155,6 +155,8 @@ def test_a_server_runs_jobs_beside_it_and_starts_their_worker_again(desk: Desk, 
             job_id = desk.jobs.submit("training", TRAINING).job.id
             assert job_when(desk, job_id, lambda job: job.has_ended).state == "succeeded"
             wait_for(lambda: server.status("/v1/models/m") == 200)
+            figure = b'xylem_jobs_ended_total{kind="training",state="succeeded"} 1.0\n'
+            wait_for(lambda: figure in server.ask("GET", "/metrics")[1])
             assert server.terminate() == 0
         else:  # a server that is killed takes the worker with it
             server.process.kill()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import socket
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import make_url
 
@@ -89,6 +92,52 @@ def misbehaving_worker(desk: Desk) -> Iterator[None]:
     finally:
         stopping.set()
         thread.join()
+
+
+BOMB_BLOCKS = 500
+"""So many blocks of a megabyte, each of which packs to a kilobyte, make the bomb."""
+
+BOMB_ROWS = 100_000_000
+
+
+def write_bombs(data: Path) -> list[str]:
+    """Labelled files of at most 2 MB that unpack to half a gigabyte or more: of lines, of empty rows."""
+    line = b"1 1:1 5:0.5\n"
+    block = gzip.compress(line * ((1 << 20) // len(line)))
+    (data / "bomb.svm.gz").write_bytes(block * BOMB_BLOCKS)
+    zeros = bytes(8 << 20)
+    for name in ("bomb.X.npz", "bomb.Y.npz"):
+        with zipfile.ZipFile(data / name, "w", zipfile.ZIP_DEFLATED) as packed:
+            arrays = {"format": np.array(b"csr"), "shape": np.array([BOMB_ROWS, 7])}
+            arrays |= {"indices": np.zeros(0, np.int32), "data": np.zeros(0, np.float32)}
+            for key, array in arrays.items():
+                with packed.open(f"{key}.npy", "w") as member:
+                    np.lib.format.write_array(member, array)
+            with packed.open("indptr.npy", "w", force_zip64=True) as member:
+                head = {"descr": "<i8", "fortran_order": False, "shape": (BOMB_ROWS + 1,)}
+                np.lib.format.write_array_header_1_0(member, head)
+                for _ in range(8 * BOMB_ROWS // len(zeros)):
+                    member.write(zeros)
+                member.write(bytes(8 * (BOMB_ROWS + 1) % len(zeros)))
+    assert max(path.stat().st_size for path in data.glob("bomb*")) < 2 << 20
+    return ["bomb.svm.gz", "bomb.X.npz"]
+
+
+def test_a_small_file_that_unpacks_to_gigabytes_takes_none_of_the_servers_memory(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    publish_all(settings.store)
+    assert settings.data_dir is not None
+    names = write_bombs(settings.data_dir)
+    options: dict[str, Any] = {"jobs": 1, "job_nice": 0, "job_memory_bytes_max": 192 << 20}
+    with ServerProcess(settings.store, admin_key=KEY, data_dir=settings.data_dir, **options) as server:
+        before = server.memory_bytes()
+        for name in names:
+            path = "/v1/admin/models/raw/thresholds/tune"
+            status, answer = server.ask("POST", path, {"data": name}, **ADMIN)
+            assert (status, answer["code"]) == (422, "limit-exceeded"), answer
+            assert "job_memory_bytes_max" in answer["detail"]
+        assert server.memory_bytes("VmHWM") - before < 64 << 20
+        assert not server.events("failure")
 
 
 def test_jobs_that_misbehave_leave_predictions_alone(tmp_path: Path) -> None:

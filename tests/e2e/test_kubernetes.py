@@ -27,7 +27,7 @@ _RENDER = """
 import json, sys
 import helm_python
 with helm_python.Chart.load(sys.argv[1]) as chart:
-    files = chart.render(json.loads(sys.argv[2]), name="xylem", namespace="xylem")
+    files = chart.render(json.loads(sys.argv[2]), name=sys.argv[3], namespace="xylem")
 print("\\n---\\n".join(files.values()))
 """
 """Helm's own library, from a package of Python's index, where there is no command."""
@@ -47,15 +47,17 @@ def by_name(found: list[Document]) -> dict[tuple[str, str], Document]:
     return named
 
 
-def rendered(tmp_path: Path, **values: Any) -> list[Document]:
-    """What the chart makes with these values, by helm or by its library."""
+def render(
+    tmp_path: Path, values: dict[str, Any], release: str = "xylem"
+) -> subprocess.CompletedProcess[str]:
+    """Have helm, or its library, make what the chart makes with these values."""
     helm = shutil.which("helm")
     if helm:
         file = tmp_path / "values.json"
         file.write_text(json.dumps(values))
-        command = [helm, "template", "xylem", str(CHART), "--namespace", "xylem", "--values", str(file)]
+        command = [helm, "template", release, str(CHART), "--namespace", "xylem", "--values", str(file)]
     else:
-        command = [str(CLIENTS / "python"), "-c", _RENDER, str(CHART), json.dumps(values)]
+        command = [str(CLIENTS / "python"), "-c", _RENDER, str(CHART), json.dumps(values), release]
         if (
             not Path(command[0]).exists()
             or subprocess.run(
@@ -64,7 +66,12 @@ def rendered(tmp_path: Path, **values: Any) -> list[Document]:
         ):
             pytest.skip("neither helm nor its library (helm-python-sdk in .venv-clients) is installed")
     environment = {**os.environ, "HELM_CACHE_HOME": str(tmp_path / "helm")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=environment)
+
+
+def rendered(tmp_path: Path, release: str = "xylem", **values: Any) -> list[Document]:
+    """What the chart makes with these values."""
+    done = render(tmp_path, values, release)
     assert done.returncode == 0, done.stderr
     return documents(done.stdout)
 
@@ -172,6 +179,26 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "networkPolicy": {"enabled": False},
         "train": {"enabled": True},
     },
+    "placed": {
+        "serviceAccount": {"create": True, "annotations": {"eks.amazonaws.com/role-arn": "arn:x"}},
+        "podAnnotations": {"team": "search"},
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "only", "operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {}},
+        "extraEnv": [{"name": "OTEL_SERVICE_NAME", "value": "x"}],
+        "workers": {
+            "nodeSelector": {"memory": "much"},
+            "extraEnv": [{"name": "OMP_NUM_THREADS", "value": "2"}],
+        },
+        "train": {"enabled": True},
+        "ingress": {
+            "enabled": True,
+            "className": "nginx",
+            "annotations": {"a": "b"},
+            "hosts": ["one.example.com", "two.example.com"],
+            "tls": [{"secretName": "tls", "hosts": ["one.example.com"]}],
+        },
+    },
 }
 
 
@@ -187,6 +214,105 @@ def test_the_chart_is_valid_with_other_values(tmp_path: Path, name: str) -> None
         assert volumes["store"]["persistentVolumeClaim"] == {"claimName": "models", "readOnly": True}
         absent = {"HorizontalPodAutoscaler", "NetworkPolicy"}
         assert not absent & {each["kind"] for each in found}
+
+
+def test_pods_are_where_and_as_the_values_say(tmp_path: Path) -> None:
+    values = VARIANTS["placed"]
+    found = by_name(rendered(tmp_path, **values))
+    account = found["ServiceAccount", "xylem"]
+    assert account["metadata"]["annotations"] == values["serviceAccount"]["annotations"]
+    of_workers = {"xylem-worker", "xylem-train"}
+    made = dict(pods(list(found.values())))
+    assert made.keys() == {"xylem", "xylem-admin"} | of_workers
+    for name, pod in made.items():
+        assert pod["serviceAccountName"] == "xylem"
+        where = {"memory": "much"} if name in of_workers else {"disk": "fast"}
+        assert pod["nodeSelector"] == where
+        assert (pod["tolerations"], pod["affinity"]) == (values["tolerations"], values["affinity"])
+        told = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+        assert told["OTEL_SERVICE_NAME"] == "x"
+        assert ("OMP_NUM_THREADS" in told) == (name in of_workers)
+    for kind, name in (("Deployment", "xylem"), ("Job", "xylem-train")):
+        metadata = found[kind, name]["spec"]["template"]["metadata"]
+        assert metadata["annotations"] == values["podAnnotations"]
+
+
+def test_an_ingress_publishes_what_is_for_strangers_and_no_more(tmp_path: Path) -> None:
+    ingress = by_name(rendered(tmp_path, **VARIANTS["placed"]))["Ingress", "xylem"]
+    assert [rule["host"] for rule in ingress["spec"]["rules"]] == VARIANTS["placed"]["ingress"]["hosts"]
+    for rule in ingress["spec"]["rules"]:
+        published = {path["path"] for path in rule["http"]["paths"]}
+        assert "/v1/models" in published
+        for hidden in ("/metrics", "/v1/admin/jobs", "/livez"):
+            assert not any(hidden == path or hidden.startswith(path.rstrip("/") + "/") for path in published)
+    done = render(tmp_path, {"ingress": {"enabled": True}})
+    assert done.returncode and "ingress.hosts: expected" in done.stderr
+
+
+def selectors(found: list[Document]) -> Iterator[dict[str, str]]:
+    """The labels by which objects choose pods, or services."""
+    for each in found:
+        spec = each.get("spec", {})
+        for chosen in (spec.get("selector"), spec.get("podSelector")):
+            if chosen:
+                yield chosen.get("matchLabels", chosen)
+
+
+def labels(found: list[Document]) -> Iterator[dict[str, str]]:
+    """The labels of services and of pods."""
+    for each in found:
+        if each["kind"] == "Service":
+            yield each["metadata"]["labels"]
+        elif each["kind"] in ("Deployment", "Job"):
+            yield each["spec"]["template"]["metadata"]["labels"]
+
+
+def test_two_releases_in_a_namespace_have_nothing_of_each_other(tmp_path: Path) -> None:
+    values = {**VARIANTS["placed"], "monitor": {"enabled": True}}
+    one, other = (rendered(tmp_path, release, **values) for release in ("one", "other"))
+    assert not by_name(one).keys() & by_name(other).keys()
+    chosen, there, elsewhere = list(selectors(one)), list(labels(one)), list(labels(other))
+    assert len(chosen) >= 9
+    for selector in chosen:
+        assert any(selector.items() <= mine.items() for mine in there), selector
+        assert not any(selector.items() <= theirs.items() for theirs in elsewhere), selector
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"replica": {"count": 3}}, "replica"),
+        ({"replicas": {"counts": 3}}, "counts"),
+        ({"replicas": {"count": "3"}}, "count"),
+        ({"replicas": {"count": -1}}, "count"),
+        ({"workers": {"nodeselector": {}}}, "nodeselector"),
+        ({"admin": {"enabled": "yes"}}, "enabled"),
+        ({"config": {"LOG_LEVEL": "info"}}, "LOG_LEVEL"),
+        ({"tolerations": {"key": "x"}}, "tolerations"),
+        ({"extraEnv": {"A": "b"}}, "extraEnv"),
+        ({"extraEnv": [{"value": "b"}]}, "extraEnv"),
+        ({"ingress": {"hosts": "x.example.com"}}, "hosts"),
+        ({"store": {"remote": {"url": "https://bucket"}}}, "url"),
+        ({"store": {"size": "twenty"}}, "size"),
+    ],
+)
+def test_values_that_the_chart_does_not_have_are_refused(
+    tmp_path: Path, values: dict[str, Any], says: str
+) -> None:
+    done = render(tmp_path, values)
+    assert done.returncode
+    assert says in done.stderr, done.stderr
+
+
+def test_the_schema_has_every_value_and_no_other() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = of_files(CHART / "values.yaml")[0]
+    assert schema["properties"].keys() - {"global"} == values.keys()
+    for name, value in values.items():
+        known = schema["properties"][name]
+        if known.get("additionalProperties") is False:
+            optional = {"podAnnotations", "nodeSelector", "tolerations", "affinity", "extraEnv"}
+            assert known["properties"].keys() - optional == value.keys(), name
 
 
 @pytest.mark.parametrize("name", ["object-store", "in-flight"])

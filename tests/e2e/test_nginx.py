@@ -18,6 +18,7 @@ from tests.balanced import (
     HIDDEN_PATHS,
     RUNS,
     Cluster,
+    ignore_upgrades,
     kill_one,
     refuse_what_is_hidden,
     restart_all,
@@ -97,6 +98,10 @@ def test_the_death_of_a_replica_breaks_no_more_than_what_is_in_flight(
 
 def test_a_batch_of_any_length_streams_through_its_own_port(cluster: Cluster) -> None:
     stream_a_batch(cluster)
+
+
+def test_an_upgrade_is_ignored_and_its_body_read(cluster: Cluster) -> None:
+    ignore_upgrades(cluster.port)
 
 
 @pytest.mark.parametrize("path", [*HIDDEN_PATHS, "/x/../metrics", "/v1/x/../admin/audit"])

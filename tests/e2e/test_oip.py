@@ -26,9 +26,7 @@ INFER = "/v2/models/raw/infer"
 
 @pytest.fixture(scope="module")
 def server(shared_store: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(
-        shared_store, text_bytes_max=64, features_max=40, instances_max=100, answer_labels_max=1000
-    ) as process:
+    with ServerProcess(shared_store, text_bytes_max=64, instances_max=101) as process:
         yield process
 
 
@@ -153,7 +151,7 @@ BAD: dict[str, tuple[Callable[[], dict[str, Any]], str, str]] = {
     "top_r": (lambda: request_of(parameters={"top_r": 0}), "bad-request", "parameters.top_r"),
     "top_r is text": (lambda: request_of(parameters={"top_r": "5"}), "bad-request", "parameters.top_r"),
     "labels in all": (
-        lambda: request_of(parameters={"top_r": 500}),
+        lambda: {"inputs": csr([ROWS[1]] * 101), "parameters": {"top_r": 1000}},
         "limit-exceeded",
         "parameters.top_r",
     ),
@@ -193,12 +191,12 @@ BAD: dict[str, tuple[Callable[[], dict[str, Any]], str, str]] = {
     "no offsets": (changed(0, data=[], shape=[0]), "bad-request", "inputs"),
     "fewer values": (changed(2, data=[1.0], shape=[1]), "bad-request", "inputs[2].shape"),
     "too many rows": (
-        lambda: {"inputs": csr([ROWS[1]] * 101)},
+        lambda: {"inputs": csr([ROWS[1]] * 102)},
         "limit-exceeded",
         "inputs",
     ),
     "too many features": (
-        lambda: {"inputs": csr([ROWS[0], {"indices": [1] * 41, "values": [1.0] * 41}])},
+        lambda: {"inputs": csr([ROWS[0], {"indices": [1] * 100_001, "values": [1.0] * 100_001}])},
         "limit-exceeded",
         "rows[1]",
     ),

@@ -302,6 +302,34 @@ def test_another_version_is_served_from_one_request_to_the_next(own_store: Store
         connection.close()
 
 
+def test_log_lines_name_the_key_that_let_a_request_pass(own_store: Store) -> None:
+    admin = "correct-horse-battery-staple"
+    with ServerProcess(own_store.root, admin_key=admin, open_scopes="none", top_r_max=10) as process:
+
+        def asked(key: str, body: bytes = BODY) -> list[Any]:
+            """What the log says of a request that was asked for four times: later ones are plain."""
+
+            def lines() -> list[Any]:
+                return [line for line in process.events("request") if line["path"] == PATH]
+
+            before, connection = len(lines()), Connection(process.port)
+            for _ in range(4):
+                connection.ask(request(body, f"authorization: Bearer {key}\r\n".encode()))
+            connection.close()
+            wait_for(lambda: len(lines()) == before + 4)
+            return [(line["status"], line.get("key")) for line in lines()[before:]]
+
+        headers = {"authorization": f"Bearer {admin}"}
+        made = process.ask("POST", "/v1/admin/keys", {"name": "k", "scopes": ["predict"]}, **headers)[1]
+        bad = json.dumps({"instances": [RAW], "top_r": 11}).encode()
+        assert asked(made["key"]) == [(200, made["id"])] * 4
+        assert asked(made["key"], bad) == [(422, made["id"])] * 4
+        assert asked(admin) == [(200, "environment")] * 4
+        assert asked(made["key"][:-2]) == [(401, None)] * 4
+        assert asked("nothing") == [(401, None)] * 4
+        assert made["key"][16:] not in process.log()
+
+
 def test_a_server_that_drains_closes_connections_after_plain_requests(shared_store: Path) -> None:
     with ServerProcess(shared_store, drain_seconds=START_SECONDS) as process:
         connection = Connection(process.port)

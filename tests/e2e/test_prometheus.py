@@ -148,6 +148,35 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], dict[str, str]]] = {
         {'xylem_streams_stalled{instance="a",stream="batch"}': "4x60"},
         {**INSTANCE, "stream": "batch"},
     ),
+    "XylemJobsWait": (
+        {
+            **{f'xylem_jobs{{instance="{i}",kind="batch",state="queued"}}': "3x60" for i in "ab"},
+            'xylem_jobs{instance="a",kind="batch",state="running"}': "0x60",
+            'xylem_jobs{instance="a",kind="training",state="running"}': "0x60",
+        },
+        {
+            'xylem_jobs{instance="a",kind="batch",state="queued"}': "3x60",
+            'xylem_jobs{instance="a",kind="batch",state="running"}': "0x60",
+            'xylem_jobs{instance="a",kind="training",state="running"}': "1x60",
+        },
+        {},
+    ),
+    "XylemJobOld": (
+        {'xylem_job_oldest_seconds{instance="a",kind="batch",state="queued"}': "14401x60"},
+        {
+            'xylem_job_oldest_seconds{instance="a",kind="batch",state="queued"}': "14399x60",
+            'xylem_job_oldest_seconds{instance="a",kind="training",state="running"}': "80000x60",
+        },
+        {"kind": "batch"},
+    ),
+    "XylemJobsFail": (
+        {f'xylem_jobs_ended_total{{instance="{i}",kind="batch",state="failed"}}': "0x20 1x40" for i in "ab"},
+        {
+            'xylem_jobs_ended_total{instance="a",kind="batch",state="failed"}': "7x60",
+            'xylem_jobs_ended_total{instance="a",kind="batch",state="succeeded"}': rate_of(1),
+        },
+        {"kind": "batch"},
+    ),
 }
 """Of each alert: figures at which it fires, figures at which it does not, and the labels that it has then."""
 
@@ -254,6 +283,10 @@ def test_prometheus_scrapes_it_and_every_panel_asks_for_what_is_there(
     assert always - names <= {  # nothing has happened yet that they tell of
         "xylem_errors_total",
         "xylem_feedback_events_total",
+        "xylem_job_oldest_seconds",
+        "xylem_job_seconds_total",
+        "xylem_jobs",
+        "xylem_jobs_ended_total",
         "xylem_model_failed",
         "xylem_shadow_events",
         "xylem_shadow_macro_f",

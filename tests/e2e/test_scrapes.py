@@ -89,7 +89,7 @@ def counts(server: ServerProcess, stage: str) -> float:
 
 
 def test_stages_and_streams_are_counted(own_store: Any) -> None:
-    with ServerProcess(own_store.root, body_seconds_max=1, batch_bytes_min=1000) as server:
+    with ServerProcess(own_store.root, body_seconds_max=1) as server:
         for body in (BODY, BODY, {"instances": [ROW], "explain": True}):
             assert server.ask("POST", PREDICT, body)[0] == 200
         assert (counts(server, "read"), counts(server, "search"), counts(server, "write")) == (3, 3, 3)

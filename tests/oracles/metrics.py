@@ -51,8 +51,10 @@ def f_measure(hits: int, n_true: int, n_predicted: int, empty: float) -> float:
     return 2 * hits / (n_true + n_predicted) if n_true + n_predicted else empty
 
 
-def f_measures(predicted: Rows, true: Rows, unknown: list[int], n_labels: int, empty: float):
-    """(macro-F, micro-F, instance-F) in percent."""
+def f_measures(
+    predicted: Rows, true: Rows, unknown: list[int], n_labels: int, empty: float, n_unknown: int = 0
+):
+    """(macro-F, micro-F, instance-F) in percent; labels beyond the n_labels are never predicted."""
     rows = list(zip(map(set, predicted), map(set, true), unknown, strict=True))
     per_row = [f_measure(len(p & t), len(t) + u, len(p), empty) for p, t, u in rows]
     per_label = [
@@ -70,4 +72,4 @@ def f_measures(predicted: Rows, true: Rows, unknown: list[int], n_labels: int, e
         sum(len(p) for p, _, _ in rows),
         empty,
     )
-    return 100 * mean(per_label), 100 * micro, 100 * mean(per_row)
+    return 100 * mean([*per_label, *[0.0] * n_unknown]), 100 * micro, 100 * mean(per_row)

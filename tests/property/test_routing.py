@@ -75,7 +75,7 @@ def run(
     search = Search(LINK_CODES[link], 1, top_r, is_sure, allowed, weight, log_threshold)
     answers = no_answers(n_rows, top_r, costs)
     call = make_call(ensemble, rows, search, work, routing, answers, rerank=rerank, stop=flag)
-    route_rows(*call.arguments)
+    route_rows(call.handle)
     assert not routing.label_sum.any()
     assert not routing.dense_row.any()
     return dicts_of(answers)

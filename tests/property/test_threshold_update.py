@@ -16,7 +16,7 @@ from tests.oracles.trees import random_forest
 def made(ensemble, thresholds):
     logs, nodes = np.empty(len(thresholds), np.float32), np.empty(len(ensemble.parent), np.float32)
     set_logs(NO_KNOTS, thresholds, logs)
-    least_thresholds(ensemble, logs, nodes)
+    least_thresholds((ensemble.node_label, ensemble.parent), logs, nodes)
     return nodes
 
 

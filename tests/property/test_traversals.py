@@ -82,7 +82,7 @@ def run(
     answers = no_answers(len(indptr) - 1, top_r, costs, exact)
     flag = None if stop is None else stop(work, own)
     call = make_call(ensemble, rows, search, work, own, answers, stop=flag)
-    kernel(*call.arguments)
+    kernel(call.handle)
     return dicts_of(answers)
 
 
@@ -353,7 +353,7 @@ def test_a_block_gives_the_bits_of_single_rows(forest, link, weights, top_r, bea
     if masked:
         allowed = np.random.default_rng(forest["seed"]).random(forest["n_labels"]) < 0.5
         mask = np.empty(len(ensemble.parent), np.uint8)
-        mark_allowed(ensemble, allowed.astype(np.uint8), mask)
+        mark_allowed((ensemble.node_label, ensemble.parent), allowed.astype(np.uint8), mask)
     costs, costs_together = np.full((2, 40, 2), -1, np.int64)
     log_threshold = thresholds_for(forest, ensemble, 0.1, per_label=True)[1] if passing else NONE
     options = {"beam_width": beam_width, "mask": mask, "log_threshold": log_threshold}
@@ -367,7 +367,7 @@ def weighted(forest, ensemble):
     """Weights between 1 and 50 a label, and their logarithms a node."""
     weights = np.exp(np.random.default_rng(forest["seed"] + 1).uniform(0, 4, forest["n_labels"]))
     log_weight = np.empty(len(ensemble.parent), np.float32)
-    greatest_weights(ensemble, np.log(weights).astype(np.float32), log_weight)
+    greatest_weights((ensemble.node_label, ensemble.parent), np.log(weights).astype(np.float32), log_weight)
     return weights, log_weight
 
 

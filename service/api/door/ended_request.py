@@ -23,6 +23,7 @@ class EndedRequest(NamedTuple):
     route  the route's pattern
     code   that of a problem; None: it had none
     by     the version that answered, or refused; None: the request named none
+    key    the id of the key that let it pass; None: it needed none, or had none that does
     """
 
     method: str
@@ -31,3 +32,4 @@ class EndedRequest(NamedTuple):
     status: int
     code: str | None
     by: AnsweredBy | None = None
+    key: str | None = None

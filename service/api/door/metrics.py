@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import platform
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import cache
 from importlib.metadata import version as version_of
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +38,8 @@ from service.thresholds.live.follower import Follower
 from service.traces.tracer import Trace
 
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+_version_of = cache(version_of)  # it reads a file
 
 TIMINGS_BEGUN = 1024
 """Series that there may be before those of closed versions are looked for."""
@@ -79,10 +83,11 @@ class Metrics:
     """The figures of one app. What requests count are plain numbers, without locks: event loop only."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry, self.process = CollectorRegistry(), CollectorRegistry()
+        """What the app counts, and what is known of its process, which any thread may ask for."""
         self.stages = StageTimes()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self.registry)
+            collector(registry=self.process)
         self.registry.register(_RequestCollector(self))
         self.registry.register(StageCollector(self.stages))
         self.registry.register(WorkerCollector())
@@ -165,32 +170,46 @@ class Metrics:
         """Report the streams of each kind, read when the figures are."""
         self.registry.register(StreamCollector(streams))
 
-    def render(self, *, is_openmetrics: bool = False, worker: int | None = None) -> bytes:
+    def collected(self) -> list[Metric]:
+        """Return what the app has counted."""
+        self.settle()
+        self.fold_closed()
+        return list(self.registry.collect())
+
+    async def page(self, *, is_openmetrics: bool = False, worker: int | None = None) -> bytes:
         """Return the figures in Prometheus's text format, or in that of OpenMetrics, which knows exemplars.
 
         worker   what every figure's label `worker` says; None: they have none
+
+        They are collected here and written in a thread, which takes three times as long.
         """
-        self.settle()
-        self.fold_closed()
-        figures: Any = self.registry if worker is None else _OfWorker(self.registry, str(worker))
-        page: bytes = (generate_openmetrics if is_openmetrics else generate_latest)(figures)
-        return page
+        figures = _Figures(self.collected(), self.process, None if worker is None else str(worker))
+        return await asyncio.to_thread(figures.written, is_openmetrics=is_openmetrics)
 
 
-class _OfWorker:
-    """The figures of a registry with a label that says which worker's they are."""
+class _Figures:
+    """Figures that were collected, and those of a registry; perhaps with a label that says whose they are."""
 
-    def __init__(self, registry: CollectorRegistry, worker: str) -> None:
-        self._registry = registry
+    def __init__(self, families: Iterable[Metric], more: CollectorRegistry, worker: str | None) -> None:
+        self._families = families
+        self._more = more
         self._worker = worker
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
-        for family in self._registry.collect():
-            family.samples = [
-                sample._replace(labels={"worker": self._worker, **sample.labels}) for sample in family.samples
-            ]
+        for family in chain(self._families, self._more.collect()):
+            if self._worker is not None:
+                family.samples = [
+                    sample._replace(labels={"worker": self._worker, **sample.labels})
+                    for sample in family.samples
+                ]
             yield family
+
+    def written(self, *, is_openmetrics: bool) -> bytes:
+        """Return them as text."""
+        figures: Any = self
+        page: bytes = (generate_openmetrics if is_openmetrics else generate_latest)(figures)
+        return page
 
 
 class _RequestCollector(Collector):
@@ -238,7 +257,7 @@ class _RequestCollector(Collector):
         build = GaugeMetricFamily(
             "xylem_build_info", "1, by what runs.", labels=("version", "python", "numba", "numpy")
         )
-        build.add_metric((code_version(), platform.python_version(), version_of("numba"), np.__version__), 1)
+        build.add_metric((code_version(), platform.python_version(), _version_of("numba"), np.__version__), 1)
         yield build
         yield CounterMetricFamily(
             "xylem_batch_lines_bad", "Lines of batches answered by an error.", value=metrics.lines_bad

@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from service.logs import log
@@ -54,12 +54,12 @@ def new_name() -> str:
 class Neighbours:
     """One worker, as the others ask it, and the others, as it asks them. Event loop only.
 
-    render   returns the worker's own figures, in OpenMetrics's format or not
+    own_page   returns the worker's own figures, in OpenMetrics's format or not
     """
 
-    def __init__(self, place: WorkerPlace, render: Callable[[bool], bytes]) -> None:
+    def __init__(self, place: WorkerPlace, own_page: Callable[[bool], Awaitable[bytes]]) -> None:
         self._place = place
-        self._render = render
+        self._own_page = own_page
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -84,7 +84,7 @@ class Neighbours:
 
         async def page(number: int) -> bytes | None:
             if number == ours:
-                return self._render(is_openmetrics)
+                return await self._own_page(is_openmetrics)
             try:
                 async with asyncio.timeout(SECONDS_MAX):
                     return await self._ask(number, _OPENMETRICS if is_openmetrics else _PLAIN)
@@ -121,7 +121,7 @@ class Neighbours:
             if _is_ours(writer):
                 async with asyncio.timeout(SECONDS_MAX):
                     kind = await reader.read(1)
-                    page = self._render(kind == _OPENMETRICS)
+                    page = await self._own_page(kind == _OPENMETRICS)
                     writer.write(_LENGTH.pack(len(page)) + page)
                     await writer.drain()
         except (OSError, TimeoutError):

@@ -12,74 +12,17 @@ from array import array
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+import httptools
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from service.api.door.admission import BODY_IS_HERE
+from service.api.door.joined_writes import JoinedWrites
 from service.logs import log
 from service.settings import Limits
 
 _WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
 """The ASGI extensions of a request that has been received."""
-
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-_CHUNKED = b"transfer-encoding: chunked\r\n"
-
-
-class JoinedWrites:
-    """The transport of one answer, which keeps its head until the body comes: one system call, not two.
-
-    Only where Content-Length says that a body follows at once; the head of a stream goes out by itself. What
-    uvicorn makes of streams is put right. One that begins before its request was read would leave a client
-    waiting that sends its body only when it is told to (RFC 9110, 10.1.1); and a client of HTTP/1.0 does not
-    know chunks (RFC 9112, 6.1): for it the end of the connection ends the stream.
-    """
-
-    __slots__ = ("_cycle", "_head", "_is_awaited", "_is_begun", "_transport")
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self._transport = cycle.transport
-        self._head = b""
-        self._is_awaited = cycle.waiting_for_100_continue
-        self._is_begun = False
-
-    def write(self, data: bytes) -> None:
-        """Write, or keep a head for the next call."""
-        cycle = self._cycle
-        if not cycle.response_started:
-            self._is_awaited = False  # any more: this tells the client to go on
-        elif not self._is_begun:
-            self._is_begun = True
-            if cycle.chunked_encoding is False and cycle.scope["method"] != "HEAD":
-                self._head = data
-                return
-            if cycle.chunked_encoding:
-                data = self._head_of_stream(data)
-        elif cycle.chunked_encoding and self._knows_no_chunks():
-            data = _unframed(data)
-        if self._head:
-            data, self._head = self._head + data, b""
-        self._transport.write(data)
-
-    def _head_of_stream(self, head: bytes) -> bytes:
-        if self._knows_no_chunks():
-            return head.replace(_CHUNKED, b"", 1)
-        return _CONTINUE + head if self._is_awaited else head
-
-    def _knows_no_chunks(self) -> bool:
-        return self._cycle.scope["http_version"] == "1.0"
-
-    def close(self) -> None:
-        """Write what is kept, and close."""
-        if self._head:
-            self.write(b"")
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        """Return whether the connection is being closed."""
-        return self._transport.is_closing()
 
 
 def unread_bytes(transport: asyncio.Transport) -> int:
@@ -88,12 +31,6 @@ def unread_bytes(transport: asyncio.Transport) -> int:
     with contextlib.suppress(OSError):  # no such call for this kind of connection
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, n_sent)
     return transport.get_write_buffer_size() + n_sent[0]
-
-
-def _unframed(data: bytes) -> bytes:
-    """Return what is in a chunk as uvicorn writes it, perhaps the last one behind it, or in the last one."""
-    size, _, rest = data.partition(b"\r\n")
-    return rest[: int(size, 16)] if size else b""
 
 
 class WholeRequest(Protocol):
@@ -190,11 +127,44 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         is_first, n_begun = self._is_between, self._n_begun
         self._bare_bytes += len(data)
-        super().data_received(data)
+        self._parse(data)
         if is_first and self._is_between and self._n_begun == n_begun + 1 and self.whole_request is not None:
             self.whole_request.learn(data, cast(Scope, self.scope))
         if self._late is None and (self._in_head or self._is_idle):
             self._close_later()
+
+    def _parse(self, data: bytes) -> None:
+        """Hand bytes to the parser; refuse what is no HTTP.
+
+        It stops behind a head that asks for another protocol, and takes what follows for that protocol's.
+        None is offered: such a head means what it means without that (RFC 9110, 7.8), its body included.
+        """
+        self._unset_keepalive_if_required()
+        rest: bytes | memoryview = data
+        try:
+            while rest:
+                try:
+                    self.parser.feed_data(rest)
+                    return
+                except httptools.HttpParserUpgrade as upgrade:
+                    rest = memoryview(rest)[upgrade.args[0] :]
+                    self._read_head_again()
+        except httptools.HttpParserError:
+            self.send_400_response("")
+
+    def _read_head_again(self) -> None:
+        """Read the head that the parser stopped at without what asks for another protocol.
+
+        Raises HttpParserError for CONNECT: what follows it is for a tunnel, and no request.
+        """
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        if method == b"CONNECT":
+            raise httptools.HttpParserError("CONNECT, which asks for a tunnel")
+        headers = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(headers))
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's own
+        self.parser.feed_data(head)
 
     def on_message_begin(self) -> None:
         """Begin a head."""
@@ -216,6 +186,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if n_bytes > self.limits.head_bytes_max:
             self._head_bytes = n_bytes
             raise ValueError(n_bytes)
+        if self.parser.should_upgrade():
+            return  # it is read again
         super().on_headers_complete()
         self._in_head = False
 
@@ -228,6 +200,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Stop waiting: the request is there, which its app may want to know."""
+        if self.parser.should_upgrade():
+            return  # only its head is, and it is read again
         self._end_head()
         super().on_message_complete()
         self._is_between = True

@@ -105,10 +105,11 @@ class RequestLog:
 
     def outcome(self, ended: EndedRequest, *, is_traced: bool) -> RequestOutcome:
         """Return what is noted of requests that ended so; `is_traced`: of those that have a span, too."""
-        method, route, path, status, code, by = ended
-        version = {} if by is None else by._asdict()
+        method, route, path, status, code, by, key = ended
+        more = {} if by is None else by._asdict()
+        more |= {} if key is None else {"key": key}
         said = said_of(
-            method=method, route=route, path=without_secrets(path[:256]), status=status, code=code, **version
+            method=method, route=route, path=without_secrets(path[:256]), status=status, code=code, **more
         )
         model, number = ("", "") if by is None else (by.model, str(by.version))
         level = logging.DEBUG if path in PROBES and status == HTTPStatus.OK else logging.INFO

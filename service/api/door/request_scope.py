@@ -86,9 +86,10 @@ class RequestScope:
         request_id, path, notes = scope["request_id"], scope["path"], scope[NOTES]
         route = getattr(scope.get("route"), "path", "none")
         code = scope.get("error_code")
-        by = scope.get(ANSWERED_BY)
+        by, principal = scope.get(ANSWERED_BY), scope.get("state", {}).get("principal")
+        key = None if principal is None else principal.key_id or None
         self._metrics.stages.count(notes)
-        ended = EndedRequest(method, route, path, status, code, by)
+        ended = EndedRequest(method, route, path, status, code, by, key)
         outcome = self._requests.outcome(ended, is_traced=notes.is_traced)
         self._requests.record(request_id, outcome, started, scope.get(TRACE), notes.take_told())
 

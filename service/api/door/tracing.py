@@ -34,7 +34,7 @@ def begin_trace(tracer: Tracer, scope: Scope) -> Trace | None:
 
 def shape_of(ended: EndedRequest) -> SpanShape:
     """Return what the spans of requests have in common that end alike."""
-    method, route, path, status, code, by = ended
+    method, route, path, status, code, by, _ = ended
     attributes: list[tuple[str, str | int]] = [
         ("http.request.method", method),
         ("http.route", route),

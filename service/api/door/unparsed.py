@@ -43,7 +43,7 @@ class UnparsedRequests:
         if n_head_bytes:
             most = self._head_bytes_max
             return HeadTooLong(
-                f"XYLEM_HEAD_BYTES_MAX: expected at most {most} bytes of a request's target and headers, "
+                f"head: expected at most {most} bytes of a request's target and headers, "
                 f"found {n_head_bytes} or more"
             )
         found = f"found: {fault}" if fault is not None else "found bytes that are none"

@@ -27,7 +27,7 @@ from service.api.door.ended_request import AnsweredBy, EndedRequest
 from service.api.door.problems import UnsupportedEncoding, UnsupportedMediaType, error_response
 from service.api.door.request_log import RequestLog, RequestOutcome, new_request_id
 from service.api.door.stage_notes import TRACE
-from service.errors import XylemError
+from service.errors import AccessRefused, XylemError
 from service.logs import log
 from service.serving.answer import SHORT_ITEMS, Answer, answer_now
 from service.serving.oip import HEADER, infer_now
@@ -85,6 +85,7 @@ A name in capitals is not found so; such a request takes the route.
 class _Head(NamedTuple):
     """What a head says: the model, the version's number or alias, the body's bytes, route, path, and key.
 
+    key         the id of the key that it brings, where one is needed
     is_tensors  whether the body is one of the Open Inference Protocol
     json_bytes  what such a head says of the bytes of it that are JSON
     """
@@ -95,6 +96,7 @@ class _Head(NamedTuple):
     route: str
     path: str
     authorization: bytes | None
+    key: str | None
     is_tensors: bool
     json_bytes: str | None
 
@@ -196,11 +198,12 @@ class WholeRequests:
         if len(self._heads) >= HEADS_KEPT:
             self._heads.clear()
             self._live.notes.clear()
-        key = headers.get(b"authorization")
+        authorization = headers.get(b"authorization")
+        key = None if self._is_open else self._ring.key_id(authorization)
         n_json = headers.get(HEADER.encode())
         json_bytes = None if n_json is None else n_json.decode("latin-1")
         self._heads[head] = _Head(
-            parts["model"], ref, len(body), route, scope["path"], key, is_tensors, json_bytes
+            parts["model"], ref, len(body), route, scope["path"], authorization, key, is_tensors, json_bytes
         )
 
     def _match(self, scope: Scope) -> tuple[str, dict[str, str]] | None:
@@ -216,6 +219,8 @@ class WholeRequests:
     def answer(self, message: bytes, headers: bytes) -> bytes | None:
         """Return the answer, these headers in front, to one whole request whose head is known; else None."""
         end = message.find(_HEAD_END)
+        if end < 0:
+            return None
         target, own = self._look_up(message[:end])
         start = end + len(_HEAD_END)
         is_ours = target is not None and len(message) - start == target.n_bytes
@@ -278,7 +283,8 @@ class WholeRequests:
         problem = error_response(scope, error)
         self._metrics.stages.count(stages)
         status_code, code, by = problem.status_code, scope["error_code"], _by(known, target.served)
-        ended = EndedRequest("POST", known.route, known.path, status_code, code, by)
+        key = None if isinstance(error, AccessRefused) else known.key
+        ended = EndedRequest("POST", known.route, known.path, status_code, code, by, key)
         outcome = self._requests.outcome(ended, is_traced=stages.is_traced)
         self._requests.record(request_id, outcome, began, trace, stages.take_told())
         status = b"HTTP/1.1 %d %b\r\n" % (status_code, HTTPStatus(status_code).phrase.encode())
@@ -306,7 +312,7 @@ class WholeRequests:
         return target
 
     def _target(self, known: _Head, served: ServedVersion) -> _Target:
-        ended = EndedRequest("POST", known.route, known.path, 200, None, _by(known, served))
+        ended = EndedRequest("POST", known.route, known.path, 200, None, _by(known, served), known.key)
         outcome = self._requests.outcome(ended, is_traced=self._tracer is not None)
         return _Target(known.n_bytes, served, outcome, known)
 

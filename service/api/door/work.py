@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from service.errors import Overloaded, TimedOut
+from service.serving.parse import LONG_BYTES
 
 T = TypeVar("T")
 
@@ -48,6 +49,12 @@ class WorkPool:
             future.cancel()
             raise TimedOut(f"expected an answer within {self._seconds_max:g} seconds")
         return future.result()
+
+    async def read(self, read: Callable[..., T], body: bytes, *arguments: object) -> T:
+        """Return what a call makes of a body: of a long one in a thread. Raises what it and `run` raise."""
+        if len(body) <= LONG_BYTES:
+            return read(body, *arguments)
+        return await self.run(read, body, *arguments)
 
     def waiting(self) -> int:
         """Return how many calls wait for a thread."""

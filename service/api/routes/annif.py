@@ -134,7 +134,7 @@ async def suggest_several(request: Request, services: Wired) -> Response:
     served = chosen_of(request, services.live, found_version).served
     notes = notes_of(request.scope)
     options = parse_suggest_options(request.scope["query_string"], services.limits)
-    documents = parse_documents(body, services.limits).documents
+    documents = (await services.work.read(parse_documents, body, services.limits)).documents
     notes.end(READ)
     texts = [document.text for document in documents]
     found = await _in_thread(services, partial(suggest, notes=notes), texts, options, served)

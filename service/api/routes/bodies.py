@@ -21,6 +21,7 @@ def json_body(model: type[M]) -> Any:
     """
 
     async def read(request: Request, services: Wired) -> M:
-        return parse_body(await read_body(request, services.limits), model, services.limits)
+        body = await read_body(request, services.limits)
+        return await services.admin_work.read(parse_body, body, model, services.limits)
 
     return Depends(read)

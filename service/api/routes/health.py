@@ -65,6 +65,6 @@ async def metrics(request: Request, services: Wired) -> Response:
     is_openmetrics = _OPENMETRICS in request.headers.get("accept", "")
     media = OPENMETRICS_TYPE if is_openmetrics else CONTENT_TYPE_PLAIN_0_0_4
     if services.neighbours is None:
-        return Response(services.metrics.render(is_openmetrics=is_openmetrics), media_type=media)
+        return Response(await services.metrics.page(is_openmetrics=is_openmetrics), media_type=media)
     pages = await services.neighbours.pages(is_openmetrics=is_openmetrics)
     return Response(join_pages(pages), media_type=media)

@@ -109,7 +109,9 @@ def _add_kind(kind: str, model: str, says: str, example: dict[str, Any]) -> None
 
 
 async def _submit(kind: str, request: Request, services: Services) -> Response:
-    body = parse_json(await read_body(request, services.limits))
+    body = await services.admin_work.read(
+        parse_json, await read_body(request, services.limits), services.limits
+    )
     key = request.headers.get("idempotency-key")
     submitted = await services.admin_work.run(services.jobs.submit, kind, body, key, span_of(request.scope))
     headers = {"location": f"/v1/admin/jobs/{submitted.job.id}"}

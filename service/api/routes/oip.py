@@ -20,7 +20,8 @@ from service.errors import Unavailable
 from service.features import Featurizer
 from service.inference.tensors_json import OUTPUTS
 from service.serving.answer import Answer
-from service.serving.oip import HEADER, answer_infer, infer_now
+from service.serving.oip import HEADER, answer_infer, infer_now, infer_read, parse_infer
+from service.serving.parse import LONG_BYTES
 from service.serving.schemas.oip import (
     INPUTS,
     InferAnswer,
@@ -34,6 +35,7 @@ from service.serving.schemas.oip import (
 from service.serving.served import ServedVersion
 from service.serving.shadow_copies import ShadowCopy, TensorsTold
 from service.serving.wire import dump
+from service.stages import READ
 
 router = APIRouter(tags=["inference"], dependencies=[needs("predict")], route_class=RawRoute)
 
@@ -77,7 +79,13 @@ async def infer(request: Request, services: Wired) -> Response:
     served, shadow = await choose_served(request, services.live)
     header = request.headers.get(HEADER)
     notes = notes_of(request.scope)
-    found = infer_now(body, 0, header, served, services.limits, notes)
+    if len(body) > LONG_BYTES:
+        notes.begin()
+        query = await services.work.read(parse_infer, body, header, services.limits)
+        notes.end(READ)
+        found = infer_read(query, served, notes)
+    else:
+        found = infer_now(body, 0, header, served, services.limits, notes)
     if not isinstance(found, Answer):
         notes.begin()
         deadline_ms, answer_noted = found.options.deadline_ms, partial(answer_infer, notes=notes)

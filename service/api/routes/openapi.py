@@ -34,7 +34,7 @@ from service.serving.schemas.registry import (
     ShadowRequest,
 )
 from service.serving.schemas.score import ScoreRequest
-from service.serving.schemas.thresholds import CandidateRequest, RestoreRequest, TuneThresholdsRequest
+from service.serving.schemas.thresholds import CandidateRequest, RestoreRequest
 from service.settings import Limits
 
 TAGS = {
@@ -71,7 +71,6 @@ MODELS: dict[str, Any] = {
     "RotateKeyRequest": RotateKeyRequest,
     "CandidateRequest": CandidateRequest,
     "RestoreRequest": RestoreRequest,
-    "TuneThresholdsRequest": TuneThresholdsRequest,
     "Readiness": Readiness,
     "Problem": ProblemDetails,
 }
@@ -126,14 +125,15 @@ def openapi_document(app: FastAPI, limits: Limits) -> dict[str, Any]:
 
 def _job_models() -> dict[str, Any]:
     """Return the models of requests for jobs; trainers come with them, so not before they are needed."""
-    from service.jobs.requests import BatchJob, TrainingJob, TuningJob
+    from service.jobs.requests import BatchJob, TrainingJob, TuneThresholdsRequest, TuningJob
 
-    return {"TrainingJob": TrainingJob, "TuningJob": TuningJob, "BatchJob": BatchJob}
+    models = (TrainingJob, TuneThresholdsRequest, TuningJob, BatchJob)
+    return {model.__name__: model for model in models}
 
 
 def _training_parameters() -> dict[str, Any]:
     """Return the JSON Schemas of what trainers and features take; trainers come with them too."""
-    from service.jobs.parameter_schemas import parameter_schemas
+    from service.jobs.kinds import parameter_schemas
 
     return parameter_schemas()
 

@@ -16,7 +16,7 @@ from service.api.routes.operations import content, of_version, problems, query_p
 from service.api.routes.services import Wired
 from service.api.routes.versions import choose_served, stale_headers
 from service.serving.answer import Answer, answer_now, answer_query, answer_read
-from service.serving.parse import parse_predict_asked
+from service.serving.parse import LONG_BYTES, parse_predict_asked
 from service.serving.schemas.predict import TUNED, InfoQuery, PredictRequest
 from service.serving.schemas.predictions import PredictAnswer
 from service.serving.shadow_copies import ShadowCopy
@@ -44,9 +44,9 @@ async def predict(request: Request, services: Wired) -> Response:
     served, shadow = await choose_served(request, services.live)
     notes = notes_of(request.scope)
     query_string = request.scope["query_string"]
-    if query_string:
+    if query_string or len(body) > LONG_BYTES:
         notes.begin()
-        query = parse_predict_asked(body, query_string, services.limits)
+        query = await services.work.read(parse_predict_asked, body, query_string, services.limits)
         notes.end(READ)
         found = answer_read(query, served, notes)
     else:

@@ -35,7 +35,7 @@ async def score(request: Request, services: Wired) -> Response:
     A model of next words scores the words of a text, with `sequence: true` in place of labels."""
     body = await read_body(request, services.limits)
     served = (await choose_served(request, services.live)).served
-    query = parse_body(body, ScoreRequest, services.limits)
+    query = await services.work.read(parse_body, body, ScoreRequest, services.limits)
     if is_short(query):
         answer = answer_scores(query, served, services.limits)
     else:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 from fastapi import Depends, Request
 
@@ -21,7 +20,6 @@ from service.jobs.jobs import Jobs
 from service.registry.registry import Registry
 from service.serving.feedback import FeedbackDesk
 from service.serving.learning import OnlineLearning
-from service.serving.schemas.thresholds import TuneThresholdsRequest
 from service.serving.served import LiveServed
 from service.serving.shadows import Shadows
 from service.settings import Limits, Settings
@@ -31,21 +29,16 @@ T = TypeVar("T")
 CATCH_UP_SECONDS = 5.0
 """So long an answer waits for this replica to serve what has changed."""
 
-Tune: TypeAlias = Callable[[TuneThresholdsRequest, str, int, Path, Path | None], dict[str, Any]]
-"""Tunes a version of a model on a file, with another to measure on, and keeps the result; returns what
-`xylem thresholds --json` says. Blocking; raises XylemError."""
-
 
 class Services(NamedTuple):
     """The parts of one app.
 
     work               threads for predictions that are too long for the event loop
     threshold_work     threads that wait for the database: nothing else waits for them
-    tune_work          a thread that tunes
     admin_work         threads for what admins ask, most of which waits for the database
     batch_threads      threads for blocks of batches
     archive_threads    threads that read and write archives
-    followers          free places for streams of events
+    followers          free places for those who follow a job
     batches, feeds     the streams of batches, and of feedback
     draining           whether the server is about to stop
     neighbours         the other workers of the server; None: there are none
@@ -64,14 +57,12 @@ class Services(NamedTuple):
     shadows: Shadows
     work: WorkPool
     threshold_work: WorkPool
-    tune_work: WorkPool
     admin_work: WorkPool
     batch_threads: ThreadPoolExecutor
     archive_threads: ThreadPoolExecutor
     followers: asyncio.Semaphore
     batches: Streams
     feeds: Streams
-    tune: Tune
     draining: Callable[[], bool]
     neighbours: Neighbours | None = None
 
@@ -100,7 +91,6 @@ class Services(NamedTuple):
             self.live,
             self.work,
             self.threshold_work,
-            self.tune_work,
             self.admin_work,
             self.desk,
             self.shadows,

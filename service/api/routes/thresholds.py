@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request, Response
 
+from service.api.door.admission import read_body
 from service.api.door.responses import json_response
+from service.api.door.stage_notes import span_of
 from service.api.routes.admins import AuditedRoute, RawRoute, needs
 from service.api.routes.bodies import json_body
 from service.api.routes.operations import (
@@ -20,8 +24,9 @@ from service.api.routes.operations import (
 )
 from service.api.routes.services import Services, Wired
 from service.api.routes.versions import find_served
-from service.errors import BadData
-from service.serving.parse import parse_query
+from service.errors import BadRequest, JobConflict, JobFailed, Overloaded, TimedOut, Unavailable
+from service.jobs.job import Job
+from service.serving.parse import parse_json, parse_query
 from service.serving.schemas.thresholds import (
     CandidateRequest,
     RestoreRequest,
@@ -29,7 +34,6 @@ from service.serving.schemas.thresholds import (
     ThresholdQuery,
     Thresholds,
     TuneAnswer,
-    TuneThresholdsRequest,
 )
 from service.serving.served import DEFAULT_ALIAS, ServedVersion
 from service.serving.threshold_page import describe_thresholds
@@ -44,11 +48,14 @@ admin_router = APIRouter(
     route_class=AuditedRoute,
 )
 
+_TUNING = "threshold-tuning"
+"""The kind of the jobs that tune."""
+
 _REFUSALS = problems(400, 401, 403, 404, 408, 409, 413, 415, 422, 503)
 
 
-def _json(model: type[object], example: object) -> dict[str, object]:
-    return takes(content("application/json", model.__name__, example))
+def _json(model: str, example: object) -> dict[str, object]:
+    return takes(content("application/json", model, example))
 
 
 @of_version(
@@ -77,7 +84,7 @@ async def thresholds(request: Request, services: Wired) -> Response:
     operation_id="restoreThresholds",
     summary="Put the thresholds of an earlier epoch in place again",
     responses=_REFUSALS,
-    openapi_extra=_json(RestoreRequest, {"epoch": 41}),
+    openapi_extra=_json("RestoreRequest", {"epoch": 41}),
 )
 async def restore(
     model: ModelName, body: Annotated[RestoreRequest, json_body(RestoreRequest)], services: Wired
@@ -92,7 +99,7 @@ async def restore(
     operation_id="switchThresholds",
     summary="Put the candidate's thresholds in force",
     responses=_REFUSALS,
-    openapi_extra=_json(CandidateRequest, {}),
+    openapi_extra=_json("CandidateRequest", {}),
 )
 async def switch(
     model: ModelName, body: Annotated[CandidateRequest, json_body(CandidateRequest)], services: Wired
@@ -106,7 +113,7 @@ async def switch(
     operation_id="dropThresholds",
     summary="Take the candidate's thresholds away",
     responses=_REFUSALS,
-    openapi_extra=_json(CandidateRequest, {}),
+    openapi_extra=_json("CandidateRequest", {}),
 )
 async def drop(
     model: ModelName, body: Annotated[CandidateRequest, json_body(CandidateRequest)], services: Wired
@@ -122,33 +129,63 @@ async def drop(
     response_model=TuneAnswer,
     response_description="What was found, and the new epoch",
     responses=_REFUSALS,
-    openapi_extra=_json(TuneThresholdsRequest, {"data": "valid.jsonl", "method": "ofo", "shadow": True}),
+    openapi_extra=_json("TuneThresholdsRequest", {"data": "valid.jsonl", "method": "ofo", "shadow": True}),
 )
-async def tune(
-    model: ModelName,
-    body: Annotated[TuneThresholdsRequest, json_body(TuneThresholdsRequest)],
-    services: Wired,
-) -> Response:
-    """The file is one below the service's data directory (`XYLEM_DATA_DIR`). One call at a time.
+async def tune(model: ModelName, request: Request, services: Wired) -> Response:
+    """The file is one below the service's data directory (`XYLEM_DATA_DIR`). The answer is that of
+    `xylem thresholds --json`.
 
-    The answer is that of `xylem thresholds --json`.
+    A job does it, for which the request waits at most `XYLEM_TUNE_SECONDS_MAX`; `threshold-tuning-jobs` takes
+    the same without waiting.
     """
-    served = await _find(model, body, services)
-    return json_response(await services.tune_work.run(_tune_here, body, served, services))
-
-
-def _tune_here(body: TuneThresholdsRequest, served: ServedVersion, services: Services) -> dict[str, Any]:
-    """Tune, and have what was found in force here at once. Blocking. Raises BadInput, DatabaseUnavailable."""
-    files = services.jobs.data
-    data = files.path_of(body.data)
-    test = None if body.test is None else files.path_of(body.test, "test")
+    body = parse_json(await read_body(request, services.limits))
+    wanted = await services.admin_work.run(_check_tuning, body, model, services)
+    version = wanted.get("version")
+    served = await services.live.find(model, str(DEFAULT_ALIAS if version is None else version))
     services.learning.follower.check()
-    try:
-        found = services.tune(body, served.name, served.version, data, test)
-    except BadData as error:  # whose message begins with the file: as the caller named it
-        raise BadData(files.shown(str(error))) from error
-    services.learning.catch_up(served.thresholds)
-    return found
+    if services.followers.locked():
+        raise Overloaded("expected fewer requests that wait for jobs (limit event_streams_max)")
+    async with services.followers:
+        wanted["version"] = served.version
+        submit = services.admin_work.run(services.jobs.submit, _TUNING, wanted, None, span_of(request.scope))
+        found = await _result((await submit).job, services)
+    await services.threshold_work.run(services.learning.catch_up, served.thresholds)
+    return json_response(found)
+
+
+def _check_tuning(body: Any, model: str, services: Services) -> dict[str, Any]:
+    """Return the request of the job that a body asks for. Blocking. Raises BadFields with all its faults."""
+    from service.jobs.kinds import check_request  # readers of files: not before they are needed
+
+    if isinstance(body, dict):
+        if "model" in body:
+            raise BadRequest("expected it in the path only, found it in the body too").at("model")
+        body = {**body, "model": model}
+    return check_request(_TUNING, body, services.jobs.data, services.limits)[0]
+
+
+async def _result(job: Job, services: Services) -> Any:
+    """Return what a job found, once it has ended; cancel it when that takes too long.
+
+    Raises JobFailed, TimedOut, JobConflict for one that somebody cancelled, Unavailable.
+    """
+    seconds = services.limits.tune_seconds_max
+    give_up_at, gives_up = time.monotonic() + seconds, False
+    async for look in services.jobs.follow(job.id, 0, services.admin_work.run):
+        job = look or job
+        if services.draining():
+            raise Unavailable(f"expected job {job.id} to end before the server stops, found it {job.state}")
+        if not gives_up and not job.has_ended and time.monotonic() > give_up_at:
+            gives_up = True
+            with contextlib.suppress(JobConflict):  # it has ended
+                await services.admin_work.run(services.jobs.cancel, job.id)
+    if job.state == "succeeded":
+        return job.result
+    if job.state == "failed":
+        raise JobFailed(f"job {job.id}: {job.error}", job.error_code)
+    if gives_up:
+        raise TimedOut(f"expected to tune within {seconds:g} seconds, found it not done: job {job.id}")
+    raise JobConflict(f"job {job.id}: expected it to succeed, found it {job.state}")
 
 
 async def _find(model: str, body: CandidateRequest, services: Services) -> ServedVersion:

@@ -53,18 +53,17 @@ def write_answer(
 @inlined
 def clear_cost(costs: NDArray[np.int64], row: int, work: Workspace) -> None:
     """Start to count what a row costs; `costs` as in Answers."""
-    work.cost[0] = 0
-    work.cost[1] = 0
     if len(costs) > 0:
+        work.cost[:] = 0
         costs[row, 0] = 0
         costs[row, 1] = 0
 
 
 @inlined
-def charge(costs: NDArray[np.int64], row: int, work: Workspace) -> None:
-    """Add what scoring has cost since the last call to a row's cost, if costs are wanted."""
+def charge(costs: NDArray[np.int64], row: int, work: Workspace, slot: int) -> None:
+    """Add what scoring into margins[slot] has cost since the last call to a row, if costs are wanted."""
     if len(costs) > 0:
-        costs[row, 0] += work.cost[0]
-        costs[row, 1] += work.cost[1]
-        work.cost[0] = 0
-        work.cost[1] = 0
+        costs[row, 0] += work.cost[slot, 0]
+        costs[row, 1] += work.cost[slot, 1]
+        work.cost[slot, 0] = 0
+        work.cost[slot, 1] = 0

@@ -14,8 +14,6 @@ in which they are offered.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,18 +47,17 @@ from service.kernels.search.feature_map import (
     end_of_turn,
     is_worth_mapping,
     map_features,
-    score_mapped,
     unmap_features,
 )
 from service.kernels.search.heaps import keep_best
 from service.kernels.search.links import log_links
 from service.kernels.search.query import Rows, Search, has_thresholds, is_allowed, key_of, with_thresholds
-from service.kernels.search.scorer import score_in_turn, start_turns
+from service.kernels.search.scoring import Scorer, last_at_once, score_in_turn, score_mapped, start_turns
 from service.kernels.search.workspace import Workspace
 
 
 @kernel
-def beam_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[Any]) -> None:
+def beam_rows(call_at: NDArray[np.int64]) -> None:
     """Answer the rows of a Call, whose `own` is a BeamWorkspace; its rows are the block.
 
     Stopped, a row has the labels found until then; with several trees the leaves not reached count 0.
@@ -68,7 +65,7 @@ def beam_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[A
     to a row does not depend on the other rows.
     """
     call = struct_at(Call, call_at)
-    ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
+    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
     rows, asked = struct_at(Rows, call.rows), struct_at(Search, call.search)
     answers = struct_at(Answers, call.answers)
     n_trees = ensemble.child_ptr[0]
@@ -83,9 +80,12 @@ def beam_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[A
         n_level = start_levels(search, n_trees, (end - begin) * n_trees, beam)
         while n_level > 0 and not work.stop[0]:
             if end - begin == 1:
-                _score_level_of_row(ensemble, rows, search, begin, beam, answers, work)
+                _score_level_of_row(ensemble, search, begin, scorer, beam, answers, work)
             else:
-                _score_level_of_block(ensemble, rows, search, level, n_level, begin, end, beam, answers, work)
+                block = begin, end
+                _score_level_of_block(
+                    ensemble, rows, search, block, (level, n_level), scorer, beam, answers, work
+                )
             level += 1
             best_first = end - begin == 1 or beam.in_rounds[level] != 0
             n_level = go_down(search, (end - begin) * n_trees, best_first, beam)
@@ -97,9 +97,9 @@ def beam_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[A
 @inlined
 def _score_level_of_row(
     ensemble: TreeEnsemble,
-    rows: Rows,
     search: Search,
     row: int,
+    scorer: Scorer,
     beam: BeamWorkspace,
     answers: Answers,
     work: Workspace,
@@ -107,17 +107,22 @@ def _score_level_of_row(
     """Score the chunks of one row's level, tree by tree, the best first, and save or offer their children."""
     n_entries = enter_row(ensemble.child_ptr[0], row, beam)
     floor = np.float32(-np.inf)
-    until = 0
+    k = until = 0
     start_turns(work, 0)
-    for k in range(n_entries):
+    while k < n_entries and not work.stop[0]:
         if k == until:
             floor = rank_leaves(ensemble, search, 0, beam)
-            until = end_of_round(search, until, n_entries)
-        if work.stop[0]:
-            return
-        if reaches(search, beam.entry_node[k], beam.entry_score[k], floor):
-            score_in_turn(ensemble, beam.entry_node, beam.entry_row, k, n_entries, rows, work)
-            _take_children(ensemble, search, k, beam, answers, work)
+            until = min(n_entries, end_of_round(search, until, n_entries))
+        end, most = k, last_at_once(work, k, until)
+        while end < most and reaches(search, beam.entry_node[end], beam.entry_score[end], floor):
+            end += 1
+        if end == k:
+            k += 1
+            continue
+        score_in_turn(scorer, k, end, n_entries)
+        for at in range(k, end):
+            _take_children(ensemble, search, at, at - k, beam, answers, work)
+        k = end
 
 
 @inlined
@@ -125,31 +130,36 @@ def _score_level_of_block(
     ensemble: TreeEnsemble,
     rows: Rows,
     search: Search,
-    level: int,
-    n_level: int,
-    begin: int,
-    end: int,
+    block: tuple[int, int],
+    level: tuple[int, int],
+    scorer: Scorer,
     beam: BeamWorkspace,
     answers: Answers,
     work: Workspace,
 ) -> None:
-    """Score the chunks of a block's level, chunk by chunk, in rounds or all at once."""
+    """Score the chunks of a block's level, chunk by chunk, in rounds or all at once.
+
+    block   the first row, and the first one after it
+    level   its number, and the most nodes of a lane
+    """
+    begin, end = block
+    number, n_level = level
+    row_features = max(1, (rows.indptr[end] - rows.indptr[begin]) // (end - begin))
     done = 0
     while done < n_level and not work.stop[0]:
-        until = end_of_round(search, done, n_level) if beam.in_rounds[level] else n_level
+        until = end_of_round(search, done, n_level) if beam.in_rounds[number] else n_level
         n_entries = enter_round(ensemble, search, begin, end, done, until, beam)
-        _score_entries(ensemble, rows, search, n_entries, begin, end, beam, answers, work)
+        _score_entries(ensemble, search, n_entries, row_features, scorer, beam, answers, work)
         done = until
 
 
 @inlined
 def _score_entries(
     ensemble: TreeEnsemble,
-    rows: Rows,
     search: Search,
     n_entries: int,
-    begin: int,
-    end_row: int,
+    row_features: int,
+    scorer: Scorer,
     beam: BeamWorkspace,
     answers: Answers,
     work: Workspace,
@@ -157,46 +167,53 @@ def _score_entries(
     """Score the chunks of a block's entries, and save or offer their children.
 
     Entries of one chunk follow each other. A chunk that enough of them need is spread over the feature map;
-    those between two such chunks go through the scorer in turn.
+    those between two such chunks go through the scorer in turn. A row has about `row_features` features.
     """
-    row_features = max(1, (rows.indptr[end_row] - rows.indptr[begin]) // (end_row - begin))
     k = 0
-    while k < n_entries:
+    while k < n_entries and not work.stop[0]:
         node, end = beam.entry_node[k], end_of_run(beam.entry_node, k, n_entries)
-        if is_worth_mapping(ensemble, node, (end - k) * row_features, work):
+        is_mapped = is_worth_mapping(ensemble, node, (end - k) * row_features, work)
+        if is_mapped:
             map_features(ensemble, node, work.feature_row)
-            while k < end and not work.stop[0]:
-                score_mapped(ensemble, node, beam.entry_row[k], rows, work)
-                _take_children(ensemble, search, k, beam, answers, work)
-                k += 1
-            unmap_features(ensemble, node, work.feature_row)
         else:
             end = end_of_turn(ensemble, beam.entry_node, end, n_entries, row_features, work)
             start_turns(work, k)
-            while k < end and not work.stop[0]:
-                score_in_turn(ensemble, beam.entry_node, beam.entry_row, k, end, rows, work)
-                _take_children(ensemble, search, k, beam, answers, work)
-                k += 1
-        if work.stop[0]:
-            return
+        while k < end and not work.stop[0]:
+            until = last_at_once(work, k, end)
+            if is_mapped:
+                score_mapped(scorer, k, until)
+            else:
+                score_in_turn(scorer, k, until, end)
+            for at in range(k, until):
+                _take_children(ensemble, search, at, at - k, beam, answers, work)
+            k = until
+        if is_mapped:
+            unmap_features(ensemble, node, work.feature_row)
 
 
 @inlined
 def _take_children(
-    ensemble: TreeEnsemble, search: Search, k: int, beam: BeamWorkspace, answers: Answers, work: Workspace
+    ensemble: TreeEnsemble,
+    search: Search,
+    k: int,
+    slot: int,
+    beam: BeamWorkspace,
+    answers: Answers,
+    work: Workspace,
 ) -> None:
-    """Save the leaves among the children of the k-th entry, whose margins are known, and offer the others."""
+    """Save the leaves among the children of the k-th entry, whose margins are there, and offer the others."""
+    margins = work.margins[slot]
     node, score, lane = beam.entry_node[k], beam.entry_score[k], beam.entry_lane[k]
-    charge(answers.costs, beam.entry_row[k], work)
+    charge(answers.costs, beam.entry_row[k], work, slot)
     n_children = ensemble.child_ptr[node + 1] - ensemble.child_ptr[node]
-    log_links(search.link, n_children, work.margins)
+    log_links(search.link, n_children, margins)
     if has_thresholds(search):
-        drop_below_thresholds(search, ensemble.child_ptr[node], score, n_children, work)
+        drop_below_thresholds(search, ensemble.child_ptr[node], score, n_children, margins)
     below = beam.below[ensemble.node_chunk[node]]
     if below != ALL_INNER:
-        save_leaves(node, score, n_children, lane, beam, work)
+        save_leaves(node, score, n_children, lane, beam, margins)
     if below != ALL_LEAVES:
-        _offer_inner_nodes(ensemble, search, node, score, lane, beam, work)
+        _offer_inner_nodes(ensemble, search, node, score, lane, beam, margins)
 
 
 @inlined
@@ -207,7 +224,7 @@ def _offer_inner_nodes(
     score: np.float32,
     lane: int,
     beam: BeamWorkspace,
-    work: Workspace,
+    margins: NDArray[np.float32],
 ) -> None:
     """Offer the inner nodes among a node's children to its lane's beam of the next level.
 
@@ -220,14 +237,14 @@ def _offer_inner_nodes(
     n_children = ensemble.child_ptr[node + 1] - child
     for tile in range(0, n_children, LANES):
         floor = next_score[0] if n_next == width else np.float32(-np.inf)
-        lanes = vatleast(vadd(most, vload(work.margins, tile)), vbroadcast(floor))
+        lanes = vatleast(vadd(most, vload(margins, tile)), vbroadcast(floor))
         while lanes != 0:
             position = tile + lowest_lane(lanes)
             lanes &= lanes - 1
             here = child + position
             if position >= n_children or ensemble.node_chunk[here] < 0 or not is_allowed(search, here):
                 continue
-            key = key_of(search, here, score + work.margins[position])
+            key = key_of(search, here, score + margins[position])
             n_next = keep_best(next_score, next_node, n_next, width, key, here)
     beam.next_size[lane] = n_next
 

@@ -8,6 +8,7 @@ any tree give a bound that few leaves reach, and only for those are the means co
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors import lowest_lane, vadd, vatleast, vbroadcast, vload, vselect, vstore
@@ -22,7 +23,6 @@ from service.kernels.search.query import (
     threshold_of,
     thresholds_of,
 )
-from service.kernels.search.workspace import Workspace
 
 _SLACK = np.float32(1e-4)
 """By so much is the bound lowered, in the logarithm: more than sums and logarithms are rounded by."""
@@ -30,7 +30,7 @@ _SLACK = np.float32(1e-4)
 
 @inlined
 def drop_below_thresholds(
-    search: Search, child: int, score: np.float32, n_children: int, work: Workspace
+    search: Search, child: int, score: np.float32, n_children: int, margins: NDArray[np.float32]
 ) -> None:
     """Set the log-probabilities of those children, from `child` on, to NaN that are below their thresholds.
 
@@ -38,14 +38,19 @@ def drop_below_thresholds(
     """
     nothing = vbroadcast(np.float32(np.nan))
     for tile in range(0, n_children, LANES):
-        log_p = vload(work.margins, tile)
+        log_p = vload(margins, tile)
         lanes = vatleast(vadd(vbroadcast(score), log_p), thresholds_of(search, child + tile))
-        vstore(work.margins, tile, vselect(lanes, log_p, nothing))
+        vstore(margins, tile, vselect(lanes, log_p, nothing))
 
 
 @inlined
 def save_leaves(
-    node: int, score: np.float32, n_children: int, lane: int, beam: BeamWorkspace, work: Workspace
+    node: int,
+    score: np.float32,
+    n_children: int,
+    lane: int,
+    beam: BeamWorkspace,
+    margins: NDArray[np.float32],
 ) -> None:
     """Keep the log-probabilities of a node's children, some of which are leaves, until the search ends.
 
@@ -53,7 +58,7 @@ def save_leaves(
     """
     n_saved = beam.saved_size[lane]
     for tile in range(0, n_children, LANES):
-        vstore(beam.saved_log_p[lane, n_saved], tile, vload(work.margins, tile))
+        vstore(beam.saved_log_p[lane, n_saved], tile, vload(margins, tile))
     beam.saved_node[lane, n_saved] = node
     beam.saved_score[lane, n_saved] = score
     beam.saved_size[lane] = n_saved + 1

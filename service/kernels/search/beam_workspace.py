@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.handles import F32_1, F32_2, F32_3, I32_1, I32_2, U8_1, handle
 from model_store.ensemble import TreeEnsemble
-from service.kernels.search.workspace import widest_chunk
+from service.kernels.search.workspace import Entries, widest_chunk
 
 ALL_LEAVES, ALL_INNER, MIXED = 0, 1, 2
 """What the children of a node are."""
@@ -63,6 +63,10 @@ class BeamWorkspace(NamedTuple):
     saved_score: F32_2
     saved_log_p: F32_3
     saved_size: I32_1
+
+    def entries(self) -> Entries:
+        """Return what is scored."""
+        return Entries(self.entry_node, self.entry_row)
 
 
 def widest_level(beam_width: int, n_levels: int, n_chunks: int, has_thresholds: bool) -> int:

@@ -8,8 +8,6 @@ dropped. With weights, a node's key is its score times the greatest weight below
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,29 +19,29 @@ from service.kernels.search.answers import Answers, charge, clear_cost, write_an
 from service.kernels.search.calibrated import calibrate_answers
 from service.kernels.search.call import Call
 from service.kernels.search.heaps import keep_best, pop_frontier, push_frontier
-from service.kernels.search.query import Rows, Search, is_allowed, key_of
+from service.kernels.search.query import Search, is_allowed, key_of
 from service.kernels.search.queue_workspace import QueueWorkspace
 from service.kernels.search.scores import expand, label_probability, start_row
+from service.kernels.search.scoring import Scorer
 from service.kernels.search.workspace import Workspace
 
 
 @kernel
-def best_first_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[Any]) -> None:
+def best_first_rows(call_at: NDArray[np.int64]) -> None:
     """Answer the rows of a Call exactly; its `own` is a QueueWorkspace. Thresholds have no effect.
 
     Stopped, a row has the labels that are surely the first of its answer. Cost: at worst every chunk, as a
     rule few more than the answer's paths. The answer to a row does not depend on the other rows.
     """
     call = struct_at(Call, call_at)
-    ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
-    rows, search = struct_at(Rows, call.rows), struct_at(Search, call.search)
-    answers = struct_at(Answers, call.answers)
+    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
+    search, answers = struct_at(Search, call.search), struct_at(Answers, call.answers)
     work, queue = struct_at(Workspace, call.work), struct_at(QueueWorkspace, call.own)
     are_logs = ensemble.child_ptr[0] == 1
     for row in range(call.first, call.last):
         clear_cost(answers.costs, row, work)
-        n_best = _search(ensemble, rows, row, search, queue, work)
-        charge(answers.costs, row, work)
+        n_best = _search(ensemble, row, search, scorer, queue, work)
+        charge(answers.costs, row, work, 0)
         is_exact = queue.front_score[0] == np.float32(-np.inf)
         write_answer(answers, row, are_logs, queue.best_score, queue.best_label, n_best, is_exact)
         if not is_exact:
@@ -53,16 +51,14 @@ def best_first_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDA
 
 @inlined
 def _search(
-    ensemble: TreeEnsemble, rows: Rows, row: int, search: Search, queue: QueueWorkspace, work: Workspace
+    ensemble: TreeEnsemble, row: int, search: Search, scorer: Scorer, queue: QueueWorkspace, work: Workspace
 ) -> int:
     """Leave the best labels of one row in the heap best_*; return their number.
 
     best_* holds logarithms of keys for one tree, keys for several. front_score[0] is left as the logarithm of
     a bound on the keys of all labels not seen, -inf where none of them can be better than those found.
     """
-    start_row(ensemble, queue)
-    low, high = rows.indptr[row], rows.indptr[row + 1]
-    indices, values = rows.indices[low:high], rows.values[low:high]
+    start_row(ensemble, row, queue)
     n_trees = ensemble.child_ptr[0]
     n_front = 0
     n_best = 0
@@ -73,7 +69,7 @@ def _search(
     while n_front > 0 and queue.front_score[0] >= floor and not work.stop[0]:
         node = queue.front_node[0]
         n_front = pop_frontier(queue.front_score, queue.front_node, n_front)
-        expand(ensemble, search.link, node, indices, values, queue, work)
+        expand(ensemble, search.link, node, scorer, queue, work)
         for child in range(ensemble.child_ptr[node], ensemble.child_ptr[node + 1]):
             key = key_of(search, child, queue.node_score[child])
             if key < floor or not is_allowed(search, child):
@@ -86,7 +82,7 @@ def _search(
                 if queue.label_stamp[label] == queue.stamp[0]:
                     continue
                 queue.label_stamp[label] = queue.stamp[0]
-                key = label_probability(ensemble, search.link, label, indices, values, queue, work)
+                key = label_probability(ensemble, search.link, label, scorer, queue, work)
                 if len(search.weight) > 0:
                     key *= np.exp(search.weight[child])
             n_best = keep_best(queue.best_score, queue.best_label, n_best, search.top_r, key, label)

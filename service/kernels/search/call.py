@@ -1,8 +1,8 @@
 """What a traversal is handed: one `Call`, whose parts are handles too.
 
-All traversals have the signature `traversal(call, sparse, dense)`; `sparse` and `dense` are empty samples of
-the dtypes of the ensemble's weights. Who makes a call writes the fixed parts once and keeps it; rows, search
-and answers change from call to call, for little: three small kernels write them.
+All traversals have the signature `traversal(call)`, and none reads a weight: that does the scorer, which the
+call leads to. Who makes a call writes the fixed parts once and keeps it; rows, search and answers change from
+call to call, for little: three small kernels write them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from service.kernels.search.query import Rows, Search
 class Call(NamedTuple):
     """Which rows to answer, how, and where: first .. last - 1 of `rows`.
 
+    scorer    the address of the kernel that reads the ensemble's weights (`service.kernels.search.scoring`)
     ensemble  of a TreeEnsemble
     rerank    of a Rerank; only routing reads it
     calibration  of a Calibration: scores are calibrated when they are answered
@@ -29,11 +30,13 @@ class Call(NamedTuple):
     search    of a Search
     answers   of Answers
     work      of a Workspace
+    entries   of the Entries of `own`
     own       of the traversal's own buffers: a BeamWorkspace, QueueWorkspace or RoutingWorkspace
     """
 
     first: int
     last: int
+    scorer: int
     ensemble: Handle
     rerank: Handle
     calibration: Handle
@@ -41,6 +44,7 @@ class Call(NamedTuple):
     search: Handle
     answers: Handle
     work: Handle
+    entries: Handle
     own: Handle
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
-from model_store.compiled.vectors import vstore
-from model_store.ensemble import LANES, TreeEnsemble
+from model_store.ensemble import TreeEnsemble
 from service.kernels.search.call import Call
 from service.kernels.search.links import log_links
-from service.kernels.search.packed_weights import load_weights, word_child, word_weight
 from service.kernels.search.query import Rows, Search
-from service.kernels.search.scorer import find_blocks, find_rows, find_words, score_at_once
+from service.kernels.search.scoring import Scorer, score_alone, score_feature
 from service.kernels.search.shares import NO_FEATURE, keep_share
 from service.kernels.search.workspace import Workspace
 
@@ -24,8 +20,6 @@ from service.kernels.search.workspace import Workspace
 @kernel
 def explain_leaf(
     call_at: NDArray[np.int64],
-    sparse: NDArray[Any],
-    dense: NDArray[Any],
     leaf: int,
     path_out: NDArray[np.int32],
     probability_out: NDArray[np.float32],
@@ -47,18 +41,17 @@ def explain_leaf(
     Cost: a chunk a node, and a row of the chunk a feature and node.
     """
     call = struct_at(Call, call_at)
-    ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
+    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
     link, work = struct_at(Search, call.search).link, struct_at(Workspace, call.work)
-    indices, values = first_row(call)
     depth = len(path_out)
     node = leaf
     for step in range(depth - 1, -1, -1):
         above = ensemble.parent[node]
         path_out[step] = node
-        score_at_once(ensemble, above, indices, values, work)
-        log_links(link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins)
-        score_out[step] = work.margins[node - ensemble.child_ptr[above]]
-        keep_most(ensemble, node, indices, values, work, features_out[step], shares_out[step])
+        score_alone(scorer, above, call.first)
+        log_links(link, ensemble.child_ptr[above + 1] - ensemble.child_ptr[above], work.margins[0])
+        score_out[step] = work.margins[0, node - ensemble.child_ptr[above]]
+        keep_most(ensemble, node, call, scorer, features_out[step], shares_out[step])
         node = above
     total = np.float32(0.0)
     for step in range(depth):
@@ -68,57 +61,26 @@ def explain_leaf(
 
 
 @inlined
-def first_row(call: Call) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Return the features and values of the first row of a call."""
-    rows = struct_at(Rows, call.rows)
-    low, high = rows.indptr[call.first], rows.indptr[call.first + 1]
-    return rows.indices[low:high], rows.values[low:high]
-
-
-@inlined
 def keep_most(
     ensemble: TreeEnsemble,
     node: int,
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    work: Workspace,
+    call: Call,
+    scorer: Scorer,
     features_out: NDArray[np.int32],
     shares_out: NDArray[np.float32],
 ) -> None:
-    """Choose the features of a row that add most to a node's margin; outputs as of `keep_share`."""
-    features_out[:] = NO_FEATURE
-    for i in range(len(indices)):
-        weight = weight_at(ensemble, node, indices[i : i + 1], values[i : i + 1], work)
-        keep_share(indices[i], values[i] * weight, features_out, shares_out)
+    """Choose the features of a call's first row that add most to a node's margin; outputs as of `keep_share`.
 
-
-@inlined
-def weight_at(
-    ensemble: TreeEnsemble,
-    node: int,
-    feature: NDArray[np.int32],
-    value: NDArray[np.float32],
-    work: Workspace,
-) -> np.float32:
-    """Return a node's weight for one feature, 0 where it has none. Overwrites `margins`."""
+    Overwrites `margins`.
+    """
+    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
     above = ensemble.parent[node]
     position = node - ensemble.child_ptr[above]
-    find_blocks(ensemble, above, feature, work, 0)
-    find_rows(ensemble, above, feature, value, work, 0)
-    find_words(ensemble, above, work, 0)
-    weight = np.float32(0.0)
-    if work.counts[0, 1] > 0:
-        tile = position // LANES * LANES
-        vstore(work.margins, 0, load_weights(ensemble.dense, work.dense_at[0, 0] + tile))
-        weight = work.margins[position - tile]
-    elif work.counts[0, 2] > 0:
-        first = work.sparse_at[0, 0]
-        for at in range(first, first + work.sparse_count[0, 0]):
-            if word_child(ensemble.sparse[at]) == position:
-                weight = word_weight(ensemble.sparse[at])
-    if len(ensemble.node_scale) > 0:
-        weight *= ensemble.node_scale[node]
-    return weight
+    features_out[:] = NO_FEATURE
+    first = rows.indptr[call.first]
+    for i in range(rows.indptr[call.first + 1] - first):
+        score_feature(scorer, above, i)
+        keep_share(rows.indices[first + i], work.margins[0, position], features_out, shares_out)
 
 
 @kernel

@@ -13,8 +13,7 @@ from model_store.compiled.bits import BLOCK_BITS, GROUP_BITS
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors import lowest_lane
 from model_store.ensemble import TreeEnsemble
-from service.kernels.search.query import Rows
-from service.kernels.search.scorer import children_width, find_words, place, score_children
+from service.kernels.search.scorer import children_width, place
 from service.kernels.search.workspace import Workspace
 
 _BLOCK = 1 << BLOCK_BITS
@@ -93,35 +92,3 @@ def end_of_turn(
             break
         k = end
     return k
-
-
-@inlined
-def score_mapped(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace) -> None:
-    """Score the children of the node whose chunk the map holds for a row, into `margins`."""
-    _find_mapped_rows(ensemble, node, row, rows, work)
-    find_words(ensemble, node, work, 0)
-    score_children(ensemble, node, work, 0)
-
-
-@inlined
-def _find_mapped_rows(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace) -> None:
-    """Find the rows of a row's features in the chunk that the map holds: find_blocks and find_rows in one."""
-    chunk = ensemble.node_chunk[node]
-    width = children_width(ensemble, node)
-    first_dense = ensemble.dense_ptr[chunk]
-    first_sparse = ensemble.row_start[chunk]
-    dense_at, dense_value = work.dense_at[0], work.dense_value[0]
-    sparse_at, sparse_value = work.sparse_at[0], work.sparse_value[0]
-    n_sparse = np.int64(0)
-    n_dense = np.int64(0)
-    for i in range(rows.indptr[row], rows.indptr[row + 1]):
-        entry = np.int64(work.feature_row[place(rows.indices[place(i)])])
-        value = rows.values[place(i)]
-        dense_at[place(n_dense)] = first_dense - (entry + 1) * width
-        dense_value[place(n_dense)] = value
-        n_dense += np.int64(entry < 0)
-        sparse_at[place(n_sparse)] = first_sparse + entry - 1
-        sparse_value[place(n_sparse)] = value
-        n_sparse += np.int64(entry > 0)
-    work.counts[0, 1] = n_dense
-    work.counts[0, 2] = n_sparse

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,17 +11,16 @@ from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.calibrated import calibrated
 from service.kernels.search.call import Call
-from service.kernels.search.query import Rows, Search
+from service.kernels.search.query import Search
 from service.kernels.search.queue_workspace import QueueWorkspace
 from service.kernels.search.scores import label_probability, start_row
+from service.kernels.search.scoring import Scorer
 from service.kernels.search.workspace import Workspace
 
 
 @kernel
 def score_rows(
     call_at: NDArray[np.int64],
-    sparse: NDArray[Any],
-    dense: NDArray[Any],
     label_ptr: NDArray[np.int64],
     labels: NDArray[np.int32],
     score_out: NDArray[np.float32],
@@ -39,16 +36,14 @@ def score_rows(
     Cost: the chunks on the labels' paths, each once a row.
     """
     call = struct_at(Call, call_at)
-    ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
-    rows, link = struct_at(Rows, call.rows), struct_at(Search, call.search).link
+    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
+    link = struct_at(Search, call.search).link
     work, queue = struct_at(Workspace, call.work), struct_at(QueueWorkspace, call.own)
     knots = struct_at(Calibration, call.calibration)
     for row in range(call.first, call.last):
-        start_row(ensemble, queue)
-        low, high = rows.indptr[row], rows.indptr[row + 1]
-        indices, values = rows.indices[low:high], rows.values[low:high]
+        start_row(ensemble, row, queue)
         for i in range(label_ptr[row], label_ptr[row + 1]):
-            score_out[i] = label_probability(ensemble, link, labels[i], indices, values, queue, work)
+            score_out[i] = label_probability(ensemble, link, labels[i], scorer, queue, work)
             if len(knots.x) > 0:
                 score_out[i] = calibrated(knots.x, knots.y, score_out[i])
             log_out[i] = np.log(score_out[i])

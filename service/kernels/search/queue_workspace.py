@@ -8,6 +8,7 @@ import numpy as np
 
 from model_store.compiled.handles import F32_1, I32_1, I64_1, handle
 from model_store.ensemble import TreeEnsemble
+from service.kernels.search.workspace import Entries
 
 
 @handle
@@ -35,6 +36,10 @@ class QueueWorkspace(NamedTuple):
     best_label: I32_1
     leaf_seen: I32_1
     label_stamp: I64_1
+
+    def entries(self) -> Entries:
+        """Return what is scored by a thresholded search: its queue is a list."""
+        return Entries(self.front_node, self.row)
 
 
 def make_queue(ensemble: TreeEnsemble, *, top_r: int) -> QueueWorkspace:

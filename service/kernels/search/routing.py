@@ -9,8 +9,6 @@ are the scorer's, so a row's answer has the same bits alone and in any block.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,11 +24,12 @@ from service.kernels.search.query import Rows, Search
 from service.kernels.search.routing_leaves import add_leaves, rank_labels, sort_leaves
 from service.kernels.search.routing_levels import NO_ROOM, go_down
 from service.kernels.search.routing_workspace import RoutingWorkspace
+from service.kernels.search.scoring import Scorer
 from service.kernels.search.workspace import Workspace
 
 
 @kernel
-def route_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[Any]) -> None:
+def route_rows(call_at: NDArray[np.int64]) -> None:
     """Answer the rows of a Call, whose `own` is a RoutingWorkspace; its rows go down together.
 
     The candidates are re-ranked if the call's `rerank` is not NO_RERANK. Labels of score > 0 are answered.
@@ -39,7 +38,7 @@ def route_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[
     reached; to re-rank, the mean rows of those labels. The answer to a row does not depend on the others.
     """
     call = struct_at(Call, call_at)
-    ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
+    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
     rows, search = struct_at(Rows, call.rows), struct_at(Search, call.search)
     rerank, answers = struct_at(Rerank, call.rerank), struct_at(Answers, call.answers)
     work, routing = struct_at(Workspace, call.work), struct_at(RoutingWorkspace, call.own)
@@ -47,7 +46,7 @@ def route_rows(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[
     row = call.first
     while row < call.last and not work.stop[0]:
         end = min(call.last, row + n_rows)
-        n_leaves = go_down(ensemble, search.link, rows, row, end, routing, work, answers.costs)
+        n_leaves = go_down(ensemble, search.link, rows, row, end, scorer, routing, work, answers.costs)
         if n_leaves == NO_ROOM:
             n_rows = max(1, (end - row) >> 1)
             continue
@@ -87,15 +86,16 @@ def _rank(
 
 
 @kernel
-def reach_leaves(call_at: NDArray[np.int64], sparse: NDArray[Any], dense: NDArray[Any]) -> int:
+def reach_leaves(call_at: NDArray[np.int64]) -> int:
     """Leave the leaves that a row reaches, but for empty ones, in leaf_node and leaf_tree; return how many.
 
     By ascending leaf. The row is the first one of a Call as `route_rows` takes it, whose costs are wanted by
     nobody.
     """
     call = struct_at(Call, call_at)
-    ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
+    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
     rows, search = struct_at(Rows, call.rows), struct_at(Search, call.search)
     work, routing = struct_at(Workspace, call.work), struct_at(RoutingWorkspace, call.own)
     costs = struct_at(Answers, call.answers).costs
-    return go_down(ensemble, search.link, rows, call.first, call.first + 1, routing, work, costs)
+    first = call.first
+    return go_down(ensemble, search.link, rows, first, first + 1, scorer, routing, work, costs)

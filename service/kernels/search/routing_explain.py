@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,16 +9,14 @@ from model_store.compiled.decorators import nonallocating_kernel as kernel
 from model_store.compiled.handles import struct_at
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.call import Call
-from service.kernels.search.explain import first_row, keep_most
-from service.kernels.search.scorer import score_at_once
+from service.kernels.search.explain import keep_most
+from service.kernels.search.scoring import Scorer, score_alone
 from service.kernels.search.workspace import Workspace
 
 
 @kernel
 def explain_route(
     call_at: NDArray[np.int64],
-    sparse: NDArray[Any],
-    dense: NDArray[Any],
     leaf: int,
     path_out: NDArray[np.int32],
     margin_out: NDArray[np.float32],
@@ -37,14 +33,13 @@ def explain_route(
     Cost: a chunk a node, and a row of the chunk a feature and node.
     """
     call = struct_at(Call, call_at)
-    ensemble = struct_at(TreeEnsemble, call.ensemble, (sparse, dense))
+    ensemble, scorer = struct_at(TreeEnsemble, call.ensemble), Scorer(call.scorer, call_at)
     work = struct_at(Workspace, call.work)
-    indices, values = first_row(call)
     node = leaf
     for step in range(len(path_out) - 1, -1, -1):
         above = ensemble.parent[node]
         path_out[step] = node
-        score_at_once(ensemble, above, indices, values, work)
-        margin_out[step] = work.margins[node - ensemble.child_ptr[above]]
-        keep_most(ensemble, node, indices, values, work, features_out[step], shares_out[step])
+        score_alone(scorer, above, call.first)
+        margin_out[step] = work.margins[0, node - ensemble.child_ptr[above]]
+        keep_most(ensemble, node, call, scorer, features_out[step], shares_out[step])
         node = above

@@ -13,13 +13,19 @@ from service.kernels.search.feature_map import (
     end_of_turn,
     is_worth_mapping,
     map_features,
-    score_mapped,
     unmap_features,
 )
 from service.kernels.search.query import Rows
-from service.kernels.search.routing_narrow import is_narrow, score_narrow
+from service.kernels.search.routing_narrow import is_narrow
 from service.kernels.search.routing_workspace import RoutingWorkspace
-from service.kernels.search.scorer import score_in_turn, start_turns
+from service.kernels.search.scoring import (
+    Scorer,
+    last_at_once,
+    score_in_turn,
+    score_mapped,
+    score_narrow,
+    start_turns,
+)
 from service.kernels.search.workspace import Workspace
 
 _MULTIWAY = LINK_CODES["multiway"]
@@ -35,6 +41,7 @@ def go_down(
     rows: Rows,
     first: int,
     last: int,
+    scorer: Scorer,
     routing: RoutingWorkspace,
     work: Workspace,
     costs_out: NDArray[np.int64],
@@ -50,7 +57,16 @@ def go_down(
     n_leaves = 0
     for tree in range(0, n_trees, step):
         n_leaves = _go_down_trees(
-            ensemble, link, rows, (first, last), (tree, tree + step), n_leaves, routing, work, costs_out
+            ensemble,
+            link,
+            rows,
+            (first, last),
+            (tree, tree + step),
+            n_leaves,
+            scorer,
+            routing,
+            work,
+            costs_out,
         )
         if n_leaves == NO_ROOM:
             break
@@ -65,6 +81,7 @@ def _go_down_trees(
     block: tuple[int, int],
     trees: tuple[int, int],
     n_leaves: int,
+    scorer: Scorer,
     routing: RoutingWorkspace,
     work: Workspace,
     costs_out: NDArray[np.int64],
@@ -79,7 +96,9 @@ def _go_down_trees(
         return NO_ROOM
     n_entries, n_leaves = _enter_roots(ensemble, first, last, first_tree, last_tree, n_leaves, routing)
     while n_entries > 0 and not work.stop[0]:
-        n_next, n_leaves = _score_level(ensemble, link, rows, n_entries, n_leaves, routing, work, costs_out)
+        n_next, n_leaves = _score_level(
+            ensemble, link, rows, n_entries, n_leaves, scorer, routing, work, costs_out
+        )
         if n_next == NO_ROOM:
             return NO_ROOM
         _next_level(ensemble, n_next, last - first, routing)
@@ -94,6 +113,7 @@ def _score_level(
     rows: Rows,
     n_entries: int,
     n_leaves: int,
+    scorer: Scorer,
     routing: RoutingWorkspace,
     work: Workspace,
     costs_out: NDArray[np.int64],
@@ -116,19 +136,23 @@ def _score_level(
         else:
             end = end_of_turn(ensemble, routing.entry_node, end, n_entries, row_features, work)
             start_turns(work, k)
-        while k < end and not work.stop[0]:
-            if not _is_room(ensemble, k, n_next, n_leaves, routing):
-                n_next = NO_ROOM
-                break
+        while k < end and not work.stop[0] and n_next != NO_ROOM:
+            until = last_at_once(work, k, end)
             if is_in_one_pass:
-                score_narrow(ensemble, node, routing.entry_row[k], rows, work)
+                score_narrow(scorer, k, until)
             elif is_mapped:
-                score_mapped(ensemble, node, routing.entry_row[k], rows, work)
+                score_mapped(scorer, k, until)
             else:
-                score_in_turn(ensemble, routing.entry_node, routing.entry_row, k, end, rows, work)
-            charge(costs_out, routing.entry_row[k], work)
-            n_next, n_leaves = _enter_children(ensemble, link, k, n_next, n_leaves, routing, work)
-            k += 1
+                score_in_turn(scorer, k, until, end)
+            for at in range(k, until):
+                if not _is_room(ensemble, at, n_next, n_leaves, routing):
+                    n_next = NO_ROOM
+                    break
+                charge(costs_out, routing.entry_row[at], work, at - k)
+                n_next, n_leaves = _enter_children(
+                    ensemble, link, at, n_next, n_leaves, routing, work.margins[at - k]
+                )
+            k = until
         if is_mapped:
             unmap_features(ensemble, node, work.feature_row)
         if n_next == NO_ROOM:
@@ -180,10 +204,9 @@ def _enter_children(
     n_next: int,
     n_leaves: int,
     routing: RoutingWorkspace,
-    work: Workspace,
+    margins: NDArray[np.float32],
 ) -> tuple[int, int]:
     """Have the k-th entry's row enter children of its node by their margins; return (n_next, n_leaves)."""
-    margins = work.margins
     node = routing.entry_node[k]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child

@@ -8,7 +8,10 @@ that begins with 0 is never -0, so that adding 0 or -0 leaves it as it is.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.compiled.vectors_of_eight import EIGHT, add_scaled8, load8, store8, zero8
@@ -27,14 +30,16 @@ def is_narrow(ensemble: TreeEnsemble, node: int) -> bool:
 
 
 @inlined
-def score_narrow(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace) -> None:
-    """Score the children of a narrow node whose chunk the map holds for a row, into `margins`.
+def add_narrow_rows(
+    ensemble: TreeEnsemble, dense: NDArray[Any], node: int, row: int, rows: Rows, work: Workspace, slot: int
+) -> None:
+    """Do what `scoring.score_narrow` says for one row, into margins[slot].
 
     The bits and the costs are those of `score_mapped`.
     """
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)
-    dense, feature_row = ensemble.dense, work.feature_row
+    feature_row = work.feature_row
     before = ensemble.dense_ptr[chunk] - width
     zeros = np.int64(len(dense) - LANES)
     total = zero8()
@@ -44,5 +49,5 @@ def score_narrow(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: 
         at = before - entry * width if entry < 0 else zeros
         total = add_scaled8(total, rows.values[place(i)], load8(dense, at))
         n_dense += np.int64(entry < 0)
-    store8(work.margins, 0, total)
-    finish_margins(ensemble, node, n_dense * width * dense.itemsize, work)
+    store8(work.margins[slot], 0, total)
+    finish_margins(ensemble, node, n_dense * width * dense.itemsize, work, slot)

@@ -8,6 +8,7 @@ import numpy as np
 
 from model_store.compiled.handles import F32_1, I32_1, handle
 from model_store.ensemble import TreeEnsemble
+from service.kernels.search.workspace import Entries
 
 _ENTRIES_A_TREE = 4
 """Room for so many nodes a row and level, and leaves a row and tree; blocks with more are halved."""
@@ -59,6 +60,10 @@ class RoutingWorkspace(NamedTuple):
     dense_row: F32_1
     best_score: F32_1
     best_label: I32_1
+
+    def entries(self) -> Entries:
+        """Return what is scored."""
+        return Entries(self.entry_node, self.entry_row)
 
 
 class RoutingShape:

@@ -1,4 +1,5 @@
-"""The scorer: the margins of a chunk's children for one row. Every traversal scores through here.
+"""The scorer: the margins of a chunk's children for one row. Every traversal scores through here, by way of
+`scoring`, and nothing else reads weights.
 
 Four steps, each of which asks for the cache lines that the next one reads, so that a traversal can have
 several chunks on their way at once: `find_blocks` counts bits in the chunk's directory, `find_rows` in the
@@ -11,7 +12,7 @@ that a margin has the same bits in every traversal.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +23,15 @@ from model_store.compiled.vectors import prefetch, vadd, vbroadcast, vload, vmul
 from model_store.ensemble import LANES, TreeEnsemble
 from service.kernels.search.packed_weights import load_weights, word_child, word_weight
 from service.kernels.search.query import Rows
-from service.kernels.search.workspace import STAGES, Workspace
+from service.kernels.search.workspace import STAGES, Entries, Workspace
 
 _LINE = 64
 _BLOCK_BITS = np.uint32(BLOCK_BITS)
 _GROUP_BITS = np.uint32(GROUP_BITS)
+
+
+Stored: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
+"""`sparse` and `dense` of a TreeEnsemble in their types; in the ensemble itself they have none here."""
 
 
 @inlined
@@ -56,6 +61,7 @@ def find_blocks(
 @inlined
 def find_rows(
     ensemble: TreeEnsemble,
+    dense: NDArray[Any],
     node: int,
     indices: NDArray[np.int32],
     values: NDArray[np.float32],
@@ -64,7 +70,7 @@ def find_rows(
 ) -> None:
     """Find the dense rows and the numbers of the sparse rows of the row's features in the blocks found."""
     if _is_full(indices, work):
-        _find_all_rows(ensemble, node, values, work, stage)
+        _find_all_rows(ensemble, dense, node, values, work, stage)
         return
     chunk = ensemble.node_chunk[node]
     width = children_width(ensemble, node)
@@ -92,10 +98,10 @@ def find_rows(
         sparse_at[place(n_sparse)] = first_sparse + ensemble.blocks[at, 2] + n_below - n_dense_below
         sparse_value[place(n_sparse)] = value
         n_sparse += is_row - is_dense
-    line = _LINE // ensemble.dense.itemsize
+    line = _LINE // dense.itemsize
     for hit in range(n_dense):
         for ahead in range(0, width, line):
-            prefetch(ensemble.dense, dense_at[hit] + ahead)
+            prefetch(dense, dense_at[hit] + ahead)
     for hit in range(n_sparse):
         prefetch(ensemble.row_ptr, sparse_at[hit])
     work.counts[stage, 1] = n_dense
@@ -111,24 +117,29 @@ def _is_full(indices: NDArray[np.int32], work: Workspace) -> bool:
 
 @inlined
 def _find_all_rows(
-    ensemble: TreeEnsemble, node: int, values: NDArray[np.float32], work: Workspace, stage: int
+    ensemble: TreeEnsemble,
+    dense: NDArray[Any],
+    node: int,
+    values: NDArray[np.float32],
+    work: Workspace,
+    stage: int,
 ) -> None:
     """Do as `find_rows` for a full row: its dense rows are all of the chunk, one after the other."""
     width = children_width(ensemble, node)
     at = ensemble.dense_ptr[ensemble.node_chunk[node]]
     dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
-    line = _LINE // ensemble.dense.itemsize
+    line = _LINE // dense.itemsize
     for i in range(len(values)):
         dense_at[i] = at + i * width
         dense_value[i] = values[i]
     for ahead in range(0, len(values) * width, line):
-        prefetch(ensemble.dense, at + ahead)
+        prefetch(dense, at + ahead)
     work.counts[stage, 1] = len(values)
     work.counts[stage, 2] = 0
 
 
 @inlined
-def find_words(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -> None:
+def find_words(ensemble: TreeEnsemble, sparse: NDArray[Any], node: int, work: Workspace, stage: int) -> None:
     """Find the words of the sparse rows."""
     first = ensemble.sparse_ptr[ensemble.node_chunk[node]]
     sparse_at, sparse_count = work.sparse_at[stage], work.sparse_count[stage]
@@ -137,44 +148,63 @@ def find_words(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -
         begin, end = ensemble.row_ptr[at], ensemble.row_ptr[at + place(1)]
         sparse_at[hit] = first + begin
         sparse_count[hit] = end - begin
-        prefetch(ensemble.sparse, first + begin)
+        prefetch(sparse, first + begin)
 
 
 @inlined
-def score_children(ensemble: TreeEnsemble, node: int, work: Workspace, stage: int) -> None:
-    """Add up the margins of the node's children from the rows found, into `margins` (padded with zeros)."""
+def score_children(
+    ensemble: TreeEnsemble, stored: Stored, node: int, work: Workspace, stage: int, slot: int
+) -> None:
+    """Add up the margins of a node's children from the rows found, into margins[slot], padded with zeros."""
+    n_bytes = add_rows(ensemble, stored, node, work, stage, slot)
+    finish_margins(ensemble, node, n_bytes, work, slot)
+
+
+@inlined
+def add_rows(
+    ensemble: TreeEnsemble, stored: Stored, node: int, work: Workspace, stage: int, slot: int
+) -> np.int64:
+    """Add up the rows found, in margins[slot], padded with zeros; return the bytes of their weights."""
+    sparse, dense = stored
     width = children_width(ensemble, node)
-    margins = work.margins
+    margins = work.margins[slot]
     for j in range(max(int(width), LANES)):
         margins[j] = np.float32(0.0)
-    n_words = _add_sparse_rows(ensemble, work, stage)
+    n_words = _add_sparse_rows(sparse, work, stage, margins)
     if work.counts[stage, 1] > 0:
-        _add_dense_rows(ensemble, width, work, stage)
+        _add_dense_rows(dense, width, work, stage, margins)
         for j in range(int(width), LANES):  # where vectors read the rows after a narrow one
             margins[j] = np.float32(0.0)
-    n_bytes = n_words * ensemble.sparse.itemsize + work.counts[stage, 1] * width * ensemble.dense.itemsize
-    finish_margins(ensemble, node, n_bytes, work)
+    return np.int64(n_words * sparse.itemsize + work.counts[stage, 1] * width * dense.itemsize)
 
 
 @inlined
-def finish_margins(ensemble: TreeEnsemble, node: int, n_bytes: np.int64, work: Workspace) -> None:
+def finish_margins(ensemble: TreeEnsemble, node: int, n_bytes: np.int64, work: Workspace, slot: int) -> None:
     """Scale the sums of a node's children and add their biases; count the node, and n_bytes of weights."""
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
-    margins = work.margins
-    if len(ensemble.node_scale) > 0:
-        for j in range(n_children):
-            margins[j] *= ensemble.node_scale[place(child + j)]
+    margins = work.margins[slot]
+    scale_sums(ensemble, node, work, slot)
     for j in range(n_children):
         margins[j] += ensemble.node_bias[place(child + j)]
-    work.cost[0] += 1
-    work.cost[1] += n_bytes + n_children * ensemble.node_bias.itemsize
+    work.cost[slot, 0] += 1
+    work.cost[slot, 1] += n_bytes + n_children * ensemble.node_bias.itemsize
 
 
 @inlined
-def _add_sparse_rows(ensemble: TreeEnsemble, work: Workspace, stage: int) -> np.int64:
+def scale_sums(ensemble: TreeEnsemble, node: int, work: Workspace, slot: int) -> None:
+    """Scale the sums of a node's children, if the weights are stored so that they must be."""
+    if len(ensemble.node_scale) > 0:
+        child = ensemble.child_ptr[node]
+        for j in range(ensemble.child_ptr[node + 1] - child):
+            work.margins[slot, j] *= ensemble.node_scale[place(child + j)]
+
+
+@inlined
+def _add_sparse_rows(
+    sparse: NDArray[Any], work: Workspace, stage: int, margins: NDArray[np.float32]
+) -> np.int64:
     """Add the sparse rows found to `margins`; return the number of their words."""
-    margins = work.margins
     sparse_at, sparse_value = work.sparse_at[stage], work.sparse_value[stage]
     n_words = np.int64(0)
     for hit in range(work.counts[stage, 2]):
@@ -182,18 +212,19 @@ def _add_sparse_rows(ensemble: TreeEnsemble, work: Workspace, stage: int) -> np.
         at = sparse_at[hit]
         n_words += work.sparse_count[stage, hit]
         for i in range(work.sparse_count[stage, hit]):
-            word = ensemble.sparse[place(at + i)]
+            word = sparse[place(at + i)]
             margins[word_child(word)] += value * word_weight(word)
     return n_words
 
 
 @inlined
-def _add_dense_rows(ensemble: TreeEnsemble, width: np.int64, work: Workspace, stage: int) -> None:
+def _add_dense_rows(
+    dense: NDArray[Any], width: np.int64, work: Workspace, stage: int, margins: NDArray[np.float32]
+) -> None:
     """Add the dense rows found to `margins`, four vectors of children at a time while there are as many.
 
     Of one vector alone every addition would wait for the one before.
     """
-    margins, dense = work.margins, ensemble.dense
     dense_at, dense_value = work.dense_at[stage], work.dense_value[stage]
     n_dense = work.counts[stage, 1]
     tile = 0
@@ -227,64 +258,51 @@ def place(index: int | np.integer[Any]) -> np.uint64:
 
 
 @inlined
-def start_turns(work: Workspace, first: int) -> None:
-    """Begin to go through a list of nodes, with nodes[first]."""
-    for step in range(3):
-        work.turns[step] = first
-
-
-@inlined
-def score_in_turn(
+def score_next(
     ensemble: TreeEnsemble,
-    nodes: NDArray[np.int32],
-    rows_of: NDArray[np.int32],
+    stored: Stored,
+    entries: Entries,
     k: int,
-    n_nodes: int,
+    n_entries: int,
     rows: Rows,
     work: Workspace,
+    slot: int,
 ) -> None:
-    """Score the children of nodes[k] for the row rows_of[k], into `margins`.
-
-    For k = first, first + 1, ... after start_turns(work, first). While one chunk is scored, the next three
-    are each one step further back on their way. The list may grow between two calls (n_nodes is its length
-    so far). `rows_of` has one element when it is the same for all.
-    """
+    """Score the k-th entry as `scoring.score_in_turn` says, into margins[slot]."""
+    sparse, dense = stored
     turns = work.turns
-    while turns[0] < min(n_nodes, k + 4):
-        low, high = row_bounds(rows_of, turns[0], rows)
-        find_blocks(ensemble, nodes[turns[0]], rows.indices[low:high], work, turns[0] % STAGES)
+    while turns[0] < min(n_entries, k + 4):
+        low, high = _row_bounds(entries, turns[0], rows)
+        find_blocks(ensemble, entries.node[turns[0]], rows.indices[low:high], work, turns[0] % STAGES)
         turns[0] += 1
-    while turns[1] < min(n_nodes, k + 3):
-        low, high = row_bounds(rows_of, turns[1], rows)
-        stage = turns[1] % STAGES
-        find_rows(ensemble, nodes[turns[1]], rows.indices[low:high], rows.values[low:high], work, stage)
+    while turns[1] < min(n_entries, k + 3):
+        low, high = _row_bounds(entries, turns[1], rows)
+        node, stage = entries.node[turns[1]], turns[1] % STAGES
+        find_rows(ensemble, dense, node, rows.indices[low:high], rows.values[low:high], work, stage)
         turns[1] += 1
-    while turns[2] < min(n_nodes, k + 2):
-        find_words(ensemble, nodes[turns[2]], work, turns[2] % STAGES)
+    while turns[2] < min(n_entries, k + 2):
+        find_words(ensemble, sparse, entries.node[turns[2]], work, turns[2] % STAGES)
         turns[2] += 1
-    score_children(ensemble, nodes[k], work, k % STAGES)
+    score_children(ensemble, stored, entries.node[k], work, k % STAGES, slot)
 
 
 @inlined
-def row_bounds(rows_of: NDArray[np.int32], k: int, rows: Rows) -> tuple[int, int]:
-    """Return where the row for the k-th node of a list begins and ends."""
-    row = rows_of[k if len(rows_of) > 1 else 0]
+def _row_bounds(entries: Entries, k: int, rows: Rows) -> tuple[int, int]:
+    """Return where the row of the k-th entry begins and ends."""
+    row = entries.row[k if len(entries.row) > 1 else 0]
     return rows.indptr[row], rows.indptr[row + 1]
 
 
 @inlined
-def score_at_once(
-    ensemble: TreeEnsemble,
-    node: int,
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    work: Workspace,
+def find_all(
+    ensemble: TreeEnsemble, stored: Stored, node: int, low: int, high: int, rows: Rows, work: Workspace
 ) -> None:
-    """Score the children of one inner node, into `margins`, with nothing to overlap it with."""
+    """Find what a node's chunk has for the features low .. high - 1 of the rows, with nothing to overlap."""
+    sparse, dense = stored
+    indices, values = rows.indices[low:high], rows.values[low:high]
     find_blocks(ensemble, node, indices, work, 0)
-    find_rows(ensemble, node, indices, values, work, 0)
-    find_words(ensemble, node, work, 0)
-    score_children(ensemble, node, work, 0)
+    find_rows(ensemble, dense, node, indices, values, work, 0)
+    find_words(ensemble, sparse, node, work, 0)
 
 
 @inlined

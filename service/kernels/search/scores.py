@@ -13,13 +13,14 @@ from model_store.compiled.decorators import nonallocating_inlined as inlined
 from model_store.ensemble import TreeEnsemble
 from service.kernels.search.links import log_links
 from service.kernels.search.queue_workspace import QueueWorkspace
-from service.kernels.search.scorer import score_at_once
+from service.kernels.search.scoring import Scorer, score_alone
 from service.kernels.search.workspace import Workspace
 
 
 @inlined
-def start_row(ensemble: TreeEnsemble, queue: QueueWorkspace) -> None:
-    """Forget the scores of the row before; the roots have log-score 0."""
+def start_row(ensemble: TreeEnsemble, row: int, queue: QueueWorkspace) -> None:
+    """Begin with a row: forget the scores of the one before; the roots have log-score 0."""
+    queue.row[0] = row
     queue.stamp[0] += 1
     for root in range(ensemble.child_ptr[0]):
         queue.node_score[root] = np.float32(0.0)
@@ -28,32 +29,26 @@ def start_row(ensemble: TreeEnsemble, queue: QueueWorkspace) -> None:
 
 @inlined
 def record_children(
-    ensemble: TreeEnsemble, link: int, node: int, queue: QueueWorkspace, work: Workspace
+    ensemble: TreeEnsemble, link: int, node: int, queue: QueueWorkspace, margins: NDArray[np.float32]
 ) -> None:
-    """Turn `margins` into log-scores of the node's children."""
+    """Turn the margins of the node's children into their log-scores."""
     score = queue.node_score[node]
     child = ensemble.child_ptr[node]
     n_children = ensemble.child_ptr[node + 1] - child
-    log_links(link, n_children, work.margins)
+    log_links(link, n_children, margins)
     for j in range(n_children):
-        queue.node_score[child + j] = score + work.margins[j]
+        queue.node_score[child + j] = score + margins[j]
         queue.node_stamp[child + j] = queue.stamp[0]
 
 
 @inlined
 def expand(
-    ensemble: TreeEnsemble,
-    link: int,
-    node: int,
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    queue: QueueWorkspace,
-    work: Workspace,
+    ensemble: TreeEnsemble, link: int, node: int, scorer: Scorer, queue: QueueWorkspace, work: Workspace
 ) -> None:
     """See to it that the children of a node whose log-score is known have theirs."""
     if queue.node_stamp[ensemble.child_ptr[node]] != queue.stamp[0]:
-        score_at_once(ensemble, node, indices, values, work)
-        record_children(ensemble, link, node, queue, work)
+        score_alone(scorer, node, queue.row[0])
+        record_children(ensemble, link, node, queue, work.margins[0])
 
 
 @inlined
@@ -61,8 +56,7 @@ def label_probability(
     ensemble: TreeEnsemble,
     link: int,
     label: int,
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
+    scorer: Scorer,
     queue: QueueWorkspace,
     work: Workspace,
 ) -> np.float32:
@@ -77,6 +71,6 @@ def label_probability(
             node = ensemble.parent[leaf]
             while queue.node_stamp[node] != queue.stamp[0]:
                 node = ensemble.parent[node]
-            expand(ensemble, link, node, indices, values, queue, work)
+            expand(ensemble, link, node, scorer, queue, work)
         total += np.exp(queue.node_score[leaf])
     return total / np.float32(n_trees)

@@ -124,7 +124,7 @@ class SparseCall(NamedTuple):
     room                     [3]   the values, nodes of a level and top_r that there are buffers for
     indptr, indices, values  where the rows are read to, which bounds them
     number                   [2]   a threshold for all labels, and its logarithm
-    texts, names             handles of BodyTexts and BodyNames, by which these are read
+    texts                    a handle of BodyTexts, by which texts are read
     form                     [..]  what an answer of tensors has (`service.kernels.text.tensors`)
     allowed                  [N]   as a Search has it; or empty: all labels are
     none                     [0]   what no weights and no thresholds are; no_costs [0, 2]
@@ -150,7 +150,6 @@ class SparseCall(NamedTuple):
     values: F32_1
     number: F32_1
     texts: Handle
-    names: Handle
     form: I64_1
     allowed: U8_1
     none: F32_1
@@ -234,8 +233,7 @@ def _search_rows(
     places = call.labels[:n_places].reshape(shape), call.scores[:n_places].reshape(shape)
     write_struct(Answers, call.answers, (call.counts, *places, call.exact, call.no_costs))
     call.call[_LAST] = n_rows
-    dtypes = call.allowed, call.allowed  # the search has been compiled for the model's
-    _search(model.searching, (call.call, *dtypes))
+    _search(model.searching, (call.call,))
 
 
 @inlined
@@ -307,8 +305,7 @@ def _read_body(
             model.reading_tensors, (data, span, constants, rows, call.number, call.form, call.texts)
         )
     else:
-        read_by = call.texts, call.names
-        asked = _read(model.reading, (data, span[0], constants, rows, call.number, read_by))
+        asked = _read(model.reading, (data, span[0], constants, rows, call.number, call.texts))
     return asked
 
 

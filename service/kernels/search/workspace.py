@@ -10,12 +10,18 @@ from typing import NamedTuple
 import numpy as np
 
 from model_store.compiled.bits import GROUP_BITS
-from model_store.compiled.handles import F32_1, F32_2, I32_1, I64_1, I64_2, U8_1, handle
+from model_store.compiled.handles import F32_2, I32_1, I64_1, I64_2, U8_1, handle
 from model_store.embedding import full_features
 from model_store.ensemble import LANES, TreeEnsemble
 
 STAGES = 4
 """How many chunks are on their way at once."""
+
+_AT_ONCE_MAX = 16
+"""So many nodes are scored at once at most."""
+
+_MARGINS_MAX = 1 << 12
+"""The margins of the nodes that are scored at once are so many at most: they stay in the caches."""
 
 _MAP_FEATURES_MAX = 1 << 18
 """A map of more features than this does not stay in the caches, and does not pay."""
@@ -34,8 +40,8 @@ class Workspace(NamedTuple):
     counts                     [STAGES, 3]       how many blocks, dense rows and sparse rows were found
     turns                      [3]               of a list of nodes: how many have their blocks, rows, words
     feature_row                [D padded, or 0]  the rows of one chunk by feature, or zeros (see feature_map)
-    margins                    [W]               of the children of the chunk being scored
-    cost                       [2]               chunks scored and bytes of weights read since it was cleared
+    margins                    [M, W]            of the children of up to M nodes that are scored at once
+    cost                       [M, 2]            chunks scored and bytes of weights read since it was cleared
     full_features              D if each chunk of the model has a dense row for every feature, else 0
     stop                       [1]               not 0: end with what is sure; traversals look once a chunk
     """
@@ -50,10 +56,22 @@ class Workspace(NamedTuple):
     counts: I64_2
     turns: I64_1
     feature_row: I32_1
-    margins: F32_1
-    cost: I64_1
+    margins: F32_2
+    cost: I64_2
     full_features: int
     stop: U8_1
+
+
+@handle
+class Entries(NamedTuple):
+    """The nodes that a traversal scores one after the other, and for which rows.
+
+    node  [..]
+    row   [..] or [1]: the same for all
+    """
+
+    node: I32_1
+    row: I32_1
 
 
 def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bool) -> Workspace:
@@ -63,6 +81,8 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
                    they are too many for it to pay
     """
     n_mapped = ensemble.directory.shape[1] << GROUP_BITS
+    width = widest_chunk(ensemble)
+    n_at_once = max(1, min(_AT_ONCE_MAX, _MARGINS_MAX // max(1, width)))
     return Workspace(
         block_at=np.empty((STAGES, n_features), np.int64),
         block_item=np.empty((STAGES, n_features), np.int64),
@@ -74,8 +94,8 @@ def make_workspace(ensemble: TreeEnsemble, *, n_features: int, maps_features: bo
         counts=np.zeros((STAGES, 3), np.int64),
         turns=np.zeros(3, np.int64),
         feature_row=np.zeros(n_mapped if maps_features and n_mapped <= _MAP_FEATURES_MAX else 0, np.int32),
-        margins=np.empty(widest_chunk(ensemble), np.float32),
-        cost=np.zeros(2, np.int64),
+        margins=np.empty((n_at_once, width), np.float32),
+        cost=np.zeros((n_at_once, 2), np.int64),
         full_features=full_features(ensemble),
         stop=np.zeros(1, np.uint8),
     )

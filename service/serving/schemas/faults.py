@@ -13,6 +13,9 @@ from service.serving.schemas.instances import KINDS, TAGS
 from service.serving.schemas.limits import LIMIT
 from service.what_is import shortened, what_is
 
+FAULTS_MAX = 100
+"""Faults that are told of a request."""
+
 _SHAPE = 'one of {"text"}, {"indices", "values"} and {"features"}'
 
 
@@ -22,8 +25,8 @@ def faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> BadI
 
 
 def all_faults_of(error: ValidationError, models: Sequence[type[BaseModel]]) -> list[BadInput]:
-    """Return everything that is wrong with a request, each with its place; `models` as in `faults_of`."""
-    return [_fault(found, models) for found in error.errors(include_url=False)]
+    """Return what is wrong with a request, each with its place, FAULTS_MAX at most; `models` as above."""
+    return [_fault(found, models) for found in error.errors(include_url=False)[:FAULTS_MAX]]
 
 
 def _fault(found: Any, models: Sequence[type[BaseModel]]) -> BadInput:

@@ -16,13 +16,23 @@ from pydantic import (
 )
 
 from service.faults import fault
-from service.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, longest, utf8_length
+from service.serving.schemas.limits import AtMost, longest, utf8_length
+
+FIELDS_MAX = 100
+"""Fields of an object, known or not: each that is not is a fault."""
 
 
 class RequestModel(BaseModel):
     """What a request says: no field but these, each of just its type."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, value: Any) -> Any:
+        if type(value) is dict and len(value) > FIELDS_MAX:
+            raise fault(f"expected at most {FIELDS_MAX} fields, found {len(value)}")
+        return value
 
 
 class TextInstance(RequestModel):
@@ -34,9 +44,9 @@ class TextInstance(RequestModel):
 class SparseInstance(RequestModel):
     """An instance that is sparse already: `indices` are integers of any size, in any order, not unique."""
 
-    indices: list[int] = Field(json_schema_extra={LIMIT_KEY: "features_max"})
-    values: list[float] = Field(
-        description="one for each of the indices", json_schema_extra={LIMIT_KEY: "features_max"}
+    indices: Annotated[list[int], AtMost("features_max", "features")]
+    values: Annotated[list[float], AtMost("features_max", "features")] = Field(
+        description="one for each of the indices"
     )
 
     @field_validator("values")
@@ -46,11 +56,6 @@ class SparseInstance(RequestModel):
         if len(indices) != len(values):
             raise fault(f"expected as many values as indices, {len(indices)}, found {len(values)}")
         return values
-
-    @model_validator(mode="after")
-    def _limited(self, info: ValidationInfo) -> SparseInstance:
-        check_limit(len(self.indices), "features", "features_max", info)
-        return self
 
 
 class NamedInstance(RequestModel):

@@ -44,14 +44,18 @@ def check_limit(found: int, what: str, limit: str, info: ValidationInfo, path: s
 
 
 class AtMost(NamedTuple):
-    """An annotation: the value, or its length, or what `measure` says, is at most the limit of that name."""
+    """An annotation: the value, or its length, or what `measure` says, is at most the limit of that name.
+
+    How many items an array or an object has is looked at before they are, and these only up to the first
+    that is at fault: to tell of each of a million takes a gigabyte.
+    """
 
     limit: str
     what: str
     measure: Callable[[Any], int] = len
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
-        """Check after the value itself."""
+        """Check after the value itself; how many items it has, before."""
 
         limit, what, measure = self.limit, self.what, self.measure
 
@@ -63,7 +67,14 @@ class AtMost(NamedTuple):
                     check_limit(found, what, limit, info)
             return value
 
-        return core_schema.with_info_after_validator_function(check, handler(source))
+        def check_size(value: Any, info: ValidationInfo) -> Any:
+            return check(value, info) if type(value) in (list, dict) else value
+
+        schema = handler(source)
+        if measure is len and schema["type"] in ("list", "dict"):
+            first_fault: Any = {**schema, "fail_fast": True}
+            return core_schema.with_info_before_validator_function(check_size, first_fault)
+        return core_schema.with_info_after_validator_function(check, schema)
 
     def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """Name the limit; `longest` is of keys or items, for which a schema has no word."""

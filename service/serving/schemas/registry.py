@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, FailFast, Field
 
 from model_store.alias import DENIED_MAX
 from service.serving.schemas.instances import RequestModel
@@ -67,7 +67,9 @@ class SplitChanged(AliasSplit):
 class DeniedRequest(RequestModel):
     """Which labels the answers of an alias are never to have."""
 
-    labels: list[str] = Field(max_length=DENIED_MAX, description="all of them, in place of those before")
+    labels: Annotated[list[str], FailFast(), Field(max_length=DENIED_MAX)] = Field(
+        description="all of them, in place of those before"
+    )
     reason: _Reason = Field(default="", description="kept in the history")
 
 
@@ -215,7 +217,7 @@ class CreateKeyRequest(RequestModel):
     """A key to make."""
 
     name: str
-    scopes: list[str] = Field(description="some of predict, feedback, admin, metrics")
+    scopes: Annotated[list[str], FailFast()] = Field(description="some of predict, feedback, admin, metrics")
     lifetime_seconds: float | None = Field(default=None, gt=0, le=_YEARS_100, description="null: for ever")
 
 

@@ -19,7 +19,7 @@ from service.serving.schemas.instances import (
     TextInstance,
     kind_of,
 )
-from service.serving.schemas.limits import check_limit
+from service.serving.schemas.limits import AtMost, check_limit
 from service.serving.schemas.predict import LabelList
 
 
@@ -66,17 +66,16 @@ AnyScored: TypeAlias = ScoredText | ScoredSparse | ScoredNamed
 class ScoreRequest(RequestModel):
     """Instances, each with labels."""
 
-    instances: list[ScoredInstance] = Field(
+    instances: Annotated[list[ScoredInstance], AtMost("instances_max", "instances")] = Field(
         description="texts, sparse rows or named features, as the model was trained on, each with labels",
-        json_schema_extra={"minItems": 1, "x-limit": "instances_max"},
+        json_schema_extra={"minItems": 1},
     )
 
     @field_validator("instances")
     @classmethod
-    def _some(cls, instances: list[AnyScored], info: ValidationInfo) -> list[AnyScored]:
+    def _some(cls, instances: list[AnyScored]) -> list[AnyScored]:
         if not instances:
             raise fault("expected at least one instance, found none")
-        check_limit(len(instances), "instances", "instances_max", info)
         return instances
 
     @model_validator(mode="after")

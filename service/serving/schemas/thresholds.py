@@ -9,7 +9,6 @@ from typing_extensions import TypedDict
 
 from service.serving.schemas.explanations import Float32
 from service.serving.schemas.instances import RequestModel
-from service.thresholds.store.tuned import METHODS
 
 LABELS_MAX = 10_000
 """Labels of one answer, at most."""
@@ -100,24 +99,6 @@ class ThresholdChange(BaseModel):
     model: str
     version: int
     threshold_epoch: int
-
-
-class TuneThresholdsRequest(CandidateRequest):
-    """What to tune, on what and how."""
-
-    data: str = Field(description="a labelled file below the data directory")
-    method: str | None = Field(
-        default=None,
-        description="ofo if left out; all: ofo is kept, the others are reported",
-        json_schema_extra={"enum": [*METHODS, "all", None]},
-    )
-    test: str | None = Field(default=None, description="another file, to measure on")
-    empty_labels: str = Field(default="one", json_schema_extra={"enum": ["one", "zero"]})
-    kappa: float | None = None
-    start: Annotated[list[float], Field(min_length=2, max_length=2)] | None = Field(
-        default=None, description="a and b, from which the thresholds a / b start"
-    )
-    shadow: bool = Field(default=False, description="score it on feedback beside what is in force")
 
 
 class TunedFacts(TypedDict):

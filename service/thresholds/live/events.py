@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.db.tables import EVENT_KEY_BYTES
-from service.rows import LabelRows, SparseRows
+from service.rows import LabelRows, SparseRows, offsets
 
 NO_EPOCH = -1
 """The epoch of an event whose instance is predicted when it is counted."""
@@ -79,7 +79,7 @@ def as_columns(events: Sequence[Event], n_features: int, n_labels: int) -> Event
     no_row = SparseRows(np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), n_features)
     return Events(
         [event.key for event in events],
-        _join_rows([no_row if row is None else row for row in rows], n_features),
+        SparseRows.join([no_row, *(no_row if row is None else row for row in rows)]).cut(1, len(rows) + 1),
         label_rows([event.labels for event in events], n_labels),
         label_rows([NO_LABELS if e.predicted is None else e.predicted for e in events], n_labels),
         np.array([NO_EPOCH if event.epoch is None else event.epoch for event in events], np.int64),
@@ -92,38 +92,13 @@ def join(blocks: Sequence[Events]) -> Events:
         return blocks[0]
     return Events(
         [key for block in blocks for key in block.keys],
-        _join_rows([block.rows for block in blocks], blocks[0].rows.n_features),
-        _join_labels([block.labels for block in blocks]),
-        _join_labels([block.predicted for block in blocks]),
+        SparseRows.join([block.rows for block in blocks]),
+        LabelRows.join([block.labels for block in blocks]),
+        LabelRows.join([block.predicted for block in blocks]),
         np.concatenate([block.epochs for block in blocks]),
     )
 
 
 def label_rows(labels: Sequence[NDArray[np.int32]], n_labels: int) -> LabelRows:
     """Return the labels of each event as rows."""
-    indptr = np.zeros(len(labels) + 1, np.int64)
-    np.cumsum([len(some) for some in labels], out=indptr[1:])
-    return LabelRows(indptr, np.concatenate([NO_LABELS, *labels]), n_labels)
-
-
-def _join_rows(rows: Sequence[SparseRows], n_features: int) -> SparseRows:
-    return SparseRows(
-        _join_indptr([some.indptr for some in rows]),
-        np.concatenate([np.empty(0, np.int32), *(some.indices for some in rows)]),
-        np.concatenate([np.empty(0, np.float32), *(some.values for some in rows)]),
-        n_features,
-    )
-
-
-def _join_labels(rows: Sequence[LabelRows]) -> LabelRows:
-    indices = np.concatenate([some.indices for some in rows])
-    return LabelRows(_join_indptr([some.indptr for some in rows]), indices, rows[0].n_labels)
-
-
-def _join_indptr(indptrs: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return the pointers of rows that begin at 0 in each part, one part after the other."""
-    parts, end = [np.zeros(1, np.int64)], 0
-    for indptr in indptrs:
-        parts.append(indptr[1:] + end)
-        end += indptr.item(-1)
-    return np.concatenate(parts)
+    return LabelRows(offsets(map(len, labels)), np.concatenate([NO_LABELS, *labels]), n_labels)

@@ -48,9 +48,6 @@ SearchFields: TypeAlias = tuple[
 ]
 """The fields of `threshold_update.RowSearch`."""
 
-_NO_WEIGHTS = np.empty(0, np.uint8)
-"""Stands for the samples of a traversal's weights: the one at the address was compiled for the model's."""
-
 
 @kernel
 def count_events(
@@ -87,7 +84,7 @@ def count_events(
         predicted = predicted_labels[predicted_ptr[i] : predicted_ptr[i + 1]]
         if epochs[i] < 0:
             write_struct(Rows, rows, (indptr[i : i + 2], indices, values))
-            _search(searching, (call, _NO_WEIGHTS, _NO_WEIGHTS))
+            _search(searching, (call,))
             predicted = found[: n_found[0]]
             predicted.sort()
         true = true_labels[true_ptr[i] : true_ptr[i + 1]]

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from service.errors import DatabaseUnavailable
+from service.evaluation.fmeasure import USUAL_EMPTY
 from service.thresholds.live.events import Event, as_columns
 from service.thresholds.live.shadow import Shadow, ShadowState, read_shadow
 from service.thresholds.live.threshold_counters import ThresholdCounters, Traversal
@@ -108,7 +109,7 @@ class ServedThresholds:
         """Return what a version that was never tuned starts with."""
         counters = no_counts(self.n_labels)
         bounds = lower_bounds(self._counts if len(self._counts) else None, self._n_rows, self.n_labels)
-        return Tuned("ofo", "one", self.start, thresholds_of(counters, self.start, bounds), counters)
+        return Tuned("ofo", USUAL_EMPTY, self.start, thresholds_of(counters, self.start, bounds), counters)
 
     def snapshot(self) -> Tuned:
         """Return a copy of the state; there must be one."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.evaluation.fmeasure import EmptyConvention
-from service.rows import LabelRows
+from service.rows import LabelRows, offsets
 from service.thresholds.methods.estimates import Estimates, count_at, macro_f
 
 C_GRID = (100, 50, 20, 10, 7, 5, 4, 3, 2)
@@ -70,4 +70,4 @@ def _chosen(
     """Return offsets and values of the chosen rows, of rows values[ptr[i] : ptr[i + 1]]."""
     sizes = np.diff(ptr)
     stays = np.repeat(chosen, sizes)
-    return np.concatenate([[0], np.cumsum(sizes[chosen])]), *(array[stays] for array in values)
+    return offsets(sizes[chosen]), *(array[stays] for array in values)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
 from service.evaluation.fmeasure import EmptyConvention
-from service.rows import LabelRows
+from service.rows import LabelRows, offsets
 from service.thresholds.methods.estimates import Estimates, mark_hits
 
 
@@ -33,7 +33,7 @@ def sto(
     """
     hits = mark_hits(estimates, truth)
     order = np.argsort(estimates.labels, kind="stable")
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(estimates.labels, minlength=truth.n_labels))])
+    ptr = offsets(np.bincount(estimates.labels, minlength=truth.n_labels))
     n_true = np.bincount(truth.indices, minlength=truth.n_labels)
     thresholds = np.empty(truth.n_labels, np.float32)
     value = 1.0 if empty == "one" else 0.0

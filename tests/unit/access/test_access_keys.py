@@ -14,9 +14,8 @@ import pytest
 from sqlalchemy import select
 
 from service.access import keys as keys_module
-from service.access.first_key import ensure_admin_key
 from service.access.key_text import id_of, make_secret, without_secrets
-from service.access.keys import AccessKeys
+from service.access.keys import AccessKeys, ensure_admin_key
 from service.access.scopes import AccessScope
 from service.db.engine import Database
 from service.db.tables import ACCESS_KEYS
@@ -171,7 +170,7 @@ def test_of_several_first_starts_one_makes_the_admin_key(database_url: str) -> N
 
 def test_of_several_processes_one_shows_the_admin_key(tmp_path: Any) -> None:
     code = (
-        "import sys; from service.db.engine import Database; from service.access.first_key import *;"
+        "import sys; from service.db.engine import Database; from service.access.keys import *;"
         "text = ensure_admin_key(Database(sys.argv[1])); text and show_admin_key(text)"
     )
     command = [sys.executable, "-c", code, f"sqlite:///{tmp_path}/xylem.db"]

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from service.access.cors import cors_options
-from service.access.scopes import AccessScope, describe_access, is_loopback, open_scopes, parse_scopes
+from service.access.scopes import (
+    AccessScope,
+    cors_options,
+    describe_access,
+    is_loopback,
+    open_scopes,
+    parse_scopes,
+)
 from service.errors import BadParameter
 from service.settings import OPENABLE, Settings, read_settings
 

@@ -83,6 +83,24 @@ def test_a_line_a_label_says_the_same_in_every_format(
     assert not list(tmp_path.glob("*.unfinished"))
 
 
+def test_a_label_that_never_occurs_has_no_f_and_an_unknown_one_is_named(
+    run_here: Run, measured: tuple[Path, Path], tmp_path: Path
+) -> None:
+    store, _ = measured
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps({"text": "word0 w0", "labels": [LABELS[0], "<b>new</b>"]}) + "\n")
+    table, page = tmp_path / "labels.csv", tmp_path / "page"
+    done = run_here("evaluate", "m", "--data", data, "--per-label", table, "--report", page, store=store)
+    assert "labels that the model does not know, F 0" in done.stdout and "1: <b>new</b>" in done.stdout
+    found = Elements((page / "report.html").read_text())
+    assert "does not know count as zero: 1: <b>new</b>" in found.text and "b" not in found.names
+    f_of = {line["label"]: line["F"] for line in read_lines(table)}
+    assert f_of == {LABELS[0]: 100.0, **dict.fromkeys(LABELS[1:])}
+    report = json.loads(run_here("evaluate", "m", "--data", data, "--json", store=store).stdout)
+    assert report["macro_f"] == pytest.approx(100 / 5)
+    assert report["unknown_label_names"] == ["<b>new</b>"]
+
+
 def test_bands_are_in_the_table_and_in_json(run_here: Run, measured: tuple[Path, Path]) -> None:
     store, data = measured
     report = json.loads(run_here("evaluate", "m", "--data", data, "--json", store=store).stdout)

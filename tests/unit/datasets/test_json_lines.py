@@ -57,7 +57,7 @@ def test_labels_of_a_model(tmp_path: Path) -> None:
     text = '{"text": "1", "labels": ["c", "new", "a"]}\n{"text": "2", "labels": ["new", "newer", "new"]}\n'
     dataset = read(tmp_path, text, labels=build_names(["c", "b", "a"]))
     assert labels_of(dataset) == [[0, 2], []]
-    assert dataset.unknown_labels.tolist() == [1, 2]
+    assert dataset.unknown_labels.tolist() == [1, 2] and dataset.unknown_names == ["new", "newer"]
     assert dataset.label_names is None and dataset.labels.n_labels == 3
 
 

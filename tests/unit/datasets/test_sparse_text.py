@@ -206,7 +206,7 @@ def test_what_a_model_does_not_know_of_libsvm_is_counted_or_left_out(tmp_path: P
         ([], {}),
         ([], {0: 1.0}),
     ]
-    assert dataset.unknown_labels.tolist() == [1, 2, 0, 0, 1]
+    assert dataset.unknown_labels.tolist() == [1, 2, 0, 0, 1] and "3" in dataset.unknown_names
     assert (dataset.rows.n_features, dataset.labels.n_labels) == (2, 3)
     names = write(tmp_path, "names.txt", b"a\nb\nc\n")
     with pytest.raises(BadData, match=":1: expected a label id below 3"):
@@ -221,7 +221,7 @@ def test_names_of_labels(tmp_path: Path) -> None:
     check_dataset(dataset)
     assert dataset.rows is not None
     assert [labels for labels, _ in as_rows(dataset.rows, dataset.labels)] == [[2], [], [0]]
-    assert dataset.unknown_labels.tolist() == [1, 0, 0]
+    assert dataset.unknown_labels.tolist() == [1, 0, 0] and dataset.unknown_names == ["e"]
     assert dataset.label_names is None and dataset.labels.n_labels == 4
     with pytest.raises(BadData, match="expected at most 4 labels"):
         read_dataset(data, labels=model)

@@ -154,6 +154,46 @@ def test_what_the_driver_raises_is_said_to_be_the_database(database_url: str) ->
     database.close()
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("most", [2, 7])
+def test_a_process_has_so_many_connections_and_no_more(database_url: str, most: int) -> None:  # noqa: F811
+    database, watching = Database(database_url, most), Database(database_url)
+    mine = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+    before = threading.Barrier(most + 1)
+    release, got = threading.Event(), []
+
+    def hold() -> None:
+        with database.read() as connection:
+            connection.execute(text("SELECT 1"))
+            before.wait()
+            release.wait()
+
+    def one_more() -> None:
+        with database.read() as connection:
+            got.append(connection.execute(text("SELECT 1")).scalar_one())
+
+    with watching.read() as connection:  # which migrates, too
+        pass
+    holders = [threading.Thread(target=hold) for _ in range(most)]
+    for holder in holders:
+        holder.start()
+    before.wait()
+    with watching.read() as connection:
+        assert connection.execute(mine).scalar_one() == most + 1
+    waiting = threading.Thread(target=one_more)
+    waiting.start()
+    waiting.join(1)
+    assert got == []
+    with watching.read() as connection:
+        assert connection.execute(mine).scalar_one() == most + 1
+    release.set()
+    for thread in (*holders, waiting):
+        thread.join()
+    assert got == [1]
+    database.close()
+    watching.close()
+
+
 def test_a_connection_that_the_server_ends_is_replaced(postgresql: str) -> None:  # noqa: F811
     database, other = Database(postgresql), Database(postgresql)
     with pytest.raises(DatabaseUnavailable), database.write() as connection:

@@ -23,7 +23,7 @@ ANY = 1_000_000_000
 LIMITS = Limits(top_r_max=ANY, beam_width_max=ANY, answer_labels_max=ANY)
 N_FEATURES = 40
 ROWS_MAX, FEATURES_MAX = 4, 20
-FORMS = BodyForms(ROWS_MAX, FEATURES_MAX, 0, 0, 0, Options().top_r, Options().beam_width)
+FORMS = BodyForms(ROWS_MAX, FEATURES_MAX, 0, 0, Options().top_r, Options().beam_width)
 PLAIN = b'{"instances":[{"indices":[3,17],"values":[0.5,1]}],"top_r":3,"beam_width":7}'
 PLAIN_TUNED = b'{"threshold":"tuned","instances":[{"indices":[3],"values":[0.5]}],"top_r":3}'
 PLAIN_NUMBER = b'{"threshold":0.25,"instances":[{"indices":[3],"values":[0.5]}],"exact":true}'

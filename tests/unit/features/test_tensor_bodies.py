@@ -26,7 +26,7 @@ ANY = 1_000_000_000
 LIMITS = Limits(top_r_max=ANY, beam_width_max=ANY, answer_labels_max=ANY)
 N_FEATURES = 40
 ROWS_MAX, FEATURES_MAX = 4, 20
-FORMS = BodyForms(ROWS_MAX, FEATURES_MAX, 0, 0, 0, Options().top_r, Options().beam_width)
+FORMS = BodyForms(ROWS_MAX, FEATURES_MAX, 0, 0, Options().top_r, Options().beam_width)
 ROWS = [{"indices": [3, 17], "values": [0.5, 1]}, {"indices": [], "values": []}]
 BEFORE = b"before"
 

@@ -31,7 +31,7 @@ from service.settings import Limits
 from tests.real_texts import TEXTS as REAL_TEXTS
 
 BYTES_MAX, CHARACTERS_MAX = 60, 90
-FORMS = BodyForms(4, 4000, CHARACTERS_MAX, BYTES_MAX, 0, Options().top_r, Options().beam_width)
+FORMS = BodyForms(4, 4000, CHARACTERS_MAX, BYTES_MAX, Options().top_r, Options().beam_width)
 LIMITS = Limits(text_bytes_max=BYTES_MAX)
 KINDS: dict[str, dict[str, Any]] = {
     "words": {"kind": "tfidf"},

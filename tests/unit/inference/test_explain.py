@@ -64,7 +64,7 @@ def test_a_path_equals_the_oracle(weights, link, seed, n_features, arity):
         assert depth == len(nodes)
         path, probability = np.empty(depth, np.int32), np.empty(depth, np.float32)
         score, (features, shares) = np.empty(depth, np.float32), most_shares(depth)
-        explain_leaf(*call.arguments, leaf, path, probability, score, features, shares)
+        explain_leaf(call.handle, leaf, path, probability, score, features, shares)
         assert path.tolist() == nodes
         for of_node, told in zip(expected, told_shares(features, shares), strict=True):
             products = {feature: row[feature] * of_node.get(feature, 0.0) for feature in row}

@@ -35,7 +35,6 @@ BODIES = BodyForms(
     values_max=2000,
     characters_max=400,
     text_bytes_max=300,
-    name_bytes_max=20,
     top_r=5,
     beam_width=10,
 )

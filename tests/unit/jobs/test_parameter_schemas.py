@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.features.parameters import PARAMETERS
-from service.jobs.kinds import parameter_faults
-from service.jobs.parameter_schemas import parameter_schemas
+from service.jobs.kinds import parameter_faults, parameter_schemas
 from service.trainers import TRAINERS
 from tests.schemas import openapi
 

@@ -36,7 +36,7 @@ def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:  # noqa: F811
 
 def test_a_job_is_kept_as_it_was_submitted(desk: Desk) -> None:
     said = {"a": [1, "ü"], "b": {"c": None}}
-    job = desk.queue.submit("batch", "m", said, "key-1").job
+    job = desk.jobs.add("batch", "m", said, "key-1").job
     again = Desk(desk.settings, desk.settings.database_url)  # as another process
     assert again.jobs.get(job.id) == job
     assert (job.request, job.state, job.kind, job.model) == (said, "queued", "batch", "m")
@@ -50,7 +50,7 @@ def test_a_hundred_submissions_at_once_with_repeats_give_exactly_the_distinct_jo
 
     def submit(at: int) -> tuple[int, str, bool]:
         number = numbers[at]
-        found = others[at % 4].queue.submit("training", "m", {"number": number}, f"key-{number}")
+        found = others[at % 4].jobs.add("training", "m", {"number": number}, f"key-{number}")
         return number, found.job.id, found.is_new
 
     with ThreadPoolExecutor(20) as pool:
@@ -63,19 +63,19 @@ def test_a_hundred_submissions_at_once_with_repeats_give_exactly_the_distinct_jo
 
 
 def test_a_key_stands_for_one_request(desk: Desk) -> None:
-    first = desk.queue.submit("training", "m", {"a": 1, "b": 2}, "k").job
-    assert desk.queue.submit("training", "m", {"b": 2, "a": 1}, "k") == (first, False)
+    first = desk.jobs.add("training", "m", {"a": 1, "b": 2}, "k").job
+    assert desk.jobs.add("training", "m", {"b": 2, "a": 1}, "k") == (first, False)
     for kind, request in (("training", {"a": 2}), ("batch", {"a": 1, "b": 2})):
         with pytest.raises(IdempotencyConflict, match=first.id):
-            desk.queue.submit(kind, "m", request, "k")
+            desk.jobs.add(kind, "m", request, "k")
     for key in ("", "ü", "a b", "x" * 256, "a\nb"):
         with pytest.raises(BadRequest):
-            desk.queue.submit("training", "m", {}, key)
+            desk.jobs.add("training", "m", {}, key)
 
 
 def test_a_request_that_is_too_long_is_refused(desk: Desk) -> None:
     with pytest.raises(LimitExceeded):
-        desk.queue.submit("training", "m", {"a": "x" * (64 << 10)})
+        desk.jobs.add("training", "m", {"a": "x" * (64 << 10)})
 
 
 def test_no_more_jobs_wait_than_may(desk: Desk) -> None:
@@ -83,19 +83,17 @@ def test_no_more_jobs_wait_than_may(desk: Desk) -> None:
     ids = [few.add(n=n) for n in range(3)]
     with pytest.raises(Overloaded, match="jobs_queued_max"):
         few.add()
-    few.queue.submit("training", "m", {}, None) if few.leases.claim("w") else None  # one runs: there is room
-    few.queue.cancel(ids[1])
+    few.jobs.add("training", "m", {}, None) if few.leases.claim("w") else None  # one runs: there is room
+    few.jobs.cancel(ids[1])
     few.add()
     with pytest.raises(Overloaded):
-        few.queue.retry(ids[1])
+        few.jobs.retry(ids[1])
     few.database.close()
 
 
 def test_jobs_are_listed_by_state_model_and_kind(desk: Desk) -> None:
-    ids = [
-        desk.queue.submit(kind, model, {}).job.id for kind in ("training", "batch") for model in ("a", "b")
-    ]
-    desk.queue.cancel(ids[3])
+    ids = [desk.jobs.add(kind, model, {}).job.id for kind in ("training", "batch") for model in ("a", "b")]
+    desk.jobs.cancel(ids[3])
     assert [job.id for job in desk.jobs.list()] == ids[::-1]
     assert [job.id for job in desk.jobs.list(model="a")] == [ids[2], ids[0]]
     assert [job.id for job in desk.jobs.list(kind="batch", state="queued")] == [ids[2]]
@@ -297,7 +295,7 @@ def test_the_history_is_finite(desk: Desk) -> None:
         few.leases.succeed(claim, {})
     waiting = few.add(n=7)
     assert [job.id for job in few.jobs.list()] == [waiting, *ids[:2:-1]]
-    few.queue.cancel(waiting)
+    few.jobs.cancel(waiting)
     assert len(few.jobs.list()) == 3
     few.database.close()
 

@@ -19,11 +19,10 @@ from service.errors import BadData
 from service.jobs.context import JobContext
 from service.jobs.files import OFFSET, PART, RESULT, WORK, make_directory
 from service.jobs.job import Job, PromotionVerdict
-from service.jobs.kinds import read_request
+from service.jobs.kinds import run_job
 from service.jobs.leases import ClaimLost
 from service.jobs.promotion import judge_conditions
 from service.jobs.requests import PromotionCondition
-from service.jobs.runs import RUNS
 from service.jobs.split import split_lines
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.evaluate import measure
@@ -66,12 +65,12 @@ class Place:
 
     def run(self, job_id: str, at: Callable[[str], None] | None = None) -> Job:
         """Claim the job, run it, and let it have succeeded. `at` is called at the beginning of each phase."""
-        context, request = self.claimed(job_id, at)
-        result = RUNS[context.job.kind](context, request)
+        context = self.claimed(job_id, at)
+        result = run_job(context)
         self.desk.leases.succeed(context.claim, result)
         return self.desk.jobs.get(job_id)
 
-    def claimed(self, job_id: str, at: Callable[[str], None] | None = None) -> tuple[JobContext, Any]:
+    def claimed(self, job_id: str, at: Callable[[str], None] | None = None) -> JobContext:
         claim = self.desk.leases.claim("w")
         assert claim is not None and claim.job.id == job_id
         directory = make_directory(self.settings.store, job_id)
@@ -83,7 +82,7 @@ class Place:
                 if at is not None:
                     at(phase)
 
-        context = JobContext(
+        return JobContext(
             claim,
             self.settings,
             self.store,
@@ -93,7 +92,6 @@ class Place:
             directory,
             told,
         )
-        return context, read_request(claim.job.kind, claim.job.request)
 
 
 @pytest.fixture
@@ -279,8 +277,8 @@ def test_a_verdict_is_acted_on_once_and_undoes_nobodys_decision(place: Place) ->
     with pytest.raises(Killed):
         place.run(job_id, die_at("publish"))
     place.desk.end_lease(job_id)
-    context, request = place.claimed(job_id)
-    RUNS["training"](context, request)  # all is done, but nobody was told
+    context = place.claimed(job_id)
+    run_job(context)  # all is done, but nobody was told
     assert place.store.resolve("m") == 2
     place.store.promote("m", 1)  # an admin's decision
     train_and_publish(
@@ -294,8 +292,8 @@ def test_a_verdict_is_acted_on_once_and_undoes_nobodys_decision(place: Place) ->
 
 def test_a_version_that_was_deleted_meanwhile_fails_the_job(place: Place) -> None:
     job_id = place.submit("training", TRAINING)
-    context, request = place.claimed(job_id)
-    RUNS["training"](context, request)
+    context = place.claimed(job_id)
+    run_job(context)
     place.store.promote("m", 1)
     place.store.delete("m", 2)
     place.desk.end_lease(job_id)
@@ -383,18 +381,18 @@ def test_lines_are_split_into_two_files_that_can_be_read(tmp_path: Path, name: s
 
 def test_a_tuning_is_kept_with_its_result_or_not_at_all(place: Place) -> None:
     job_id = place.submit("threshold-tuning", {"model": "m", "data": "valid.jsonl", "method": "fta"})
-    context, request = place.claimed(job_id)
-    report = RUNS["threshold-tuning"](context, request)  # then its worker dies
+    context = place.claimed(job_id)
+    report = run_job(context)  # then its worker dies
     place.desk.end_lease(job_id)
     job = place.run(job_id)
     assert job.result == report and (job.version, report["epoch"], report["method"]) == (1, 1, "fta")
 
     job_id = place.submit("threshold-tuning", {"model": "m", "data": "valid.jsonl", "version": 1})
-    context, request = place.claimed(job_id)
+    context = place.claimed(job_id)
     place.desk.end_lease(job_id)
     assert place.desk.leases.claim("other") is not None
     with pytest.raises(ClaimLost):
-        RUNS["threshold-tuning"](context, request)
+        run_job(context)
     tuned = ThresholdDatabase(place.desk.database).load("m", 1)
     assert tuned is not None and tuned.method == "fta"
 
@@ -459,7 +457,7 @@ def test_a_batch_that_died_goes_on_where_it_was(place: Place, monkeypatch: pytes
     whole = predictions(place.desk.jobs.result_file(place.run(place.submit("batch", request)).id))
     job_id = place.submit("batch", request)
     for n_calls in (1, 4, 9):  # each worker dies so many blocks further
-        context, asked = place.claimed(job_id)
+        context = place.claimed(job_id)
         calls = [0]
 
         def told(phase: str, *_: int, calls: list[int] = calls, n_calls: int = n_calls) -> None:
@@ -468,7 +466,7 @@ def test_a_batch_that_died_goes_on_where_it_was(place: Place, monkeypatch: pytes
                 raise Killed
 
         with pytest.raises(Killed):
-            RUNS["batch"](context._replace(on_progress=told), asked)
+            run_job(context._replace(on_progress=told))
         with (context.directory / PART).open("ab") as file:
             file.write(b"half a li")
         offset = json.loads((context.directory / OFFSET).read_bytes())
@@ -484,8 +482,8 @@ def test_a_batch_that_died_goes_on_where_it_was(place: Place, monkeypatch: pytes
 def test_a_batch_that_was_done_and_could_not_say_so_is_not_done_again(place: Place) -> None:
     batch_data(place, 20)
     job_id = place.submit("batch", {"model": "m", "data": "batch.jsonl"})
-    context, request = place.claimed(job_id)
-    result = RUNS["batch"](context, request)
+    context = place.claimed(job_id)
+    result = run_job(context)
     before = (context.directory / RESULT).stat()
     place.desk.end_lease(job_id)
     job = place.run(job_id)

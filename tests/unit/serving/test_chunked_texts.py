@@ -141,6 +141,8 @@ def test_it_is_for_a_thread(served: ServedVersion) -> None:
             "none where there is label_weights",
         ),
         ({"chunk_charaters": 500}, "chunk_charaters", "did you mean chunk_characters"),
+        ({"k": 3}, "k", r"did you mean top_r\?"),
+        ({"beam": 3}, "beam", r"did you mean beam_width\?"),
     ],
 )
 def test_what_is_refused(options: dict[str, Any], path: str, fault: str) -> None:
@@ -242,7 +244,7 @@ def test_an_evaluation_in_chunks_that_cannot_be_is_refused(
     ids.write_text("1 40 11\n3 1:1.0 5:2.0\n")
     done = run_here("evaluate", "raw", "--data", ids, "--chunk-characters", MOST, store=store.root)
     assert done.returncode == 2
-    assert "ids.txt: expected texts to divide into chunks, found none" in done.stderr
+    assert "chunk_characters: expected texts to divide into chunks, found none" in done.stderr
     request = TrainRequest("huffman-tree", rows, parameters=("task=text", "dim=4", "epochs=1"))
     train_and_publish(Store(tmp_path / "words"), "next", request)
     done = run_here("evaluate", "next", "--data", rows, "--chunk-characters", MOST, store=tmp_path / "words")

@@ -174,7 +174,7 @@ def test_a_wrong_field_is_named_by_its_path(data: bytes, path: str, says: str) -
             "features_max",
             3,
             lambda n: body(instances=[{"indices": [1] * n, "values": [1] * n}]),
-            "instances[0]",
+            "instances[0].indices",
         ),
         (
             "features_max",
@@ -219,7 +219,7 @@ def test_events_of_a_request_are_limited() -> None:
         ("event_id_bytes_max", lambda n: {"event_id": "é" * (n // 2) + "x" * (n % 2)}, "event_id"),
         ("label_list_max", lambda n: {"labels": ["a"] * n}, "labels"),
         ("name_bytes_max", lambda n: {"labels": ["x" * n]}, "labels"),
-        ("features_max", lambda n: {"instance": {"indices": [1] * n, "values": [1] * n}}, "instance"),
+        ("features_max", lambda n: {"instance": {"indices": [1] * n, "values": [1] * n}}, "instance.indices"),
         ("text_bytes_max", lambda n: {"instance": {"text": "x" * n}}, "instance.text"),
     ],
 )
@@ -230,6 +230,19 @@ def test_each_limit_of_an_event_at_n_and_one_more(limit: str, make: Any, path: s
     with pytest.raises(LimitExceeded, match=limit) as refused:
         parse_event({**event, **make(7)}, limits)
     assert refused.value.path == path
+
+
+def test_items_of_long_bodies_are_counted_before_they_are_read() -> None:
+    limits = Limits(features_max=60_000, instances_max=40_000)
+    for read in (parse_predict, parse_feedback, parse_line):
+        with pytest.raises(BadInput) as refused:
+            read(b'{"instances":[' + b",".join([b"1"] * 60_001) + b"]}", limits)
+        assert refused.value.code == "limit-exceeded"
+        assert "at most 60000 items" in str(refused.value)
+    with pytest.raises(LimitExceeded, match="instances_max"):
+        parse_predict(b'{"instances":[' + b",".join([b"1"] * 60_000) + b"]}", limits)
+    long = {"indices": [1] * 60_000, "values": [1] * 60_000}
+    assert parse_predict(json.dumps({"instances": [long]}).encode(), limits).instances
 
 
 def test_answers_are_limited_by_instances_times_top_r() -> None:

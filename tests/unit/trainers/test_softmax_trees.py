@@ -150,7 +150,7 @@ def test_next_words_of_a_cycle_are_certain(
     report = evaluate(model, texts)
     assert isinstance(report["perplexity"], float)
     assert 1 <= report["perplexity"] < 1.3  # the end of a text comes after four, as one does
-    assert report["unknown_labels"] == 0
+    assert report["without_probability"] == 0
     served = serve_model(model)
     request_body = ScoreRequest.model_validate(
         {"instances": [{"text": "one two three", "sequence": True}, {"text": "one", "labels": ["two"]}]}

@@ -90,7 +90,7 @@ def test_calibrated_again_it_is_fitted_anew(folder: Path, facts: dict[str, Any],
 def test_what_cannot_be_fitted_to_is_refused(folder: Path, tmp_path: Path) -> None:
     store = Store(folder / "store")
     n_versions = len(store.models()[0].versions)
-    with pytest.raises(BadData, match=r"not trained on, found its training file train\.jsonl"):
+    with pytest.raises(BadData, match="not trained on, found those that it was trained on"):
         calibrate_and_publish(store, "m", "1", folder / "train.jsonl")
     with pytest.raises(BadData, match="expected at least 100 rows, found 99"):
         calibrate_and_publish(store, "m", "1", write_data(tmp_path / "few.jsonl", 99))
@@ -115,7 +115,7 @@ def test_at_once_with_training(folder: Path, run_here: Run, facts: dict[str, Any
     for given, message in (
         (("label-tree", *data[:2], *data[4:]), "expected a validation file to fit to, found none"),
         (("huffman-tree", *data), "found huffman-tree, whose sum to 1"),
-        (("label-tree", *data[:2], "--valid", folder / "train.jsonl", *data[4:]), "its training file"),
+        (("label-tree", *data[:2], "--valid", folder / "train.jsonl", *data[4:]), "that it was trained on"),
     ):
         refused = run_here("train", *given, "--calibrate", store=tmp_path)
         assert refused.returncode == 2
@@ -144,7 +144,7 @@ def test_the_command(folder: Path, facts: dict[str, Any], run_here: Run, tmp_pat
     assert "origin calibration source" in shown.stdout
     refused = run_here("calibrate", "m", "--data", folder / "train.jsonl", store=tmp_path)
     assert refused.returncode == 2
-    assert "found its training file" in refused.stderr
+    assert "found those that it was trained on" in refused.stderr
 
 
 def test_in_python(folder: Path, facts: dict[str, Any], tmp_path: Path) -> None:

@@ -63,7 +63,9 @@ def decisions(side: Contender, data: Path) -> list[set[str]]:
 def test_labels_are_matched_by_name(home: Path) -> None:
     data, sides = home / "test.jsonl", (contender(home, "some"), contender(home, "others"))
     report = compare(*sides, CompareRequest(data, resamples=100))
-    assert report["labels"] == {"both": 1, "only_a": 2, "only_b": 1}
+    assert report["labels"] == {"both": 1, "only_a": 2, "only_b": 1, "neither": 0}
+    more = write(home / "more.jsonl", [("red", ["black", "red", "white"])])
+    assert compare(*sides, CompareRequest(more, resamples=100))["labels"]["neither"] == 1
     true = [set(json.loads(line)["labels"]) for line in data.read_text().splitlines()]
     for key, side in zip("ab", sides, strict=True):
         found, f = decisions(side, data), []
@@ -114,5 +116,7 @@ def test_the_command_says_which_is_better(run_here: Run, home: Path) -> None:
     assert report["metrics"]["P@1"].keys() == {"a", "b", "difference", "low", "high", "real"}
     done = run_here(*asked, store=home / "store")
     assert "some@1 is better" in done.stdout and "not tuned" in done.stdout
+    same = run_here("compare", "some", "some@1", *asked[3:], store=home / "store").stdout
+    assert "no difference" in same and "may be chance" not in same
     done = run_here(*asked, "--resamples", 1, store=home / "store")
     assert done.returncode == 2 and "100" in done.stderr

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import f1_score
+from sklearn.preprocessing import MultiLabelBinarizer
 
+from model_store.names import name_of
 from model_store.store import Store
 from model_store.version import Model
 from service.errors import BadInput
+from service.evaluation import EmptyConvention
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.workflows.evaluate import F_MEASURES, evaluate, metrics_of
+from service.workflows.evaluate import F_MEASURES, NAMES_MAX, evaluate, list_unknown, metrics_of
 from service.workflows.labelled import no_progress, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish
 
@@ -59,12 +64,43 @@ def test_thresholds_decide_and_leave_the_ranking_alone(model: Model, tmp_path: P
         assert changed <= {*F_MEASURES, "threshold", "us_per_row", "bands"}
 
 
-def test_an_unpredicted_label_that_is_never_true_counts_as_the_convention_says(
+@pytest.mark.parametrize("empty", [None, "zero", "one"])
+def test_f_measures_are_scikit_learns_over_the_labels_of_the_model_and_of_the_file(
+    model: Model, tmp_path: Path, empty: EmptyConvention | None
+) -> None:
+    true = [["red"], ["red", "x"], ["green", "y", "x"], []]
+    file = write(tmp_path / "rows.jsonl", [("red" if "red" in row else "", row) for row in true])
+    report = evaluate(model, file) if empty is None else evaluate(model, file, empty=empty)
+    rows = read_labelled(model, file, no_progress).rows
+    found = make_predictor(model).predict(rows, PredictOptions(top_r=3, threshold=0.5))
+    binarizer = MultiLabelBinarizer(classes=[name_of(model.labels, i) for i in range(3)] + ["x", "y"])
+    names = [[name_of(model.labels, i) for i in found.labels[a:b]] for a, b in pairwise(found.ptr)]
+    of_truth, decided = binarizer.fit_transform(true), binarizer.fit_transform(names)
+    # one where nothing is named: the usual convention is scikit-learn's, in which silence earns nothing
+    value = 1.0 if empty == "one" else 0.0
+    for key, average in zip(F_MEASURES, ("macro", "micro", "samples"), strict=True):
+        expected = 100 * f1_score(of_truth, decided, average=average, zero_division=value)
+        assert report[key] == pytest.approx(expected), key
+    assert report["empty_label_convention"] == (empty or "zero")
+    assert (report["unknown_labels"], report["unknown_label_names"]) == (2, ["x", "y"])
+
+
+def test_one_row_of_an_unknown_label_is_no_good_result(model: Model, tmp_path: Path) -> None:
+    report = evaluate(model, write(tmp_path / "rows.jsonl", [("", ["elsewhere"])]))
+    assert report["macro_f"] == report["micro_f"] == 0.0
+
+
+def test_labels_that_the_model_does_not_know_are_counted_and_some_are_named(
     model: Model, tmp_path: Path
 ) -> None:
-    file = write(tmp_path / "rows.jsonl", [("red", ["red"])])
-    one, zero = (evaluate(model, file, empty=empty)["macro_f"] for empty in ("one", "zero"))
-    assert (one, zero) == (100.0, pytest.approx(100 / 3))
+    rows = [("red", ["red", f"new{i % 30}"]) for i in range(60)]
+    report = evaluate(model, write(tmp_path / "rows.jsonl", rows))
+    assert report["unknown_labels"] == 30
+    assert report["unknown_label_names"] == [f"new{i}" for i in range(NAMES_MAX)]
+    assert list_unknown(report).startswith("30: new0, new1, ") and list_unknown(report).endswith(", ...")
+    of_known = evaluate(model, write(tmp_path / "rows.jsonl", [("red", ["red"])]))
+    assert (of_known["unknown_labels"], list_unknown(of_known)) == (0, "")
+    assert report["macro_f"] == pytest.approx(of_known["macro_f"] * 3 / 33)
 
 
 def test_threads_change_no_figure_and_a_manifest_keeps_percentages(model: Model, tmp_path: Path) -> None:

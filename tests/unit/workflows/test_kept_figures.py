@@ -50,7 +50,7 @@ def test_a_version_keeps_what_an_evaluation_of_it_finds(weights: Any, file: Path
         assert one == pytest.approx(other._asdict(), abs=1e-6)
     for one, other in zip(kept["bands"], found.report["bands"], strict=True):
         assert one == pytest.approx(other, abs=1e-5)
-    figures = {line[0]: line for line in label_lines(model.labels, found, "one")}
+    figures = {line[0]: line for line in label_lines(model.labels, found)}
     assert {label["label"]: label["support"] for label in kept["labels"]} == SUPPORTS
     for label in kept["labels"]:
         _, support, hits, precision, recall, *_ = figures[label["label"]]

@@ -13,8 +13,8 @@ import pytest
 
 import xylem
 from tests.stub_service import CUT_AT, KEY, RESULT, StubService, running
-from xylem.async_client import AsyncClient
-from xylem.client import Client
+from xylem._async.client import AsyncClient
+from xylem._sync.client import Client
 
 QUICK = xylem.Retries(times=3, first_seconds=0.01, seed=1)
 

@@ -4,36 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from socket import socket
 from typing import Any
 
 import pytest
 
 import xylem
 from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
-from xylem import duplex, window
+from xylem import batches
 
 QUICK = xylem.Retries(times=3, first_seconds=0.001, seed=1)
-GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
-HEAD = b"HTTP/1.1 200 OK\r\nxylem-version: 7\r\ntransfer-encoding: chunked\r\n\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nxylem-version: 7\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
 END = b"0\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def four_lines_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "LINES_MAX", 4)
+    monkeypatch.setattr(batches, "_LONG_LINES", 4)
 
 
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def lines_from(connection: socket.socket) -> Iterator[dict[str, Any]]:
-    """The lines of a chunked body, as they come, until its end."""
-    with connection.makefile("rb") as file:
-        rest = b""
-        while size := int(file.readline(), 16):
-            *lines, rest = (rest + file.read(size + 2)[:-2]).split(b"\n")
-            yield from map(json.loads, lines)
-        assert not rest
 
 
 def answered(line: dict[str, Any], number: int) -> bytes:
@@ -43,27 +38,24 @@ def answered(line: dict[str, Any], number: int) -> bytes:
     return json.dumps({"labels": labels, "prediction_id": "p", "exact": True}).encode() + b"\n"
 
 
-def answers(n_lines: int | None = None, then: bytes = b"") -> Script:
-    """Answer each line as it comes, so many of them; then send this, or the end of the answers."""
+class Server(ScriptedServer):
+    """Answers the lines of a request, each as it should, unless a script says otherwise."""
 
-    def script(connection: socket.socket) -> None:
-        connection.sendall(GO_ON + HEAD)
-        lines = lines_from(connection)
-        for number, line in enumerate(lines, 1):
-            connection.sendall(chunk(answered(line, number)))
-            if number == n_lines:
-                connection.sendall(then)
-                connection.shutdown(socket.SHUT_WR)
-                while connection.recv(65536):
-                    pass
-                return
-        connection.sendall(END)
+    def __init__(self, *scripts: Script | int | bytes) -> None:
+        super().__init__([self._script(one) for one in scripts])
 
-    return script
+    def _script(self, told: Script | int | bytes) -> Script:
+        """Answer all lines; or as many as the number says, then break; or all, and then these bytes."""
+        if callable(told):
+            return told
 
+        def script(connection: socket) -> None:
+            lines = [json.loads(line) for line in self.requests[-1].body.splitlines()]
+            n = told if isinstance(told, int) else len(lines)
+            data = b"".join(chunk(answered(line, i)) for i, line in enumerate(lines[:n], 1))
+            connection.sendall(HEAD + data + (told if isinstance(told, bytes) else b""))
 
-def server_of(*scripts: Script) -> ScriptedServer:
-    return ScriptedServer(scripts, reads_body=False)
+        return script
 
 
 def texts(n: int) -> list[dict[str, Any]]:
@@ -102,30 +94,31 @@ Run = Callable[..., list[xylem.Prediction | xylem.LineError]]
 
 
 @both
-def test_a_connection_that_breaks_is_taken_up_again_without_a_gap(run: Run) -> None:
-    scripts = [reset, answers(4), answer(503), answers(3), answers(1, chunk(b'{"labels":[')), answers()]
-    with server_of(*scripts) as server:
-        check(run(server.url, texts(30)), 30)
-        paths = [seen.line.split()[1] for seen in server.requests]
-    assert paths == ["/v1/models/m/aliases/stable/batch"] * 2 + ["/v1/models/m/versions/7/batch"] * 4
+def test_requests_that_break_are_sent_again_without_a_gap(run: Run) -> None:
+    with Server(reset, answer(503), END, 2, END, b"", reset, END) as server:
+        check(run(server.url, texts(10)), 10)
+        sent = [(seen.line.split()[1], seen.body.count(b"\n")) for seen in server.requests]
+    stable, seventh = "/v1/models/m/aliases/stable/batch", "/v1/models/m/versions/7/batch"
+    # the first until it is answered, the second, the third, and the second again until it is whole
+    assert sent == [(stable, 4)] * 3 + [(seventh, n) for n in (4, 2, 4, 4, 4)]
 
 
 @both
-def test_a_fault_that_the_stream_tells_is_taken_up_again(run: Run) -> None:
+def test_a_fault_that_the_stream_tells_is_asked_again(run: Run) -> None:
     fault = chunk(b'{"error":{"code":"body-timeout","detail":"too slow"}}\n') + END
-    with server_of(answers(4, fault), answers()) as server:
-        check(run(server.url, texts(9)), 9)
+    with Server(fault, END, END) as server:
+        check(run(server.url, texts(7)), 7)
 
 
 @both
 def test_it_ends_where_nothing_comes_of_it(run: Run) -> None:
     fault = chunk(b'{"error":{"code":"overloaded","detail":"too much"}}\n') + END
-    with server_of(*[raw(GO_ON + HEAD + fault)] * 9) as server:
+    with Server(*[raw(HEAD + fault)] * 9) as server:
         with pytest.raises(xylem.ProblemError) as caught:
-            run(server.url, texts(5))
+            run(server.url, texts(3))
         assert (caught.value.status, caught.value.code) == (200, "overloaded")
         assert len(server.requests) == 1 + QUICK.times
-    with server_of(*[answer(404, b'{"code":"model-not-found","detail":"x"}')] * 9) as server:
+    with Server(*[answer(404, b'{"code":"model-not-found","detail":"x"}')] * 9) as server:
         with pytest.raises(xylem.ProblemError) as refused:
             run(server.url, texts(5))
         assert refused.value.code == "model-not-found"
@@ -137,25 +130,26 @@ def test_it_ends_where_nothing_comes_of_it(run: Run) -> None:
     "data",
     [
         chunk(b'{"labels":[],"prediction_id":"p","exact":true}\n' * 6) + END,
-        chunk(b"nonsense\n") + END,
-        chunk(b'{"labels":7}\n') + END,
-        chunk(b"x" * 2000),
+        chunk(b"nonsense\n" * 3) + END,
+        chunk(b'{"labels":7}\n' * 3) + END,
+        chunk(b"x" * 2000) + END,
     ],
 )
 def test_answers_that_are_none_are_refused(run: Run, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplex, "LINE_BYTES_MAX", 1000)
-    with server_of(raw(GO_ON + HEAD + data)) as server:
+    for half in ("_sync", "_async"):
+        monkeypatch.setattr(f"xylem.{half}.wire.ANSWER_BYTES_MAX", 1000)
+    with Server(raw(HEAD + data)) as server:
         with pytest.raises(xylem.BadAnswer, match="expected"):
-            run(server.url, texts(5))
+            run(server.url, texts(3))
         assert len(server.requests) == 1
 
 
 @both
-@pytest.mark.parametrize("data", [b"", b"x\r\n\r\n", GO_ON, GO_ON + HEAD + END, GO_ON + HEAD + b"zz\r\n"])
+@pytest.mark.parametrize("data", [b"", b"x\r\n\r\n", HEAD + END, HEAD + b"zz\r\n", HEAD + chunk(b"{}")])
 def test_connections_that_bring_nothing_are_given_up(run: Run, data: bytes) -> None:
-    with server_of(*[raw(data)] * 9) as server:
+    with Server(*[raw(data)] * 9) as server:
         with pytest.raises(xylem.ConnectionFailed):
-            run(server.url, texts(5))
+            run(server.url, texts(3))
         assert len(server.requests) == 1 + QUICK.times
 
 
@@ -163,14 +157,14 @@ def test_connections_that_bring_nothing_are_given_up(run: Run, data: bytes) -> N
 def test_an_answer_that_does_not_come_is_given_up(run: Run) -> None:
     ended = threading.Event()
 
-    def silent(connection: socket.socket) -> None:
-        connection.sendall(GO_ON + HEAD)
+    def silent(connection: socket) -> None:
+        connection.sendall(HEAD)
         ended.wait(30)
 
-    with server_of(silent) as server:
+    with Server(silent) as server:
         try:
             with pytest.raises(xylem.ConnectionFailed):
-                run(server.url, texts(5), timeout=0.2)
+                run(server.url, texts(3), timeout=0.2)
         finally:
             ended.set()
 
@@ -178,73 +172,73 @@ def test_an_answer_that_does_not_come_is_given_up(run: Run) -> None:
 @both
 def test_a_source_that_is_slow_is_not_a_fault(run: Run) -> None:
     def slow() -> Iterator[dict[str, Any]]:
-        for i, instance in enumerate(texts(4)):
-            time.sleep(3 * (i == 2))
+        for i, instance in enumerate(texts(6)):
+            time.sleep(3 * (i == 5))
             yield instance
 
-    with server_of(answers()) as server:
-        check(run(server.url, slow(), timeout=2), 4)
-        assert len(server.requests) == 1
+    with Server(END, END) as server:
+        check(run(server.url, slow(), timeout=2), 6)
+        assert len(server.requests) == 2
 
 
 @both
 def test_what_the_source_raises_comes_after_the_answers_before_it(run: Run) -> None:
     def broken() -> Iterator[dict[str, Any]]:
-        yield from texts(1)
+        yield from texts(5)
         raise KeyError("mine")
 
-    with server_of(answers()) as server, pytest.raises(KeyError, match="mine"):
+    with Server(END, END) as server, pytest.raises(KeyError, match="mine"):
         run(server.url, broken())
-    with server_of() as server, pytest.raises(TypeError, match="a text or a mapping"):
+    assert [seen.body.count(b"\n") for seen in server.requests] == [4, 1]
+    with Server() as server, pytest.raises(TypeError, match="a text or a mapping"):
         run(server.url, [7])
+    with Server() as server:
+        assert run(server.url, []) == [] and not server.requests
 
 
-def test_lines_that_wait_for_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "LINES_MAX", 10)
-    monkeypatch.setattr("xylem.background._LINES_AHEAD", 10)
-    asked, may_answer = 0, threading.Event()
+def test_two_requests_are_under_way_and_a_batch_that_is_left_lets_go_of_them() -> None:
+    asked = 0
 
-    def source() -> Iterator[dict[str, Any]]:
+    def endless() -> Iterator[dict[str, Any]]:
         nonlocal asked
-        for instance in texts(300):
+        while True:
             asked += 1
-            yield instance
-
-    def late(connection: socket.socket) -> None:
-        connection.sendall(GO_ON + HEAD)
-        may_answer.wait(30)
-        for number, line in enumerate(lines_from(connection), 1):
-            connection.sendall(chunk(answered(line, number)))
-        connection.sendall(END)
-
-    with server_of(late) as server, xylem.Client(server.url, retries=QUICK) as client:
-        timer = threading.Timer(0.5, may_answer.set)
-        timer.start()
-        found = client.batch("m", source())
-        first = next(found)
-        assert asked < 100
-        check([first, *found], 300)
-        timer.join()
-
-
-def test_a_batch_that_is_left_ends_its_threads_and_its_connection() -> None:
-    gone = threading.Event()
-
-    def watched(connection: socket.socket) -> None:
-        connection.sendall(GO_ON + HEAD)
-        try:
-            for number, line in enumerate(lines_from(connection), 1):
-                connection.sendall(chunk(answered(line, number)))
-        except (OSError, ValueError):
-            gone.set()
+            yield {"text": "x"}
 
     before = threading.active_count()
-    with server_of(watched) as server, xylem.Client(server.url) as client:
-        found = client.batch("m", ({"text": "x"} for _ in iter(int, 1)))
-        next(found)
+    with Server(*[END] * 9) as server, xylem.Client(server.url) as client:
+        found = client.batch("m", endless())
+        for _ in range(5):
+            next(found)
+        assert asked == 12 and len(server.requests) == 3  # two answers taken of, one under way
         found.close()
-        assert gone.wait(30)
-    deadline = time.monotonic() + 30
-    while threading.active_count() > before:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        assert not client._wire._idle and threading.active_count() <= before + 1
+        with pytest.raises(StopIteration):
+            next(found)
+
+
+def test_what_comes_line_by_line_is_answered_line_by_line() -> None:
+    seen: list[int] = []
+
+    def blocks() -> Iterator[list[bytes]]:
+        for i in range(3):
+            seen.append(i)
+            yield [b'{"text":"t"}']
+
+    with Server(END, END, END) as server, xylem.Client(server.url) as client:
+        for i, answers in enumerate(client.batch_blocks("m", blocks())):
+            assert len(answers) == 1 and seen == list(range(i + 1))
+
+
+def test_long_lines_are_requests_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BYTES_MAX", 100)
+    with Server(*[END] * 9) as server:
+        found = run_here(server.url, [{"text": "x" * n} for n in (200, 10, 10, 200, 10)])
+    assert [len(item.labels[0].label) for item in found if isinstance(item, xylem.Prediction)] == [
+        200,
+        10,
+        10,
+        200,
+        10,
+    ]
+    assert [request.body.count(b"\n") for request in server.requests] == [1, 3, 1]

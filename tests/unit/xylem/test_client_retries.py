@@ -14,7 +14,8 @@ import pytest
 
 import xylem
 from tests.scripted_server import Script, ScriptedServer, answer, raw, reset
-from xylem.retries import Attempts, retry_after
+from xylem.errors import retry_after
+from xylem.retries import Attempts
 
 QUICK = xylem.Retries(times=3, first_seconds=0.001, retry_after_seconds_max=0.01, seed=1)
 MODELS = answer(200, b'{"models":[{"name":"a","versions":[1],"aliases":{"latest":1}}]}')
@@ -169,7 +170,7 @@ def test_an_answer_of_another_shape_is_refused(body: bytes) -> None:
 
 
 def test_a_huge_answer_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xylem.steps.ANSWER_BYTES_MAX", 1000)
+    monkeypatch.setattr("xylem._sync.wire.ANSWER_BYTES_MAX", 1000)
     with (
         ScriptedServer([answer(200, b" " * 10_000)]) as server,
         xylem.Client(server.url, retries=QUICK) as client,

@@ -37,3 +37,22 @@ def test_what_shadows_a_package_is_named(tmp_path: Path, name: str) -> None:
     assert done.stderr.startswith(
         f"xylem: expected the package {package} in {ROOT / package}, found {file.resolve()}"
     )
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["import xylem; xylem.train", "from xylem import load", "import pickle; pickle.load(open('m', 'rb'))"],
+)
+@pytest.mark.parametrize("name", ["service.py", "service/__init__.py"])
+def test_what_shadows_a_package_beside_a_notebook_is_named(tmp_path: Path, name: str, use: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("")
+    (tmp_path / "m").write_bytes(b"cxylem.local\nModel\n.")  # how a pickle names the class
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", use]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(
+        f"ImportError: xylem: expected the package service in {ROOT / 'service'}, found {tmp_path}"
+    )
+    assert "which shadows it: rename it" in last

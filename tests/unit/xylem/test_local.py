@@ -54,6 +54,13 @@ def test_a_model_is_the_command_s(
     report, wanted = model.evaluate(texts, labels), dict(evaluate(theirs, path))
     del report["us_per_row"], wanted["us_per_row"]
     assert report == wanted
+    rare = [*texts, "more"], [*labels, ["elsewhere"]]
+    zero, one = model.evaluate(*rare), model.evaluate(*rare, empty_labels="one")
+    assert zero["unknown_label_names"] == one["unknown_label_names"] == ["elsewhere"]
+    assert [each["empty_label_convention"] for each in (zero, one)] == ["zero", "one"]
+    assert zero["macro_f"] == pytest.approx(report["macro_f"] * 6 / 7)
+    with pytest.raises(BadInput, match="empty_labels: expected zero or one, found 'half'"):
+        model.evaluate(texts, labels, empty_labels="half")
     loaded = [xylem.load(tmp_path, name) for name in ("m", "m@1", "m@latest")]
     expected = model.predict(texts, top_r=3)
     assert all(one.predict(texts, top_r=3, threads=1) == expected for one in loaded)
@@ -164,6 +171,40 @@ def test_what_cannot_be_asked_is_refused(
     model.save(tmp_path, "m")
     with pytest.raises(BadInput, match="save: expected a model that was trained here"):
         xylem.load(tmp_path, "m").save(tmp_path, "other")
+
+
+def test_features_of_another_kind_are_refused() -> None:
+    rows = scipy.sparse.csr_matrix(np.array([[0, 2, 0], [1, 0, 0]] * 4))
+    labels = [["a"], ["b"]] * 4
+    texts = xylem.train(["red apple", "old car"] * 4, labels, trainer="ovr")
+    named = xylem.train([{"x": 1}, {"y": 2}] * 4, labels, trainer="ovr")
+    raw = xylem.train(rows, labels, trainer="ovr")
+    matrix = "which this model makes its own features of, found a matrix"
+    wrong: list[tuple[xylem.Model, Any, str]] = [
+        (texts, rows, f"instances: expected texts, {matrix}"),
+        (named, rows, f"instances: expected mappings, {matrix}"),
+        (texts, [{"x": 1}] * 8, "found named features"),
+        (named, ["red"] * 8, "found text"),
+        (raw, ["red"] * 8, "found text"),
+        (raw, [{"x": 1}] * 8, "found named features"),
+        (raw, rows[:, :2], "matrix: expected 3 columns, as this model was trained on, found 2"),
+        (raw, scipy.sparse.hstack([rows, rows]), "expected 3 columns, .* found 6"),
+        (raw, rows.toarray(), "expected a sparse matrix, found an array of numbers"),
+    ]
+    for model, instances, fault in wrong:
+        for call in (model.predict, lambda each: model.evaluate(each, labels)):  # noqa: B023
+            with pytest.raises(BadInput, match=fault):
+                call(instances)
+    with pytest.raises(BadInput, match="expected texts, which"):
+        texts.explain(rows[:1])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "meant"), [({"trainer": "labeltree"}, "label-tree"), ({"tres": 1}, "trees")]
+)
+def test_what_may_have_been_meant_is_told(parameters: dict[str, Any], meant: str) -> None:
+    with pytest.raises(BadInput, match=rf"; did you mean {meant}\?$"):
+        xylem.train(["red apple"], [["a"]], **parameters)
 
 
 def test_importing_xylem_imports_nothing_of_the_service() -> None:

@@ -1,20 +1,58 @@
-{{/* Labels of a part: (dict "component" "replica") */}}
-{{- define "xylem.labels" -}}
+{{/* What tells the objects of this release from another's in the same namespace. */}}
+{{- define "xylem.release" -}}
 app.kubernetes.io/name: xylem
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* Labels of a part: (dict "root" $ "component" "replica") */}}
+{{- define "xylem.labels" -}}
+{{ include "xylem.release" .root }}
 app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* The labels and annotations of a part's pods: (dict "root" $ "component" "replica" "part" .Values.replicas) */}}
+{{- define "xylem.podMetadata" -}}
+labels:
+  {{- include "xylem.labels" . | nindent 2 }}
+{{- with default .root.Values.podAnnotations .part.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "xylem.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (ternary .Release.Name "" .Values.serviceAccount.create) }}
 {{- end }}
 
 {{- define "xylem.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* What all pods have: who they are, and what they may not. */}}
+{{/* What all pods have: who they are, where they run, and what they may not: (dict "root" $ "part" .Values.replicas).
+What a part says goes before what is said for all. */}}
 {{- define "xylem.pod" -}}
+{{- $part := .part -}}
+{{- with .root -}}
 # Else a service named xylem would set XYLEM_PORT to an address.
 enableServiceLinks: false
 automountServiceAccountToken: false
+{{- with include "xylem.serviceAccount" . }}
+serviceAccountName: {{ . }}
+{{- end }}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with default .Values.nodeSelector $part.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with default .Values.tolerations $part.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with default .Values.affinity $part.affinity }}
+affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 securityContext:
@@ -25,6 +63,7 @@ securityContext:
   fsGroupChangePolicy: OnRootMismatch
   seccompProfile:
     type: RuntimeDefault
+{{- end }}
 {{- end }}
 
 {{- define "xylem.container" -}}
@@ -38,12 +77,16 @@ envFrom:
       name: {{ .Release.Name }}
 {{- end }}
 
-{{- define "xylem.database" -}}
+{{/* The variables of all containers: (dict "root" $ "part" .Values.replicas). What a template sets after these wins. */}}
+{{- define "xylem.env" -}}
 - name: XYLEM_DATABASE_URL
   valueFrom:
     secretKeyRef:
-      name: {{ .Values.database.secret }}
-      key: {{ .Values.database.key }}
+      name: {{ .root.Values.database.secret }}
+      key: {{ .root.Values.database.key }}
+{{- with concat .root.Values.extraEnv (default list .part.extraEnv) }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{/* The port and the probes of what serves. It listens before it has opened its models; a store or a database that is

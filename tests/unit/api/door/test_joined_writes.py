@@ -10,7 +10,7 @@ import pytest
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from service.api.door.protocol import JoinedWrites
+from service.api.door.joined_writes import JoinedWrites
 
 
 class Recorder(asyncio.Transport):

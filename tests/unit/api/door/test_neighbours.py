@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -14,13 +14,20 @@ from service.api.door.neighbours import Neighbours, WorkerPlace, join_pages, new
 PAGE = b"# HELP a Figure.\n# TYPE a gauge\na 1.0\n" * 20
 
 
+def returning(page: bytes) -> Callable[[bool], Awaitable[bytes]]:
+    async def own_page(is_openmetrics: bool) -> bytes:
+        return page
+
+    return own_page
+
+
 @contextlib.asynccontextmanager
 async def two_workers(page: bytes) -> AsyncIterator[tuple[Neighbours, WorkerPlace]]:
     """A worker that asks, and the place of another one that answers with `page`."""
     name = new_name()
-    asking = Neighbours(WorkerPlace(name, 0, 2), lambda is_openmetrics: b"ours")
+    asking = Neighbours(WorkerPlace(name, 0, 2), returning(b"ours"))
     place = WorkerPlace(name, 1, 2)
-    answering = Neighbours(place, lambda is_openmetrics: page)
+    answering = Neighbours(place, returning(page))
     await answering.start()
     try:
         yield asking, place
@@ -55,7 +62,7 @@ def test_a_worker_that_dies_while_it_answers_has_not_answered(n_bytes: int) -> N
 
         dying = WorkerPlace(new_name(), 1, 2)
         server = await asyncio.start_unix_server(die, dying.socket_name(1))
-        asking = Neighbours(WorkerPlace(dying.name, 0, 2), lambda is_openmetrics: b"ours")
+        asking = Neighbours(WorkerPlace(dying.name, 0, 2), returning(b"ours"))
         pages = await asking.pages(is_openmetrics=False)
         server.close()
         assert pages == [b"ours", None]
@@ -75,7 +82,7 @@ def test_a_page_that_is_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_worker_that_is_not_there_is_told_as_down() -> None:
     async def main() -> list[bytes | None]:
-        return await Neighbours(WorkerPlace(new_name(), 0, 2), lambda _: PAGE).pages(is_openmetrics=False)
+        return await Neighbours(WorkerPlace(new_name(), 0, 2), returning(PAGE)).pages(is_openmetrics=False)
 
     pages = asyncio.run(main())
     assert pages == [PAGE, None]
@@ -87,7 +94,7 @@ def test_a_worker_without_a_socket_serves_on(capsys: pytest.CaptureFixture[str])
 
     async def main() -> None:
         async with two_workers(PAGE) as (asking, place):
-            late = Neighbours(place, lambda is_openmetrics: b"late")
+            late = Neighbours(place, returning(b"late"))
             await late.start()
             assert await late.pages(is_openmetrics=False) == [None, b"late"]
             late.close()

@@ -7,6 +7,7 @@ import pytest
 
 from service.api.door.work import WorkPool
 from service.errors import Overloaded, TimedOut
+from service.serving.parse import LONG_BYTES
 
 
 def test_it_returns_and_raises_what_the_call_does() -> None:
@@ -16,6 +17,22 @@ def test_it_returns_and_raises_what_the_call_does() -> None:
         with pytest.raises(ZeroDivisionError):
             await pool.run(divmod, 1, 0)
         assert pool.pending == 0
+        pool.close()
+
+    asyncio.run(main())
+
+
+def test_a_long_body_is_read_in_a_thread() -> None:
+    def thread_of(body: bytes, more: str) -> tuple[str, int, str]:
+        return threading.current_thread().name, len(body), more
+
+    async def main() -> None:
+        pool = WorkPool(1, 1, 300.0)
+        here = threading.current_thread().name
+        assert await pool.read(thread_of, bytes(LONG_BYTES), "more") == (here, LONG_BYTES, "more")
+        name, n_bytes, more = await pool.read(thread_of, bytes(LONG_BYTES + 1), "more")
+        assert name.startswith("xylem-work")
+        assert (n_bytes, more) == (LONG_BYTES + 1, "more")
         pool.close()
 
     asyncio.run(main())

@@ -226,7 +226,7 @@ def streamed(store: Path, chunks: Callable[[list[bytes]], Any], **limits: Any) -
 
 
 def threads_are_idle(app: Any) -> bool:
-    return b"xylem_requests_in_flight 0.0" in app.state.metrics.render()
+    return app.state.metrics.in_flight == 0
 
 
 def request(body: bytes, more: bool = True) -> dict[str, Any]:

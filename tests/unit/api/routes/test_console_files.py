@@ -15,17 +15,23 @@ from zipfile import ZipFile
 import httpx
 import pytest
 
-from service.api.routes.console import DIRECTORY, static_files
+from service.api.routes.pages import CONSOLE, static_files
 
 InProcess = Callable[..., Any]
 
 PACKED_BYTES_MAX = 150_000
-SCRIPTS = sorted(DIRECTORY.glob("*.js"))
+SCRIPTS = sorted(CONSOLE.glob("*.js"))
 
 
 def test_all_of_it_is_small() -> None:
-    packed = {name: len(gzip.compress(file.content)) for name, file in static_files().items()}
-    assert {"index.html", "console.css", "main.js", "icon.svg"} <= packed.keys()
+    packed = {
+        url: len(gzip.compress(file.content))
+        for url, file in static_files().items()
+        if url.startswith("/console/")
+    }
+    assert {
+        f"/console/{name}" for name in ("index.html", "console.css", "main.js", "icon.svg")
+    } <= packed.keys()
     assert sum(packed.values()) <= PACKED_BYTES_MAX, packed
 
 
@@ -70,11 +76,11 @@ def test_no_other_file_is_answered(in_process: InProcess, name: str) -> None:
 
 
 def test_no_markup_is_made_of_text_and_nothing_comes_from_elsewhere() -> None:
-    page = (DIRECTORY / "index.html").read_text()
+    page = (CONSOLE / "index.html").read_text()
     assert "<script>" not in page
     assert "style=" not in page
     assert not re.search(r"\son\w+=", page)
-    for file in DIRECTORY.iterdir():
+    for file in CONSOLE.iterdir():
         text = file.read_text()
         assert not re.search(
             r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", text
@@ -87,9 +93,9 @@ def test_every_import_of_a_script_is_a_file_and_every_script_is_imported() -> No
     imported = {"main.js"}
     for file in SCRIPTS:
         found = re.findall(r'from "\./([\w.]+)"', file.read_text())
-        assert all((DIRECTORY / name).exists() for name in found), file
+        assert all((CONSOLE / name).exists() for name in found), file
         imported |= set(found)
-    pages = re.findall(r"PAGES = \[(.*)\]", (DIRECTORY / "main.js").read_text())[0]
+    pages = re.findall(r"PAGES = \[(.*)\]", (CONSOLE / "main.js").read_text())[0]
     imported |= {f"{name}.js" for name in re.findall(r'"(\w+)"', pages)}
     assert imported == {file.name for file in SCRIPTS}
 
@@ -102,7 +108,7 @@ def test_a_server_starts_without_reading_the_files() -> None:
     script = (
         "from service.app import create_app; from service.settings import read_settings;"
         "create_app(read_settings());"
-        "from service.api.routes.console import static_files; print(static_files.cache_info().misses)"
+        "from service.api.routes.pages import static_files; print(static_files.cache_info().misses)"
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("XYLEM_")}
     done = subprocess.run(
@@ -113,10 +119,10 @@ def test_a_server_starts_without_reading_the_files() -> None:
 
 def test_a_wheel_has_the_files(tmp_path: Path) -> None:
     pytest.importorskip("hatchling")
-    root = DIRECTORY.parents[1]
+    root = CONSOLE.parents[1]
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=root, capture_output=True, check=True, timeout=300)
     (wheel,) = tmp_path.glob("*.whl")
     with ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    assert {f"service/console/{file.name}" for file in DIRECTORY.iterdir()} <= names
+    assert {f"service/console/{file.name}" for file in CONSOLE.iterdir()} <= names

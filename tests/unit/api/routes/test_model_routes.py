@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,6 @@ def test_a_refusal_of_one_request_too_many_reads_on_before_it_closes(in_process:
 def test_swaps_are_a_counter() -> None:
     metrics = Metrics()
     metrics.watch(lambda: LiveStatus([], [], 3, None), lambda: True, set)
-    text = metrics.render().decode()
+    text = asyncio.run(metrics.page()).decode()
     assert "# TYPE xylem_model_swaps_total counter" in text
     assert "xylem_model_swaps_total 3.0" in text

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ import numpy as np
 import pytest
 from pydantic import SecretStr
 
-import service.app
 from model_store.store import Store
-from service.db.engine import Database
+from service.db.engine import Database, default_url
 from service.errors import TimedOut
 from service.inference.predictors import make_predictor
+from service.jobs.worker import Worker
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.state import ThresholdDatabase
 from service.thresholds.store.tuned import Tuned
@@ -83,6 +84,21 @@ def with_client(store: Store, call: Callable[[httpx.AsyncClient], Any], **change
     return asyncio.run(main())
 
 
+@contextlib.contextmanager
+def working(store: Store, data: Path) -> Iterator[None]:
+    """A worker that does the jobs of a store."""
+    stopping, database = threading.Event(), Database(default_url(store.root))
+    worker = Worker(settings_of(store.root, data_dir=data, job_nice=0), database, "here")
+    thread = threading.Thread(target=worker.run, args=(stopping,))
+    thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        thread.join()
+        database.close()
+
+
 async def post(client: httpx.AsyncClient, action: str, body: Any) -> httpx.Response:
     return await client.post(f"{ADMIN}/{action}", json=body, headers=HEADERS)
 
@@ -119,7 +135,8 @@ def test_tuning_over_http_is_tuning_by_the_command(store: Store, data: Path) -> 
         shown = [given.json()[name] for name in ("method", "start", "epoch")]
         assert shown == ["ofo", [2, 9], 2]
 
-    with_client(store, call, data_dir=data)
+    with working(store, data):
+        with_client(store, call, data_dir=data)
 
 
 @pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
@@ -153,44 +170,38 @@ def test_what_cannot_be_tuned_is_refused(store: Store, data: Path) -> None:
         answer = await post(client, "tune", good)
         assert (answer.status_code, "XYLEM_DATA_DIR" in answer.json()["detail"]) == (422, True)
 
-    with_client(store, call, data_dir=data)
+    with working(store, data):
+        with_client(store, call, data_dir=data)
     with_client(store, without)
 
 
 @pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
-def test_one_call_at_a_time(store: Store, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, gate = threading.Event(), threading.Event()
-
-    def tuner(*_: object) -> Callable[..., dict[str, int]]:
-        def tune(*_: object) -> dict[str, int]:
-            begun.set()
-            gate.wait(120)
-            return {"epoch": 1}
-
-        return tune
-
-    monkeypatch.setattr(service.app, "_tuner", tuner)
+def test_who_waits_for_a_job_waits_so_long_and_not_longer(store: Store, data: Path) -> None:
+    body = {"data": "more/valid.txt", "method": "ofo"}
 
     async def call(client: httpx.AsyncClient) -> None:
-        body = {"data": "more/valid.txt", "method": "ofo"}
         first = asyncio.create_task(post(client, "tune", body))
-        await asyncio.to_thread(begun.wait, 120)
+
+        async def jobs() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = (await client.get("/v1/admin/jobs", headers=HEADERS)).json()["jobs"]
+            return found
+
+        while not await jobs():
+            await asyncio.sleep(0.01)
         second = await post(client, "tune", body)
         assert (second.status_code, second.json()["code"]) == (503, "overloaded")
-        gate.set()
-        assert (await first).json() == {"epoch": 1}
-
-    with_client(store, call, data_dir=data)
-
-
-@pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
-def test_tuning_gives_up_in_time_and_keeps_nothing(store: Store, data: Path) -> None:
-    async def call(client: httpx.AsyncClient) -> None:
-        answer = await post(client, "tune", {"data": "more/valid.txt", "method": "ofo"})
+        answer = await first
         assert (answer.status_code, answer.json()["code"]) == (503, TimedOut.code)
+        assert [(job["kind"], job["state"]) for job in await jobs()] == [("threshold-tuning", "cancelled")]
         assert (await client.get("/v1/models/small/thresholds")).status_code == 409
+        third = asyncio.create_task(post(client, "tune", body))
+        while (await jobs())[0]["state"] != "queued":
+            await asyncio.sleep(0.01)
+        await client.delete(f"/v1/admin/jobs/{(await jobs())[0]['id']}", headers=HEADERS)
+        answer = await third
+        assert (answer.status_code, answer.json()["code"]) == (409, "job-conflict")
 
-    with_client(store, call, data_dir=data, tune_seconds_max=1e-9)
+    with_client(store, call, data_dir=data, tune_seconds_max=3.0, event_streams_max=1)
 
 
 @pytest.mark.parametrize("kind", ["label-tree"], indirect=True)
@@ -247,7 +258,8 @@ def test_a_candidate_is_scored_then_switched_on_or_dropped(store: Store, data: P
         assert (await post(client, "drop", {})).json()["threshold_epoch"] == 7
         assert (await thresholds())["labels"] == after["labels"]
 
-    with_client(store, call, data_dir=data)
+    with working(store, data):
+        with_client(store, call, data_dir=data)
 
 
 def test_a_stream_ends_with_the_bits_of_the_file(

@@ -1,0 +1,193 @@
+"""Figures of jobs for Prometheus: what waits, what runs, what came of the others; and a worker's `/metrics`.
+
+All are read from the database, so every process that tells them tells the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from http import HTTPStatus
+from typing import Any, NamedTuple
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+from sqlalchemy import Connection, Row, and_, case, func, select
+
+from service.access.ring import KeyRing
+from service.access.scopes import AccessScope
+from service.db.engine import Database
+from service.db.tables import JOB_TOTALS, JOBS
+from service.errors import DatabaseUnavailable, Unavailable, XylemError
+from service.jobs.job import ENDED
+from service.jobs.queue import now
+from service.logs import log
+from service.serving.problems import PROBLEMS, code_of, describe_error
+from service.settings import Settings
+
+READ_SECONDS = 2.0
+"""The pause between two reads of the figures of a server."""
+
+REQUEST_SECONDS = 5.0
+"""The longest wait for the next bytes of who asks a worker for its figures: one is answered at a time."""
+
+_QUEUED, _RUNNING = "queued", "running"
+
+
+class _Figures(NamedTuple):
+    """What the database says: rows (kind, state, n, since) of jobs, (kind, state, n, seconds) of ended ones.
+
+    at     when it was read, by the database's clock; `since` is of the oldest
+    """
+
+    at: float
+    now: Sequence[Row[Any]]
+    ended: Sequence[Row[Any]]
+
+
+class JobFigures(Collector):
+    """The figures as they were last read; none while the database does not answer. Thread-safe.
+
+    Use `start` and `close` to have them read all the time, or `read`.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._found: _Figures | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="job-figures", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, and wait for the read under way. Blocking."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def read(self) -> None:
+        """Read the figures now. Blocking. A database that does not answer is others' to tell of."""
+        found = None
+        with contextlib.suppress(DatabaseUnavailable), self._database.read() as connection:
+            found = _figures(connection)
+        self._found = found
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figures."""
+        labels = ("kind", "state")
+        jobs = GaugeMetricFamily("xylem_jobs", "Jobs that wait or run.", labels=labels)
+        oldest = GaugeMetricFamily(
+            "xylem_job_oldest_seconds", "How long the oldest of them has waited or run.", labels=labels
+        )
+        ended = CounterMetricFamily("xylem_jobs_ended", "Jobs that have ended, by how.", labels=labels)
+        seconds = CounterMetricFamily("xylem_job_seconds", "Time that they ran.", labels=labels)
+        found = self._found
+        if found is not None:
+            here = {(row.kind, row.state): row for row in found.now}
+            for kind in sorted({row.kind for row in found.ended}):
+                for state in (_QUEUED, _RUNNING):
+                    row = here.get((kind, state))
+                    jobs.add_metric((kind, state), 0 if row is None else row.n)
+                    oldest.add_metric((kind, state), 0 if row is None else max(found.at - row.since, 0.0))
+            for row in found.ended:
+                ended.add_metric((row.kind, row.state), row.n)
+                seconds.add_metric((row.kind, row.state), row.seconds)
+        yield from (jobs, oldest, ended, seconds)
+
+    def _follow(self) -> None:
+        while not self._stopping.is_set():
+            self.read()
+            self._stopping.wait(READ_SECONDS)
+
+
+def _figures(connection: Connection) -> _Figures:
+    """Read the figures. A job whose worker has died waits for another."""
+    at = now(connection)
+    runs = and_(JOBS.c.state == _RUNNING, JOBS.c.lease_until >= at)
+    state = case((runs, _RUNNING), else_=_QUEUED).label("state")
+    since = case((runs, JOBS.c.started), else_=JOBS.c.created).label("since")
+    here = select(JOBS.c.kind, state, since).where(JOBS.c.state.not_in(ENDED)).subquery()
+    figures = func.count().label("n"), func.min(here.c.since).label("since")
+    grouped = select(here.c.kind, here.c.state, *figures).group_by(here.c.kind, here.c.state)
+    rows = connection.execute(grouped).all()
+    ended = connection.execute(select(JOB_TOTALS).order_by(JOB_TOTALS.c.kind, JOB_TOTALS.c.state)).all()
+    return _Figures(at, rows, ended)
+
+
+class FiguresPage:
+    """`GET /metrics` of a worker, for whom the settings or a key of the scope `metrics` let; in a thread."""
+
+    def __init__(self, database: Database, settings: Settings, port: int) -> None:
+        """Listen on the settings' host. Raises Unavailable.
+
+        database  the caller's, which closes it
+        port      0: a free one
+        """
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self._figures = JobFigures(database)
+        registry.register(self._figures)
+        self._page = make_wsgi_app(registry)
+        self._ring = KeyRing(database, settings, on_first_key=None)
+        host = settings.host
+        try:
+            self._server = make_server(host, port, self._answer, _server_for(host), _QuietHandler)
+        except OSError as error:
+            raise Unavailable(f"{host}:{port}: expected an address to listen on, found: {error}") from None
+        self._thread = threading.Thread(target=self._server.serve_forever, name="figures", daemon=True)
+        self._thread.start()
+        self.port = self._server.server_port
+        log(logging.INFO, "listening", url=f"http://{host}:{self.port}/metrics")
+
+    def close(self) -> None:
+        """Answer no more. Blocking, as long as the answer under way takes."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Answer a request: as a WSGI app."""
+        status, told = 404, {"detail": f"expected GET /metrics, found {environ['PATH_INFO'][:200]!r}"}
+        if environ["PATH_INFO"] == "/metrics":
+            try:
+                self._check(environ.get("HTTP_AUTHORIZATION"))
+                self._figures.read()
+                page: Iterable[bytes] = self._page(environ, start_response)
+                return page
+            except XylemError as error:
+                status, told = PROBLEMS[code_of(error)].status, describe_error(error)
+        headers = [("Content-Type", "application/problem+json")]
+        start_response(f"{status} {HTTPStatus(status).phrase}", headers)
+        return [json.dumps({"status": status, **told}).encode()]
+
+    def _check(self, authorization: str | None) -> None:
+        """Raise AccessRefused, or DatabaseUnavailable, unless who brings this header may see figures."""
+        if AccessScope.METRICS not in self._ring.open:
+            with contextlib.suppress(DatabaseUnavailable):  # what was read before holds for a while
+                self._ring.refresh()
+            key = None if authorization is None else authorization.encode("latin-1")
+            self._ring.check(key, AccessScope.METRICS)
+
+
+def _server_for(host: str) -> type[WSGIServer]:
+    """Return the kind of server for an address."""
+    is_six = ":" in host
+    return type("_Server", (WSGIServer,), {"address_family": socket.AF_INET6}) if is_six else WSGIServer
+
+
+class _QuietHandler(WSGIRequestHandler):
+    """Reads a request, for so long; logs nothing."""
+
+    timeout = REQUEST_SECONDS
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Say nothing."""

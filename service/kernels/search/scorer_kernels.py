@@ -1,0 +1,157 @@
+"""The kernels behind `scoring`: the scorer, compiled for each type of weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.calls import address_of
+from model_store.compiled.decorators import nonallocating_inlined as inlined
+from model_store.compiled.decorators import nonallocating_kernel as kernel
+from model_store.compiled.handles import empty_handle, struct_at
+from model_store.ensemble import TreeEnsemble
+from service.kernels.search.call import Call
+from service.kernels.search.query import Rows
+from service.kernels.search.routing_narrow import add_narrow_rows
+from service.kernels.search.scorer import (
+    Stored,
+    add_rows,
+    children_width,
+    find_all,
+    find_words,
+    place,
+    scale_sums,
+    score_children,
+    score_next,
+)
+from service.kernels.search.scoring import ALONE, IN_TURN, MAPPED, NARROW, SCORES
+from service.kernels.search.workspace import Entries, Workspace
+
+_FLOAT32 = np.empty(0, np.uint64), np.empty(0, np.float32)
+_BFLOAT16 = np.empty(0, np.uint32), np.empty(0, np.uint16)
+_INT8 = np.empty(0, np.uint16), np.empty(0, np.int8)
+
+
+@kernel
+def score_float32(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int) -> None:
+    """Do what the function of `scoring` for a way says, with its numbers."""
+    _score(call_at, way, one, other, n, _FLOAT32)
+
+
+@kernel
+def score_bfloat16(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int) -> None:
+    """Do as `score_float32`."""
+    _score(call_at, way, one, other, n, _BFLOAT16)
+
+
+@kernel
+def score_int8(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int) -> None:
+    """Do as `score_float32`."""
+    _score(call_at, way, one, other, n, _INT8)
+
+
+_KERNELS = {8: score_float32, 4: score_bfloat16, 2: score_int8}
+"""By the bytes of a sparse word."""
+
+
+def scorer_of(ensemble: TreeEnsemble) -> int:
+    """Return the address of the scorer of an ensemble: it is compiled or loaded if it was not yet."""
+    return address_of(_KERNELS[ensemble.sparse.itemsize], SCORES, empty_handle(Call), 0, 0, 0, 0)
+
+
+@inlined
+def _score(call_at: NDArray[np.int64], way: int, one: int, other: int, n: int, samples: Stored) -> None:
+    """Hand on: each way by itself reads of the structs what it needs, and keeps that in registers."""
+    if way == IN_TURN:
+        _score_in_turn(call_at, one, other, n, samples)
+    elif way == MAPPED:
+        _score_mapped(call_at, one, other, samples)
+    elif way == NARROW:
+        _score_narrow(call_at, one, other, samples)
+    elif way == ALONE:
+        _score_alone(call_at, one, other, samples)
+    else:
+        _score_feature(call_at, one, other, samples)
+
+
+@inlined
+def _score_in_turn(call_at: NDArray[np.int64], k: int, end: int, n_entries: int, samples: Stored) -> None:
+    call = struct_at(Call, call_at)
+    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
+    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
+    entries = struct_at(Entries, call.entries)
+    for at in range(k, end):
+        score_next(ensemble, stored, entries, at, n_entries, rows, work, at - k)
+
+
+@inlined
+def _score_mapped(call_at: NDArray[np.int64], k: int, end: int, samples: Stored) -> None:
+    call = struct_at(Call, call_at)
+    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
+    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
+    entries = struct_at(Entries, call.entries)
+    node = entries.node[k]
+    for at in range(k, end):
+        _find_mapped_rows(ensemble, node, entries.row[at], rows, work)
+        find_words(ensemble, stored[0], node, work, 0)
+        score_children(ensemble, stored, node, work, 0, at - k)
+
+
+@inlined
+def _score_narrow(call_at: NDArray[np.int64], k: int, end: int, samples: Stored) -> None:
+    call = struct_at(Call, call_at)
+    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
+    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
+    entries = struct_at(Entries, call.entries)
+    for at in range(k, end):
+        add_narrow_rows(ensemble, stored[1], entries.node[k], entries.row[at], rows, work, at - k)
+
+
+@inlined
+def _score_alone(call_at: NDArray[np.int64], node: int, row: int, samples: Stored) -> None:
+    call = struct_at(Call, call_at)
+    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
+    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
+    find_all(ensemble, stored, node, rows.indptr[row], rows.indptr[row + 1], rows, work)
+    score_children(ensemble, stored, node, work, 0, 0)
+
+
+@inlined
+def _score_feature(call_at: NDArray[np.int64], node: int, place_in_row: int, samples: Stored) -> None:
+    call = struct_at(Call, call_at)
+    ensemble, stored = struct_at(TreeEnsemble, call.ensemble), _stored(call, samples)
+    rows, work = struct_at(Rows, call.rows), struct_at(Workspace, call.work)
+    at = rows.indptr[call.first] + place_in_row
+    find_all(ensemble, stored, node, at, at + 1, rows, work)
+    add_rows(ensemble, stored, node, work, 0, 0)
+    scale_sums(ensemble, node, work, 0)
+
+
+@inlined
+def _stored(call: Call, samples: Stored) -> Stored:
+    ensemble = struct_at(TreeEnsemble, call.ensemble, samples)
+    return ensemble.sparse, ensemble.dense
+
+
+@inlined
+def _find_mapped_rows(ensemble: TreeEnsemble, node: int, row: int, rows: Rows, work: Workspace) -> None:
+    """Find the rows of a row's features in the chunk that the map holds: find_blocks and find_rows in one."""
+    chunk = ensemble.node_chunk[node]
+    width = children_width(ensemble, node)
+    first_dense = ensemble.dense_ptr[chunk]
+    first_sparse = ensemble.row_start[chunk]
+    dense_at, dense_value = work.dense_at[0], work.dense_value[0]
+    sparse_at, sparse_value = work.sparse_at[0], work.sparse_value[0]
+    n_sparse = np.int64(0)
+    n_dense = np.int64(0)
+    for i in range(rows.indptr[row], rows.indptr[row + 1]):
+        entry = np.int64(work.feature_row[place(rows.indices[place(i)])])
+        value = rows.values[place(i)]
+        dense_at[place(n_dense)] = first_dense - (entry + 1) * width
+        dense_value[place(n_dense)] = value
+        n_dense += np.int64(entry < 0)
+        sparse_at[place(n_sparse)] = first_sparse + entry - 1
+        sparse_value[place(n_sparse)] = value
+        n_sparse += np.int64(entry > 0)
+    work.counts[0, 1] = n_dense
+    work.counts[0, 2] = n_sparse

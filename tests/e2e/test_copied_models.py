@@ -1,0 +1,54 @@
+"""Copies of models in processes of their own: where their originals never were, or are no more."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("sklearn")
+import joblib
+
+import xylem
+from model_store.store import Store
+from tests.copied_models import LABELS, TEXTS, answers_of, estimator_data
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(what: str, folder: Path) -> None:
+    command = [sys.executable, "-m", "tests.copied_models", what, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout) == (0, "same\n"), done.stderr
+
+
+def test_pickles_answer_the_same_in_another_process(own_store: Store, tmp_path: Path) -> None:
+    X, Y = estimator_data()
+    named = [{"x": 1.0, "y": 2.0}, {"z": 1.5}] * 8
+    models: dict[str, tuple[Any, Any]] = {
+        "estimator": (xylem.LabelTreeClassifier(trees=2).fit(X, Y), X),
+        "texts": (xylem.train(TEXTS, LABELS, trees=2, weights="int8"), TEXTS),
+        "named": (xylem.train(named, [["a"], ["b"]] * 8, trainer="ovr"), named),
+        "forest": (xylem.train(X, Y, trainer="fastxml", trees=2), X),
+        "softmax": (xylem.train(X, Y, trainer="huffman-tree"), X),
+        "loaded": (xylem.load(own_store.root, "text"), TEXTS),
+    }
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name, (model, rows) in models.items():
+        told = model, rows, answers_of(model, rows)
+        (folder / f"{name}.pickle").write_bytes(pickle.dumps(told))
+        joblib.dump(told, folder / f"{name}.joblib", compress=name == "texts")
+    del models, model, told
+    shutil.rmtree(own_store.root)  # a pickle of a version needs no store
+    run("loaded", folder)
+
+
+@pytest.mark.parametrize("what", ["copied", "in-workers"])
+def test_copies_outlive_their_originals(what: str, tmp_path: Path) -> None:
+    run(what, tmp_path)

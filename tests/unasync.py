@@ -1,0 +1,62 @@
+"""Make the blocking half of the client of its asynchronous half: `python -m tests.unasync`.
+
+As httpcore does (its `unasync.py`): what the two do differently is named alike in `xylem/runtime.py` and in
+httpcore, and all else is the same without `async` and `await`. tests/contract/test_unasync.py compares.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FROM, TO = ROOT / "xylem" / "_async", ROOT / "xylem" / "_sync"
+
+REPLACED = (
+    (
+        r"The client for asyncio, of which the blocking one is made:",
+        "The client for callers that block, made by",
+    ),
+    (r"The client for asyncio\.", "The client for callers that block: made of the one for asyncio."),
+    (r"for one event loop\. Close it", "which threads may share. Close it"),
+    (
+        r" Instances that take long to come should be asynchronous:\n\s+others are asked in the event loop\.",
+        "",
+    ),
+    (r"\basync (def|with|for)\b", r"\1"),
+    (r"\bawait ", ""),
+    (r"\baiter_stream\b", "iter_stream"),
+    (r"\bhandle_async_request\b", "handle_request"),
+    (r"\baclos(e|ing)\b", r"clos\1"),
+    (r"\banext\b", "next"),
+    (r"__a(enter|exit)__", r"__\1__"),
+    (r"\basync_(\w)", r"\1"),
+    (r"\bxylem\._async\b", "xylem._sync"),
+    (r"\bAsync([A-Z]\w*)", r"\1"),
+)
+
+
+def blocking(source: str) -> str:
+    """Return a module of the blocking half, formatted."""
+    for pattern, replacement in REPLACED:
+        source = re.sub(pattern, replacement, source)
+    ruff = [sys.executable, "-m", "ruff"]
+    for command in (["check", "-q", "--fix", "--unsafe-fixes", "--select", "I,UP028"], ["format", "-q"]):
+        name = ["--stdin-filename", str(TO / "module.py"), "-"]
+        done = subprocess.run(
+            [*ruff, *command, *name], input=source, capture_output=True, text=True, check=True
+        )
+        source = done.stdout
+    return source
+
+
+def modules() -> dict[Path, str]:
+    """Return what each module of the blocking half should hold."""
+    return {TO / file.name: blocking(file.read_text()) for file in sorted(FROM.glob("*.py"))}
+
+
+if __name__ == "__main__":
+    for path, content in modules().items():
+        path.write_text(content)

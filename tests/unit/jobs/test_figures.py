@@ -1,0 +1,164 @@
+"""The figures of jobs: what waits and runs, what came of the others, and who may see them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from pydantic import SecretStr
+
+from service.access.keys import add_key
+from service.access.scopes import AccessScope
+from service.jobs.figures import FiguresPage, JobFigures
+from service.jobs.leases import Claim
+from tests.databases import database_url, postgresql  # noqa: F401
+from tests.jobs_helpers import Desk, settings_for
+from tests.servers import wait_for
+
+
+@pytest.fixture
+def desk(tmp_path: Path, database_url: str) -> Iterator[Desk]:  # noqa: F811
+    made = Desk(settings_for(tmp_path, job_attempts_max=2), database_url)
+    yield made
+    made.database.close()
+
+
+def figures(desk: Desk) -> dict[tuple[str, str, str], float]:
+    """Each figure by its name, kind and state."""
+    registry = CollectorRegistry()
+    found = JobFigures(desk.database)
+    registry.register(found)
+    found.read()
+    return {
+        (sample.name, sample.labels["kind"], sample.labels["state"]): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+    }
+
+
+def claimed(desk: Desk) -> Claim:
+    claim = desk.leases.claim("w")
+    assert claim is not None
+    return claim
+
+
+def test_what_waits_runs_and_has_ended_is_counted(desk: Desk) -> None:
+    assert figures(desk) == {}
+    ids = [desk.add() for _ in range(6)]
+    tuning = desk.jobs.add("threshold-tuning", "m", {}).job.id
+    found = figures(desk)
+    assert found["xylem_jobs", "training", "queued"] == 6
+    assert found["xylem_jobs", "threshold-tuning", "queued"] == 1
+    assert {state for name, _, state in found if name == "xylem_jobs_ended_total"} == {
+        "succeeded",
+        "failed",
+        "cancelled",
+    }
+    assert not any(value for (name, _, _), value in found.items() if "ended" in name or "total" in name)
+    claims = [claimed(desk) for _ in ids]
+    desk.leases.succeed(claims[0], {})
+    desk.leases.fail(claims[1], "no", "bad-data")
+    desk.leases.cancel(claims[2])
+    desk.leases.give_back(claims[3], is_counted=False)
+    desk.end_lease(ids[4])  # its worker died: it waits for another
+    desk.jobs.cancel(tuning)
+    found = figures(desk)
+    assert found["xylem_jobs", "training", "queued"] == 2
+    assert found["xylem_jobs", "training", "running"] == 1
+    assert found["xylem_jobs", "threshold-tuning", "queued"] == 0
+    assert 0 <= found["xylem_job_oldest_seconds", "training", "running"] < 60
+    for state in ("succeeded", "failed", "cancelled"):
+        assert found["xylem_jobs_ended_total", "training", state] == 1
+        assert 0 < found["xylem_job_seconds_total", "training", state] < 60
+    assert found["xylem_jobs_ended_total", "threshold-tuning", "cancelled"] == 1
+    assert found["xylem_job_seconds_total", "threshold-tuning", "cancelled"] == 0
+    desk.jobs.retry(ids[1])  # it may end again
+    desk.leases.succeed(claimed(desk), {})
+    assert figures(desk)["xylem_jobs_ended_total", "training", "succeeded"] == 2
+    assert figures(desk)["xylem_jobs_ended_total", "training", "failed"] == 1
+
+
+def test_totals_outlive_the_jobs(desk: Desk) -> None:
+    few = desk.limited(jobs_kept_max=2)
+    for _ in range(5):
+        few.add()
+        few.leases.succeed(claimed(few), {})
+    assert len(few.jobs.list()) == 2
+    assert figures(few)["xylem_jobs_ended_total", "training", "succeeded"] == 5
+    few.database.close()
+
+
+def ask(port: int, path: str = "/metrics", key: str | None = None) -> tuple[int, str]:
+    """The status and the text of an answer."""
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_page_is_for_those_who_may_see_figures(desk: Desk) -> None:
+    desk.add()
+    page = FiguresPage(desk.database, desk.settings, 0)
+    status, text = ask(page.port)
+    assert (status, 'xylem_jobs{kind="training",state="queued"} 1.0' in text) == (200, True)
+    assert "process_resident_memory_bytes" in text
+    assert ask(page.port, "/metrics/x")[0] == ask(page.port, "/")[0] == 404
+    page.close()
+    with desk.database.write() as connection:
+        one, other = (
+            add_key(connection, scope.value, frozenset({scope}), None).text
+            for scope in (AccessScope.METRICS, AccessScope.PREDICT)
+        )
+    changes = {"open_scopes": ("predict",), "admin_key": SecretStr("open sesame")}
+    shut = FiguresPage(desk.database, desk.settings.model_copy(update=changes), 0)
+    assert [ask(shut.port, key=key)[0] for key in (None, "x", other, one, "open sesame")] == [
+        401,
+        401,
+        403,
+        200,
+        200,
+    ]
+    assert len(desk_keys(desk)) == 2  # no first admin key is made by who only asks
+    shut.close()
+
+
+def desk_keys(desk: Desk) -> list[object]:
+    from service.access.keys import all_keys
+
+    with desk.database.read() as connection:
+        return list(all_keys(connection))
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_worker_answers_on_its_port(desk: Desk, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = [sys.executable, "-m", "service.entry", "worker", "--metrics-port", "0"]
+    environment = {**os.environ, "XYLEM_STORE": str(desk.settings.store)}
+    environment |= {"XYLEM_DATABASE_URL": desk.database.shown}
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(command, env=environment, stderr=file, stdout=subprocess.DEVNULL) as worker,
+    ):
+        wait_for(lambda: "job_worker_started" in log.read_text() or worker.poll() is not None)
+        [port] = re.findall(r"http://127\.0\.0\.1:(\d+)/metrics", log.read_text())
+        assert ask(int(port))[0] == 200
+        command[-1] = port
+        twice = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert (twice.returncode, "expected an address to listen on" in twice.stderr) == (1, True), twice
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(60) == 0

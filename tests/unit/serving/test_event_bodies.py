@@ -1,0 +1,265 @@
+"""Whatever the kernel takes for plain events is what the general way makes of them, to the bit."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model_store.names import build_names
+from service.errors import BadInput
+from service.features import load_featurizer
+from service.serving.events import (
+    CheckedEvent,
+    VersionEvents,
+    check_event,
+    read_sparse,
+    to_events,
+)
+from service.serving.parse import parse_feedback, parse_json
+from service.serving.served import ServedVersion
+from service.settings import Limits
+from service.thresholds.live.events import Event, as_columns
+from service.thresholds.live.tokens import Tokens
+from tests.signed import signed
+from tests.unit.features.test_text_bodies import BYTES_MAX, featurizer_of, texts
+
+N_FEATURES = 40
+NAMES = ["a", "label::3", "ä", "x y", "{", "an \\ escape"]
+LIMITS = Limits(
+    events_max=4,
+    label_list_max=5,
+    name_bytes_max=12,
+    event_id_bytes_max=8,
+    features_max=6,
+    text_bytes_max=BYTES_MAX,
+)
+TOKENS = Tokens([b"key"], 1_000_000)
+GOOD = b'{"events":[{"event_id":"1","instance":{"indices":[3,17],"values":[0.5,1]},"labels":["a"]}]}'
+
+
+def served_with(norm: str) -> ServedVersion:
+    featurizer = load_featurizer({"kind": "raw", "norm": norm}, {}, N_FEATURES)
+    parts: dict[str, object] = dict.fromkeys(ServedVersion._fields)
+    parts |= {"name": "m", "version": 2, "featurizer": featurizer, "labels": build_names(NAMES)}
+    return ServedVersion(**parts)  # type: ignore[arg-type]
+
+
+TEXTS = "a model of texts"
+"""In place of a norm."""
+
+
+def served_of(norm: str) -> ServedVersion:
+    """A model of sparse rows of a norm, or one of texts."""
+    return SERVED["l2"]._replace(featurizer=featurizer_of("words")) if norm == TEXTS else SERVED[norm]
+
+
+SERVED = {norm: served_with(norm) for norm in ("l2", "none")}
+
+
+def token(version: int = 2, labels: tuple[int, ...] = (0, 4), model: str = "m") -> str:
+    return signed(TOKENS, model, version, 7, labels)
+
+
+def generally(body: bytes, served: ServedVersion, are_lines: bool) -> list[tuple[str, Event]] | None:
+    """Return the events; None if any is at fault."""
+    try:
+        values = (
+            [parse_json(line) for line in body.split(b"\n")] if are_lines else parse_feedback(body, LIMITS)
+        )
+    except BadInput:
+        return None
+    checked = [check_event(value, "m", TOKENS, LIMITS) for value in values]
+    if not all(isinstance(one, CheckedEvent) for one in checked):
+        return None
+    ids = [one.feedback.event_id for one in checked if isinstance(one, CheckedEvent)]
+    events = to_events([one for one in checked if isinstance(one, CheckedEvent)], served)
+    if not all(isinstance(event, Event) for event in events):
+        return None
+    return [(name, event) for name, event in zip(ids, events, strict=True) if isinstance(event, Event)]
+
+
+def plainly(body: bytes, norm: str = "l2", are_lines: bool = False) -> VersionEvents | None:
+    return read_sparse(body, served_of(norm), TOKENS, LIMITS, are_lines=are_lines)
+
+
+def assert_the_same(body: bytes, norm: str = "l2", are_lines: bool = False) -> bool:
+    """Compare the two; return whether the kernel took the body."""
+    found = plainly(body, norm, are_lines)
+    if found is None:
+        return False
+    expected = generally(body, served_of(norm), are_lines)
+    assert expected is not None, body
+    assert list(found.ids) == [name for name, _ in expected]
+    mine, other = (
+        found.events,
+        as_columns([event for _, event in expected], served_of(norm).featurizer.n_features, len(NAMES)),
+    )
+    assert mine.keys == other.keys
+    assert mine.epochs.tolist() == other.epochs.tolist()
+    for some, others in zip(mine[1:4], other[1:4], strict=True):
+        assert some[-1] == others[-1]
+        for a, b in zip(some[:-1], others[:-1], strict=True):
+            assert (a.dtype, a.tobytes()) == (b.dtype, b.tobytes())
+    return True
+
+
+numbers = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-100, 100))
+instances = st.lists(st.tuples(st.integers(0, N_FEATURES), numbers), max_size=7).map(
+    lambda pairs: {"indices": [i for i, _ in pairs], "values": [v for _, v in pairs]}
+)
+ids = st.text('abc019-_:"\\ä\u20ac ', max_size=9)
+labels = st.lists(st.sampled_from([*NAMES, "unknown", "A", ""]), max_size=6)
+tokens = st.sampled_from([token(), token(1), token(2, (9,)), token(model="n"), token()[:-1], "", "no token"])
+events = st.fixed_dictionaries(
+    {"event_id": ids, "labels": labels},
+    optional={"instance": instances, "prediction_id": tokens, "more": st.none()},
+)
+text_events = st.fixed_dictionaries(
+    {"event_id": ids, "labels": labels},
+    optional={"instance": texts.map(lambda text: {"text": text}) | instances, "prediction_id": tokens},
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(events, max_size=5), st.sampled_from(["l2", "none"]), st.booleans(), st.booleans(), st.booleans()
+)
+def test_events_become_what_the_general_way_makes_of_them(
+    some: list[dict[str, object]], norm: str, tight: bool, is_sorted: bool, is_ascii: bool
+) -> None:
+    compare_all(some, norm, tight=tight, is_sorted=is_sorted, is_ascii=is_ascii)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(text_events, max_size=5), st.booleans(), st.booleans(), st.booleans())
+def test_events_of_texts_too(
+    some: list[dict[str, object]], tight: bool, is_sorted: bool, is_ascii: bool
+) -> None:
+    compare_all(some, TEXTS, tight=tight, is_sorted=is_sorted, is_ascii=is_ascii)
+
+
+def compare_all(
+    some: list[dict[str, object]], norm: str, *, tight: bool, is_sorted: bool, is_ascii: bool
+) -> None:
+    separators = (",", ":") if tight else None
+    written = [
+        json.dumps(one, separators=separators, sort_keys=is_sorted, ensure_ascii=is_ascii).encode(
+            errors="surrogatepass"
+        )
+        for one in some
+    ]
+    assert_the_same(b'{"events": [' + b", ".join(written) + b"]}", norm)
+    assert_the_same(b"\n".join(written), norm, are_lines=True)
+    for one in written[:1]:
+        assert_the_same(one, norm)
+
+
+_EVENT = '{"event_id":"1","instance":{"indices":[3,17],"values":[0.5,1]},"labels":["a","x y"]}'
+_TOKEN = token()
+_BY_TOKEN = f'{{"event_id": "2", "labels": [], "prediction_id": "{_TOKEN}"}}'
+
+
+def test_what_clients_write_is_plain() -> None:
+    """Or the test above compares nothing."""
+    for body in (
+        _EVENT,
+        _BY_TOKEN,
+        f'{{"events":[{_EVENT}]}}',
+        _EVENT[:-1] + ',"event_id":"2"}',
+        _EVENT.replace('"x y"', '"x\\u0020y"').replace('"1"', '"\u00e9"'),
+        f' {{ "events" : [ {_EVENT} , {_BY_TOKEN} ] }} ',
+        '{"labels": ["\u00e4", "{", "\u00e4"], "instance": {"indices": [], "values": []}, "event_id": "x y"}',
+    ):
+        assert assert_the_same(body.encode()), body
+    assert assert_the_same(f"{_EVENT}\r\n{_BY_TOKEN}\n {_EVENT} ".encode(), are_lines=True)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "{}",
+        '{"events":[]}',
+        '{"events":[{}]}',
+        f'{{"events":[{_EVENT},]}}',
+        f'{{"events":[{_EVENT}],}}',
+        f'{{"events":[{_EVENT}]}} x',
+        f'{{"events":[{_EVENT}]}}{_EVENT}',
+        f"{_EVENT},{_EVENT}",
+        f"[{_EVENT}]",
+        _EVENT[:-1] + f',"prediction_id":"{_TOKEN}"}}',
+        _EVENT.replace('"event_id":"1",', ""),
+        _EVENT.replace(',"labels":["a","x y"]', ""),
+        _EVENT.replace('"1"', '""'),
+        _EVENT.replace('"1"', '"123456789"'),
+        _EVENT.replace('"1"', "1"),
+        _EVENT.replace('"x y"', '"unknown"'),
+        _EVENT.replace('"a"', '"a","a","a","a","a"'),
+        _EVENT.replace("[3,17]", "[3,40]"),
+        _EVENT.replace("[3,17]", "[3]"),
+        _EVENT.replace("[3,17]", "[1,2,3,4,5,6,7]").replace("[0.5,1]", "[1,2,3,4,5,6,7]"),
+        _EVENT.replace("0.5", "1e40"),
+        _EVENT.replace("[3,17]", "[3,3]").replace("[0.5,1]", "[3e38,3e38]"),
+        _BY_TOKEN.replace(_TOKEN, token(3)),
+        _BY_TOKEN.replace(_TOKEN, token(2, (6,))),
+        _BY_TOKEN.replace(_TOKEN, _TOKEN[:-4]),
+    ],
+)
+def test_what_is_not_plain_is_left_to_the_general_way(body: str) -> None:
+    assert plainly(body.encode()) is None
+
+
+def test_limits_hold_at_n_and_not_at_n_plus_1() -> None:
+    assert assert_the_same(f'{{"events":[{",".join([_EVENT] * 4)}]}}'.encode())
+    assert plainly(f'{{"events":[{",".join([_EVENT] * 5)}]}}'.encode()) is None
+    assert assert_the_same(_EVENT.replace('"1"', '"12345678"').encode())
+    assert assert_the_same(_EVENT.replace('"a"', '"a","a","a","a"').encode())
+    six = _EVENT.replace("[3,17]", "[1,2,3,4,5,6]").replace("[0.5,1]", "[1,2,3,4,5,6]")
+    assert assert_the_same(six.encode())
+
+
+def test_an_event_is_not_made_of_two_lines() -> None:
+    first, second = _EVENT.split('"instance"')
+    assert plainly(f'{first}\n"instance"{second}\n{_EVENT},{_EVENT}'.encode(), are_lines=True) is None
+    assert plainly(f"{_EVENT}\n\n{_EVENT}".encode(), are_lines=True) is None
+    assert plainly(f"{_EVENT}\n".encode(), are_lines=True) is None
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_no_damage_is_read_otherwise(data: st.DataObject) -> None:
+    body = bytearray(data.draw(st.sampled_from([GOOD, _BY_TOKEN.encode(), _EVENT.encode()])))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(body) - 1))
+        body[place : place + data.draw(st.integers(0, 2))] = data.draw(
+            st.sampled_from([b"", b'"', b",", b"]", b"}", b"\\", b"\n", b"\0", b"\xff", b"9", b"{", b" "])
+        )
+    assert_the_same(bytes(body))
+
+
+def event_of(instance: bytes) -> bytes:
+    return b'{"event_id":"1","instance":' + instance + b',"labels":["a"]}'
+
+
+def test_texts_that_are_taken_and_those_that_are_not() -> None:
+    """Those beside a sparse instance are for the general way, and so are longer ones."""
+    debug, longest = b'{"text":"debug"}', b'{"text":"' + b"x" * BYTES_MAX + b'"}'
+    for instance in (debug, b'{"text":""}', longest):
+        assert assert_the_same(event_of(instance), TEXTS)
+    assert assert_the_same(event_of(debug) + b"\n" + event_of(longest), TEXTS, are_lines=True)
+    by_token = b'{"event_id":"2","prediction_id":"' + token().encode() + b'","labels":["a"]}'
+    assert assert_the_same(by_token + b"\n" + event_of(debug) + b"\n" + by_token, TEXTS, are_lines=True)
+    sparse = event_of(b'{"indices":[3],"values":[1]}')
+    assert not assert_the_same(event_of(debug) + b"\n" + sparse, TEXTS, are_lines=True)
+    for instance in (
+        b'{"text":"x' + longest[9:],
+        '{"text":"e\u0301"}'.encode(),
+        b'{"text":"a","id":1}',
+        b"{}",
+    ):
+        assert not assert_the_same(event_of(instance), TEXTS)
+    for instance in (debug, b'{"text":""}'):
+        assert not assert_the_same(event_of(instance), "l2")  # the model takes no texts

@@ -1,0 +1,1 @@
+"""The client for callers that block, made by `python -m tests.unasync`."""

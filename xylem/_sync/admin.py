@@ -1,0 +1,252 @@
+"""What admins ask for: jobs, files, aliases, versions, keys."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from xylem._sync.streams import Streams
+from xylem.calls import (
+    JOBS,
+    JsonObject,
+    Request,
+    State,
+    admin_path,
+    alias_path,
+    get,
+    job_path,
+    query,
+    read_object,
+    request_of,
+    submission,
+)
+from xylem.errors import WaitTimeout
+from xylem.events import ServerEvent
+from xylem.results import DataFile, DataFiles, Job, Jobs, read_as
+from xylem.runtime import sleep
+from xylem.target import segment
+
+_POLL_SECONDS = 0.1
+_POLL_SECONDS_MAX = 2.0
+_BYTES = (("content-type", "application/octet-stream"),)
+_TAR = (("content-type", "application/x-tar"),)
+
+
+class Admin(Streams):
+    """The calls that need a key of the scope `admin`."""
+
+    def train(
+        self,
+        model: str,
+        trainer: str,
+        data: str,
+        *,
+        valid: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        weights: str | None = None,
+        seed: int | None = None,
+        thresholds: Mapping[str, Any] | None = None,
+        promotion: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        **fields: Any,
+    ) -> Job:
+        """Submit a training of a new version; `data` and `valid` name files of the server's data directory.
+
+        `fields`: `split`, the share of the rows to measure on instead of `valid`, `label_names`, `calibrate`,
+        and of tables `text_column` (a list), `label_column` and `label_separator`.
+
+        A key for idempotency is made if none is given: a submission that is sent again is the same job.
+        """
+        given = {
+            **fields,
+            "model": model,
+            "trainer": trainer,
+            "data": data,
+            "valid": valid,
+            "parameters": parameters,
+            "weights": weights,
+            "seed": seed,
+            "thresholds": thresholds,
+            "promotion": promotion,
+        }
+        return self._read(Job, submission("training", given, idempotency_key))
+
+    def tune(self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
+        """Submit a tuning of thresholds on a file of the data directory; `fields`: `method`, `version`."""
+        given = {"model": model, "data": data, **fields}
+        return self._read(Job, submission("threshold-tuning", given, idempotency_key))
+
+    def batch_job(self, model: str, data: str, *, idempotency_key: str | None = None, **fields: Any) -> Job:
+        """Submit a batch over a file of the data directory; `fields` as `top_r` and `threshold`."""
+        given = {"model": model, "data": data, **fields}
+        return self._read(Job, submission("batch", given, idempotency_key))
+
+    def job(self, job_id: str) -> Job:
+        """Look at a job."""
+        return self._read(Job, get(job_path(job_id)))
+
+    def jobs(
+        self,
+        state: State | None = None,
+        model: str | None = None,
+        kind: str | None = None,
+        limit: int | None = None,
+    ) -> list[Job]:
+        """List jobs, the newest first; of a state, a model or a kind."""
+        return (self._read(Jobs, get(JOBS, state=state, model=model, kind=kind, limit=limit))).jobs
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """Look at a job until it has ended, however that is. Raises WaitTimeout after `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        pause = _POLL_SECONDS
+        while not (found := self.job(job_id)).is_ended:
+            left = pause if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                raise WaitTimeout(f"expected job {found.id} to end in {timeout:g} s, found it {found.state}")
+            sleep(min(pause, left))
+            pause = min(pause * 1.5, _POLL_SECONDS_MAX)
+        return found
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancel a job."""
+        return self._read(Job, Request("DELETE", job_path(job_id), repeatable=True))
+
+    def retry(self, job_id: str) -> Job:
+        """Queue a job that has ended again."""
+        return read_as(Job, self._send(request_of("POST", job_path(job_id, "/retry"), {})))
+
+    def log(self, job_id: str) -> str:
+        """Return what a job has logged."""
+        return (self._send(get(job_path(job_id, "/log")))).decode("utf-8", "replace")
+
+    def events(self, job_id: str) -> Generator[ServerEvent]:
+        """Yield the events of a job until the server ends them; a connection that breaks is opened again."""
+        return self._events(job_path(job_id, "/events"))
+
+    def download_result(self, job_id: str, to: str | PathLike[str]) -> int:
+        """Write the result of a job to a file; return its bytes. What was cut off goes on where it ended."""
+        return self._download(job_path(job_id, "/result"), Path(to), is_fixed=True)
+
+    def upload(self, name: str, data: str | PathLike[str] | bytes) -> DataFile:
+        """Send a file, named by its path, or bytes, to the server's data directory."""
+        body = data if isinstance(data, bytes) else Path(data)
+        request = Request("PUT", f"/v1/admin/data/{segment(name)}", body, _BYTES, repeatable=True)
+        found = self._send(request)
+        return read_as(DataFile, found) if found else DataFile(name)
+
+    def data_files(self) -> list[DataFile]:
+        """List the files of the server's data directory."""
+        return (self._read(DataFiles, get("/v1/admin/data"))).files
+
+    def delete_data(self, name: str) -> None:
+        """Delete a file of the server's data directory."""
+        self._send(Request("DELETE", f"/v1/admin/data/{segment(name)}"))
+
+    def promote(
+        self, model: str, version: int | None = None, alias: str = "latest", reason: str | None = None
+    ) -> JsonObject:
+        """Make an alias name a version; without one, its canary."""
+        return self._object(
+            "POST", admin_path(model, "/promote"), version=version, alias=alias, reason=reason
+        )
+
+    def rollback(
+        self, model: str, alias: str = "latest", to: int | None = None, reason: str | None = None
+    ) -> JsonObject:
+        """Make an alias name the version that it named before, or `to`; while it has a canary, end that."""
+        return self._object("POST", admin_path(model, "/rollback"), alias=alias, to=to, reason=reason)
+
+    def put_canary(
+        self, model: str, version: int, weight: float, alias: str = "latest", reason: str | None = None
+    ) -> JsonObject:
+        """Have a version answer a part of the requests to an alias: `weight`, above 0 and below 1."""
+        path = alias_path(model, alias, "/canary")
+        return self._object("PUT", path, version=version, weight=weight, reason=reason)
+
+    def end_canary(self, model: str, alias: str = "latest") -> JsonObject:
+        """End the canary of an alias; its shadow stays."""
+        return self._object("DELETE", alias_path(model, alias, "/canary"))
+
+    def put_shadow(
+        self, model: str, version: int, share: float = 1.0, alias: str = "latest", reason: str | None = None
+    ) -> JsonObject:
+        """Have a version answer a part of the requests to an alias besides; what it answers is counted."""
+        path = alias_path(model, alias, "/shadow")
+        return self._object("PUT", path, version=version, share=share, reason=reason)
+
+    def end_shadow(self, model: str, alias: str = "latest") -> JsonObject:
+        """End the shadow of an alias; its canary stays."""
+        return self._object("DELETE", alias_path(model, alias, "/shadow"))
+
+    def denied(self, model: str, alias: str = "latest") -> JsonObject:
+        """Return the `labels` that answers of an alias never have, and which are `unknown` to its version."""
+        return self._object("GET", alias_path(model, alias, "/denied"))
+
+    def put_denied(
+        self, model: str, labels: Sequence[str], alias: str = "latest", reason: str | None = None
+    ) -> JsonObject:
+        """Have answers of an alias never have these labels, in place of those before."""
+        return self._object("PUT", alias_path(model, alias, "/denied"), labels=list(labels), reason=reason)
+
+    def end_denied(self, model: str, alias: str = "latest") -> JsonObject:
+        """Have an alias deny no labels any more."""
+        return self._object("DELETE", alias_path(model, alias, "/denied"))
+
+    def history(
+        self, model: str, alias: str | None = None, before: int | None = None, limit: int | None = None
+    ) -> JsonObject:
+        """Return what the aliases of a model named, when, and who changed them; pages end `before` an id."""
+        return self._object("GET", admin_path(model, "/history"), alias=alias, before=before, limit=limit)
+
+    def delete_model(self, model: str, *, confirm: str) -> JsonObject:
+        """Delete a model with all its versions and aliases; `confirm` must be its name once more."""
+        return self._object("DELETE", admin_path(model), confirm=confirm)
+
+    def delete_version(self, model: str, version: int, *, with_aliases: bool = False) -> JsonObject:
+        """Delete a version that no alias names, or, if asked to, with the aliases that name it."""
+        path = admin_path(model, f"/versions/{int(version)}")
+        return self._object("DELETE", path, with_aliases=True if with_aliases else None)
+
+    def delete_alias(self, model: str, alias: str) -> JsonObject:
+        """Remove an alias; its version stays."""
+        return self._object("DELETE", alias_path(model, alias))
+
+    def export_archive(self, model: str, to: str | PathLike[str], version: int | None = None) -> int:
+        """Write a version, as an archive, to a file; return its bytes."""
+        path = f"{admin_path(model, '/archive')}{query(version=version)}"
+        return self._download(path, Path(to), is_fixed=False)
+
+    def import_archive(self, model: str, file: str | PathLike[str]) -> JsonObject:
+        """Publish an exported archive as a new version of a model."""
+        request = Request("POST", admin_path(model, "/archive"), Path(file), _TAR)
+        return read_object(self._send(request))
+
+    def audit(self, before: int | None = None, limit: int | None = None) -> JsonObject:
+        """Return the log of what admins did; pages end `before` an id."""
+        return self._object("GET", "/v1/admin/audit", before=before, limit=limit)
+
+    def keys(self) -> JsonObject:
+        """List the keys, which are not shown themselves."""
+        return self._object("GET", "/v1/admin/keys")
+
+    def create_key(self, name: str, scopes: Sequence[str], **fields: Any) -> JsonObject:
+        """Make a key of some scopes; the answer is the only one that shows it."""
+        return self._object("POST", "/v1/admin/keys", name=name, scopes=list(scopes), **fields)
+
+    def rotate_key(
+        self, key_id: str, overlap_seconds: float = 86_400.0, lifetime_seconds: float | None = None
+    ) -> JsonObject:
+        """Make the next key of the same name and scopes; the old one ends after the overlap.
+
+        The answer is the only one that shows the new key, which lives as long as the old one was made for
+        unless `lifetime_seconds` says otherwise.
+        """
+        path = f"/v1/admin/keys/{segment(key_id, 'key')}/rotate"
+        return self._object("POST", path, overlap_seconds=overlap_seconds, lifetime_seconds=lifetime_seconds)
+
+    def revoke_key(self, key_id: str) -> JsonObject:
+        """Revoke a key."""
+        return self._object("DELETE", f"/v1/admin/keys/{segment(key_id, 'key')}")
