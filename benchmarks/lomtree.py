@@ -29,7 +29,7 @@ from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.rows import LabelRows, SparseRows
 from service.trainers import Trained, parse_parameters, train
-from service.trainers.lomtree import LEAVES_A_LABEL
+from service.trainers.lomtree.trainer import LEAVES_A_LABEL
 
 CLASSES = (16, 64, 256, 1024, 4096)
 VOCABULARY = 4096

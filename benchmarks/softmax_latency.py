@@ -28,14 +28,14 @@ from model_store.version import Draft, Model
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.kernels.training.softmax_tree import Network
 from service.rows import SparseRows
 from service.serving.opening import serve_model
 from service.serving.schemas.score import ScoreRequest
 from service.serving.scores import answer_scores
 from service.settings import Limits
 from service.trainers import Trained, parse_parameters, train
-from service.trainers.softmax_shapes import even_shape, topology_of, tree_of
+from service.trainers.softmax.shapes import even_shape, topology_of, tree_of
+from service.trainers.softmax.tree import Network
 
 DIM, ARITY, CALLS = 50, 20, 2_000
 MANY_LABELS, FEATURES, ROW_FEATURES = 250_000, 100_000, 8
