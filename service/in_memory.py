@@ -30,8 +30,8 @@ from service.rows import SparseRows
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows, refuse_link
 from service.workflows.evaluate import empty_convention, evaluate_rows
-from service.workflows.frames import columns_given as columns_given
-from service.workflows.given import GivenInstances, given_dataset, given_instances
+from service.workflows.frames import columns_from_memory as columns_from_memory
+from service.workflows.from_memory import InMemoryInstances, dataset_from_memory, instances_from_memory
 from service.workflows.labelled import Labelled, labelled_dataset, no_progress
 from service.workflows.train import TrainRequest, train_dataset
 
@@ -45,7 +45,7 @@ Answers = list[list[tuple[str, float]]]
 """For each instance its labels with their scores, the best first."""
 
 
-def train_given(
+def train_from_memory(
     instances: object,
     labels: object,
     trainer: str,
@@ -54,7 +54,7 @@ def train_given(
     seed: int,
     threads: int | None,
 ) -> InMemoryModel:
-    """Train on instances and labels as `given_dataset` takes them. Raises BadInput."""
+    """Train on instances and labels as `dataset_from_memory` takes them. Raises BadInput."""
     request = TrainRequest(
         trainer=trainer,
         data=Path(),
@@ -63,7 +63,7 @@ def train_given(
         seed=seed,
         threads=threads or os.cpu_count() or 1,
     )
-    return _of_draft(train_dataset(given_dataset(instances, labels), request))
+    return _of_draft(train_dataset(dataset_from_memory(instances, labels), request))
 
 
 def restore_model(packed: Packed, home: Path | None, thresholds: NDArray[np.float32] | None) -> InMemoryModel:
@@ -142,11 +142,11 @@ class InMemoryModel:
             raise BadParameter(f"top_r: expected an integer of at least 1, found {top_r!r:.40}")
         at = self._threshold(threshold)
         n_labels = self.model.manifest.n_labels
-        given = self._instances(instances)
+        checked = self._instances(instances)
         options, ptr = PredictOptions(top_r=min(top_r, n_labels), threshold=at), None
         if chunk_characters is not None:
-            given, ptr = _in_chunks(given, chunk_characters)
-        rows = self._rows(given)
+            checked, ptr = _in_chunks(checked, chunk_characters)
+        rows = self._rows(checked)
 
         def search(rows: SparseRows, wanted: PredictOptions) -> Predictions:
             return self._predictor.predict_batch(rows, wanted, _threads(threads, rows.n_rows))
@@ -189,10 +189,10 @@ class InMemoryModel:
         from service.settings import Limits
 
         is_matrix = hasattr(instance, "tocsr")
-        given = self._instances(instance if is_matrix else [instance])
-        if given.n_rows != 1:
-            raise BadData(f"instance: expected one row, found {given.n_rows}")
-        one: Any = {given.kind: given.rows[0]} if given.matrix is None else _sparse(given.matrix)
+        checked = self._instances(instance if is_matrix else [instance])
+        if checked.n_rows != 1:
+            raise BadData(f"instance: expected one row, found {checked.n_rows}")
+        one: Any = {checked.kind: checked.rows[0]} if checked.matrix is None else _sparse(checked.matrix)
         limits = Limits()
         body = json.dumps({"instances": [one], "top_r": top_r, "explain": True}).encode()
         if self._served is None:
@@ -251,13 +251,13 @@ class InMemoryModel:
         self._thresholds, self._tuned = thresholds, self._predictor.node_thresholds(thresholds)
         return self._tuned
 
-    def _instances(self, instances: object) -> GivenInstances:
+    def _instances(self, instances: object) -> InMemoryInstances:
         self._refuse_matrix(instances)
-        return given_instances(instances, self.model.manifest.n_features)
+        return instances_from_memory(instances, self.model.manifest.n_features)
 
     def _labelled(self, instances: object, labels: object, chunk_characters: int | None) -> Labelled:
         self._refuse_matrix(instances)
-        dataset = given_dataset(instances, labels, self.model.labels, self.model.manifest.n_features)
+        dataset = dataset_from_memory(instances, labels, self.model.labels, self.model.manifest.n_features)
         if chunk_characters is not None:
             check_chunk_characters(chunk_characters, "chunk_characters")
         return labelled_dataset(dataset, self._featurizer, chunk_characters)
@@ -278,13 +278,15 @@ class InMemoryModel:
                 f"found {instances.shape[1]}"
             )
 
-    def _rows(self, given: GivenInstances) -> SparseRows:
-        if given.kind == "text":
-            return self._featurizer.transform_texts(given.rows)
-        if given.kind == "features":
-            return self._featurizer.transform_named(given.rows)
-        assert given.matrix is not None
-        return self._featurizer.transform_csr(given.matrix.indptr, given.matrix.indices, given.matrix.values)
+    def _rows(self, checked: InMemoryInstances) -> SparseRows:
+        if checked.kind == "text":
+            return self._featurizer.transform_texts(checked.rows)
+        if checked.kind == "features":
+            return self._featurizer.transform_named(checked.rows)
+        assert checked.matrix is not None
+        return self._featurizer.transform_csr(
+            checked.matrix.indptr, checked.matrix.indices, checked.matrix.values
+        )
 
 
 def _of_draft(draft: Draft) -> InMemoryModel:
@@ -299,10 +301,10 @@ def _threads(threads: int | None, n_rows: int) -> int:
     return max(1, min(threads or os.cpu_count() or 1, n_rows))
 
 
-def _in_chunks(given: GivenInstances, most: object) -> tuple[GivenInstances, NDArray[np.int64]]:
+def _in_chunks(checked: InMemoryInstances, most: object) -> tuple[InMemoryInstances, NDArray[np.int64]]:
     """Return texts in chunks, and where those of each begin and end. Raises BadParameter."""
     most = check_chunk_characters(most, "chunk_characters")
-    if given.kind != "text":
-        raise BadParameter(f"chunk_characters: expected texts to divide, found {given.kind}")
-    chunks, ptr = divide(given.rows, most)
-    return given._replace(rows=chunks), ptr
+    if checked.kind != "text":
+        raise BadParameter(f"chunk_characters: expected texts to divide, found {checked.kind}")
+    chunks, ptr = divide(checked.rows, most)
+    return checked._replace(rows=chunks), ptr

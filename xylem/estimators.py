@@ -58,7 +58,7 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         y  an indicator matrix, n rows and a column for each label, sparse or dense; or n classes
         """
-        from service.in_memory import train_given
+        from service.in_memory import train_from_memory
 
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None")
@@ -78,7 +78,7 @@ class LabelTreeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         names = ("trees", "leaf_size", "arity", "clustering", "cost")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         matrix = csr_matrix(X)
-        self._model: InMemoryModel = train_given(
+        self._model: InMemoryModel = train_from_memory(
             matrix, labels, "label-tree", given, "float32", int(self.random_state), self._threads()
         )
         return self

@@ -76,9 +76,9 @@ class Model:
 
         Raises `service.errors.NotTuned` for a version without tuned thresholds.
         """
-        from service.in_memory import columns_given
+        from service.in_memory import columns_from_memory
 
-        instances, _ = columns_given(instances, None, text_column, None)
+        instances, _ = columns_from_memory(instances, None, text_column, None)
         found = self._inner.predict(instances, top_r, threshold, threads, chunk_characters)
         return [[ScoredLabel(label, score) for label, score in row] for row in found]
 
@@ -98,9 +98,9 @@ class Model:
         Instances, labels and columns are as for `train`, `chunk_characters` as for `predict`. `empty_labels`
         is what F is of a label never true nor predicted: "zero" as in scikit-learn, "one" as in the papers.
         """
-        from service.in_memory import columns_given
+        from service.in_memory import columns_from_memory
 
-        instances, labels = columns_given(instances, labels, text_column, label_column)
+        instances, labels = columns_from_memory(instances, labels, text_column, label_column)
         return self._inner.evaluate(instances, labels, threads, chunk_characters, empty_labels)
 
     def calibrate(
@@ -118,9 +118,9 @@ class Model:
         ranking of labels stays as it is. Raises `service.errors.BadParameter` for a model whose
         probabilities sum to 1 over the labels.
         """
-        from service.in_memory import columns_given
+        from service.in_memory import columns_from_memory
 
-        instances, labels = columns_given(instances, labels, text_column, label_column)
+        instances, labels = columns_from_memory(instances, labels, text_column, label_column)
         return Model(self._inner.calibrate(instances, labels, threads))
 
     def explain(self, instance: str | Mapping[str, float] | Any, top_r: int = 5) -> list[dict[str, Any]]:
@@ -164,14 +164,14 @@ def train(
 
     Raises `service.errors.BadInput` for what cannot be trained on; it names the row, from 0.
     """
-    from service.in_memory import columns_given, train_given
+    from service.in_memory import columns_from_memory, train_from_memory
 
-    instances, labels = columns_given(instances, labels, text_column, label_column)
+    instances, labels = columns_from_memory(instances, labels, text_column, label_column)
     named = {
         f"features.{name.removeprefix(_FEATURES)}" if name.startswith(_FEATURES) else name: value
         for name, value in parameters.items()
     }
-    return Model(train_given(instances, labels, trainer, named, weights, seed, threads))
+    return Model(train_from_memory(instances, labels, trainer, named, weights, seed, threads))
 
 
 def load(store: str | PathLike[str], name: str) -> Model:

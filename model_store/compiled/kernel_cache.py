@@ -99,7 +99,7 @@ class KernelCache(FunctionCache):
         """Return the code for this signature, None when there is none that can be read."""
         try:
             found = super().load_overload(sig, target_context)
-        except OSError:
+        except (OSError, ImportError, AttributeError):  # the last two: code of a module that has moved since
             found = None
         if found is None:
             _say_compiling(str(Path(self.cache_path).parent))

@@ -10,12 +10,12 @@ from service.errors import BadData, BadParameter
 _SHOWN_MAX = 10
 
 
-def columns_given(
+def columns_from_memory(
     instances: Any, labels: Any, text_column: str | None, label_column: str | None
 ) -> tuple[Any, Any]:
-    """Return instances and labels as `given_dataset` takes them: columns of a frame, and series, as lists.
+    """Return instances and labels as `dataset_from_memory` takes them: columns and series as lists.
 
-    instances     a frame, with text_column, or whatever else `given_instances` takes
+    instances     a frame, with text_column, or whatever else `instances_from_memory` takes
     labels        None with label_column: then they are that column of the frame
     text_column   the column of a frame that has the texts
     label_column  the column of a frame that has a list of names in each row

@@ -16,7 +16,7 @@ from service.errors import BadParameter
 from service.features import Featurizer, default_kind, fit_featurizer, parameters_of
 from service.features.context import fit_context
 from service.features.parameters import AutoParameters, ContextParameters
-from service.trainers.softmax_parameters import SoftmaxParameters
+from service.trainers.softmax.parameters import SoftmaxParameters
 from service.trainers.source import MemorySource, RowSource, TrainingSet
 from service.workflows.choose_features import FeatureChoice, choose_features
 from service.workflows.file_source import FileSource

@@ -26,7 +26,7 @@ from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_cou
 from service.thresholds.methods.starts import count_rows
 from service.thresholds.store.state import ThresholdDatabase
 from service.thresholds.store.tuned import Tuned
-from service.trainers.plt_shown import PARTS
+from service.trainers.plt.shown import PARTS
 from service.trainers.source import RowSource, TrainingSet
 
 STARTS = tuple(Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0))

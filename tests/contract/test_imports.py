@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -263,8 +264,6 @@ def test_the_rule_finds_a_forbidden_import(name: str, other: str) -> None:
 
 @pytest.mark.parametrize(("name", "tree"), MODULES.items(), ids=MODULES)
 def test_third_party_modules_stay_in_their_places(name: str, tree: ast.Module) -> None:
-    import sys
-
     top = {other.split(".")[0] for other in imported(name, tree)}
     assert not top & FORBIDDEN_EVERYWHERE
     if not within(name, WEB_PLACES):
@@ -273,6 +272,28 @@ def test_third_party_modules_stay_in_their_places(name: str, tree: ast.Module) -
     if parts:
         allowed = THIRD_PARTY[max(parts, key=len)]
         assert top - set(sys.stdlib_module_names) - set(PACKAGES) <= allowed
+
+
+KERNELS_OF_TRAINERS = {
+    name
+    for name, tree in MODULES.items()
+    if within(name, {"service.trainers"}) and "model_store.compiled.decorators" in imported(name, tree)
+}
+"""Kernels that stand beside the trainer that they are of."""
+
+
+def test_a_trainer_has_kernels_in_files_of_their_own() -> None:
+    assert len(KERNELS_OF_TRAINERS) > 10
+    allowed = {"service.kernels", "service.rows", *_KERNELS_USE, *KERNELS_OF_TRAINERS}
+    compilers = {"numba", "llvmlite", "model_store.compiled"}
+    for name, tree in MODULES.items():
+        if name in KERNELS_OF_TRAINERS:
+            others = {other for other in imported(name, tree) if other.split(".")[0] in PACKAGES}
+            assert not [other for other in others if not within(other, allowed)], name
+            top = {other.split(".")[0] for other in imported(name, tree)}
+            assert top <= {*sys.stdlib_module_names, *PACKAGES, "numpy", "numba"}, name
+        elif within(name, {"service.trainers"}):
+            assert not [other for other in imported(name, tree) if within(other, compilers)], name
 
 
 @pytest.mark.parametrize(("name", "tree"), MODULES.items(), ids=MODULES)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from model_store.store import Store
 from service.errors import BadParameter
-from service.in_memory import train_given
+from service.in_memory import train_from_memory
 from service.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish
 
@@ -143,6 +143,6 @@ def test_scripts_without_blanks_are_learnt(language: str, kind: str) -> None:
     texts = [sentence[cut:] for cut in range(4) for sentence in sentences]
     labels = [[str(i % 3)] for i in range(len(texts))]
     parameters = {"features.kind": kind, **({"features.n_features": 4096} if kind == "hashing" else {})}
-    model = train_given(texts, labels, "ovr", parameters, "float32", 0, 1)
+    model = train_from_memory(texts, labels, "ovr", parameters, "float32", 0, 1)
     asked = [f"{sentence[5:]}{sentence[1:3]}" for sentence in sentences]
     assert [answer[0][0] for answer in model.predict(asked, 1, None, 1)] == ["0", "1", "2"]

@@ -20,7 +20,7 @@ from model_store.origin import ORIGIN
 from model_store.store import Store
 from service.errors import BadInput
 from service.workflows.evaluate import evaluate
-from service.workflows.given import given_dataset
+from service.workflows.from_memory import dataset_from_memory as dataset_of
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.datasets_helpers import check_dataset
 from tests.jobs_helpers import write_data
@@ -97,10 +97,14 @@ def test_named_features_and_matrices() -> None:
         assert [row[0].label for row in model.predict(x.tocsr()[:2])] == names
         assert model.evaluate(x, labels)["P@1"] == 100
         assert model.explain(x.tocsr()[:1], top_r=1)[0]["label"] == names[0]
-    for dataset in (given_dataset(x, y), given_dataset(named, y), given_dataset(["ä"] * 8, [["ö", "ö"]] * 8)):
+    for dataset in (
+        dataset_of(x, y),
+        dataset_of(named, y),
+        dataset_of(["ä"] * 8, [["ö", "ö"]] * 8),
+    ):
         check_dataset(dataset)
-    again = given_dataset(x, y)
-    assert again.sha256 == given_dataset(x.tocsr(), y).sha256 != given_dataset(x, [["p"]] * 8).sha256
+    again = dataset_of(x, y)
+    assert again.sha256 == dataset_of(x.tocsr(), y).sha256 != dataset_of(x, [["p"]] * 8).sha256
 
 
 class Frame:

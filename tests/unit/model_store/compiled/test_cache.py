@@ -16,7 +16,7 @@ import pytest
 from model_store.compiled import kernel_cache
 from model_store.compiled import sources as source_files
 from model_store.compiled.cache import cache_dir
-from tests.kernel_processes import COMPILE, compiler
+from tests.kernel_processes import COMPILE, KERNELS, compiler
 
 
 def locator_of(file: Path) -> kernel_cache.KernelCacheLocator | None:
@@ -74,6 +74,23 @@ def test_that_kernels_are_compiled_is_said_once(tmp_path: Path) -> None:
         said, complaints = process.communicate("\n")
         assert (int(said), complaints.count("compiling kernels into")) == (n_compiled, n_said)
         assert (str(tmp_path / "cache") in complaints) == bool(n_said)
+
+
+def test_code_of_a_module_that_has_moved_is_compiled_again(tmp_path: Path) -> None:
+    """What is inlined is filed by its own source, and so found where it stands in another module."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{source_files.ROOT}:{tmp_path}",
+        "XYLEM_KERNEL_CACHE": str(tmp_path / "cache"),
+    }
+    for package, before in (("one", None), ("two", "one")):
+        if before is not None:
+            (tmp_path / before).rename(tmp_path / package)
+        (tmp_path / package).mkdir(exist_ok=True)
+        (tmp_path / package / "kernels.py").write_text(KERNELS)
+        script = f"from {package}.kernels import total; assert total(4) == 10"
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_user_without_a_home_has_a_cache_of_his_own(tmp_path: Path) -> None:

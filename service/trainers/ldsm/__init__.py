@@ -1,0 +1,1 @@
+"""Trainer `ldsm`, and its kernels: `objective`, `regressors`, `split`, `children`."""

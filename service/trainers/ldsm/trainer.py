@@ -1,0 +1,360 @@
+"""Trainer `ldsm`: an ensemble of logarithm-depth decision trees that may send a row several ways."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Chunk, Tree
+from service.errors import BadData
+from service.faults import fault
+from service.parameters import Parameters
+from service.rows import SparseRows
+from service.trainers.ldsm.children import share_out
+from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
+from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of
+from service.trainers.ldsm.split import Examples, Split, split_node
+from service.trainers.representations import squared_lengths
+from service.trainers.rerank import rerank_arrays
+from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
+from service.trainers.source import RowSource, TrainingSet, all_rows
+from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
+from service.trainers.work import Tools, derived_seed
+
+STAGE = "trees"
+
+NODES_LEAST, NODES_MOST = 2000, 65_536
+"""Between these lies max_nodes when it is not given."""
+
+_STEPS = {"sgd": 1.0, "nag": 0.5}
+_OPTIMISERS = {"sgd": SGD, "nag": NAG}
+
+
+class LdsmParameters(Parameters):
+    """Parameters of `ldsm`; the defaults, chosen on held-out training rows, are for rows of length 1."""
+
+    trees: Annotated[
+        int, Field(ge=1, le=1000, description="trees of the ensemble; their scores are averaged")
+    ] = 50
+    arity: Annotated[int, Field(ge=2, le=CHILDREN_MAX, description="children of a node (M)")] = 4
+    max_nodes: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=10_000_000,
+            description="a tree grows no further than so many nodes (T_max); 0: 2000, or twice the labels "
+            "where that is more, to 65,536",
+        ),
+    ] = 0
+    max_depth: Annotated[int, Field(ge=1, le=1000, description="most splits between the root and a leaf")] = (
+        32
+    )
+    max_copies: Annotated[
+        float,
+        Field(
+            ge=1.0,
+            le=1000.0,
+            description="a tree's leaves hold at most so many times the training rows: bounds memory and "
+            "time",
+        ),
+    ] = 32.0
+    leaf_labels: Annotated[
+        int, Field(ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones")
+    ] = 100
+    min_rows: Annotated[int, Field(ge=2, le=1_000_000, description="a node of fewer rows is not split")] = 2
+    lambda1: Annotated[
+        float, Field(ge=0.0, le=1000.0, description="weight of the class integrity in the objective J")
+    ] = 2.0
+    lambda2: Annotated[
+        float, Field(ge=0.0, le=1000.0, description="weight of the multi-way penalty in the objective J")
+    ] = 1.25
+    optimiser: Annotated[
+        Literal["sgd", "nag"], Field(description="gradient descent, or normalised adaptive gradient")
+    ] = "sgd"
+    step: Annotated[
+        float, Field(ge=0.0, le=1000.0, description="size of the first step; 0: 1 with sgd, 0.5 with nag")
+    ] = 0.0
+    epochs: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=1000,
+            description="passes over a node's rows; over more than 5000, n of them: epochs * sqrt(5000 / n)",
+        ),
+    ] = 10
+    prune: Annotated[
+        float, Field(ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
+    ] = 0.3
+    idf: Annotated[Idf, Field(description=IDF_ABOUT)] = "auto"
+    shares: Annotated[
+        Literal["rows", "labels"],
+        Field(description="a leaf's value for a label: its share of the leaf's rows, or of their labels"),
+    ] = "rows"
+    rerank: Annotated[
+        Literal["no", "yes"], Field(description="re-rank the labels of the trees by the labels' mean rows")
+    ] = "no"
+    alpha: Annotated[
+        float,
+        Field(ge=0.0, le=1.0, description="share of the trees in the re-ranked score; 1: the trees alone"),
+    ] = 0.6
+    gamma: Annotated[
+        float,
+        Field(
+            ge=0.0, le=1e6, description="how fast the score falls with the distance from a label's mean row"
+        ),
+    ] = 30.0
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if 0 < self.max_nodes <= self.arity:
+            expected = f"0, or more than arity, {self.arity}, so that a tree can have a split"
+            raise fault(f"expected {expected}; found {self.max_nodes}", "max_nodes")
+        return self
+
+    def most_nodes(self, n_labels: int) -> int:
+        """Return how many nodes a tree may have; n_labels labels occur."""
+        return self.max_nodes or max(NODES_LEAST, min(2 * n_labels, NODES_MOST))
+
+    def learning(self) -> Learning:
+        """Return how the regressors of a node are trained."""
+        step = self.step or _STEPS[self.optimiser]
+        return Learning(
+            self.arity,
+            float(self.lambda1),
+            float(self.lambda2),
+            self.epochs,
+            _OPTIMISERS[self.optimiser],
+            float(step),
+            float(self.prune),
+        )
+
+
+Histogram = tuple[NDArray[np.int32], NDArray[np.int32]]
+"""Labels, ascending, and how many of a node's rows carry each."""
+
+_NOTHING: Histogram = np.empty(0, np.int32), np.empty(0, np.int32)
+
+
+@dataclass
+class _Node:
+    """A node while its tree grows.
+
+    histogram  of a leaf; empty at an inner node
+    children   ids in the order of growth; empty at a leaf
+    """
+
+    depth: int
+    n_rows: int
+    histogram: Histogram
+    children: range = range(0)
+    chunk: Chunk | None = None
+
+
+class _Grown(NamedTuple):
+    """A finished tree, and what a report wants of it."""
+
+    tree: Tree
+    shape: LdsmShape
+    splits: list[SplitFacts]
+    n_nonzeros: int
+
+
+class _Growth:
+    """The growth of one tree (LdSM, algorithm 1).
+
+    waiting  heap of (-priority, id, rows) of the nodes that may be split
+    """
+
+    def __init__(
+        self, examples: Examples, rows: NDArray[np.int32], parameters: LdsmParameters, seed: int
+    ) -> None:
+        self.examples = examples
+        self.parameters = parameters
+        self.learning = parameters.learning()
+        self.state = np.array([seed], np.uint64)
+        self.rows_max = int(parameters.max_copies * len(rows))
+        self.rows_held = len(rows)
+        self.nodes: list[_Node] = []
+        self.splits: list[SplitFacts] = []
+        self.waiting: list[tuple[int, int, NDArray[np.int32]]] = []
+        labels, counts = np.unique(examples.y_idx, return_counts=True)
+        self.nodes_max = parameters.most_nodes(len(labels))
+        histogram = labels.astype(np.int32), counts.astype(np.int32)
+        self._add(0, rows, histogram, int(counts.sum() - counts.max()))
+
+    def grow(self, stop: NDArray[np.uint8]) -> None:
+        """Split the node of the highest priority until nothing is left to split, or a limit is reached.
+
+        Deviations: a node whose priority is 0 (one label says all) is not split, the root included; a split
+        must fit max_nodes, where the paper may pass T_max by M - 1. Equal priorities: the elder node.
+        """
+        most = self.nodes_max - self.parameters.arity
+        while self.waiting and len(self.nodes) <= most and not stop[0]:
+            _, number, rows = heapq.heappop(self.waiting)
+            node = self.nodes[number]
+            split = split_node(self.examples, rows, self.learning, self.state, stop)
+            held = self.rows_held - node.n_rows + int(split.sizes[: split.n_children].sum())
+            serves = split.n_children > 0 and held <= self.rows_max
+            self.splits.append(SplitFacts(node.depth, node.n_rows, serves, split.n_retries, *split.quality))
+            if serves:
+                self.rows_held = held
+                self._add_children(node, rows, split)
+
+    def _add(self, depth: int, rows: NDArray[np.int32], histogram: Histogram, priority: int) -> None:
+        """Add a leaf, and let it wait when it may be split."""
+        p = self.parameters
+        if priority and len(rows) >= p.min_rows and depth < p.max_depth:
+            heapq.heappush(self.waiting, (-priority, len(self.nodes), rows))
+        self.nodes.append(_Node(depth, len(rows), histogram))
+
+    def _add_children(self, node: _Node, rows: NDArray[np.int32], split: Split) -> None:
+        children = share_out(rows, split)
+        bias = split.weights[-1, : split.n_children].copy()
+        node.chunk = Chunk(*children[:4], bias)
+        node.children = range(len(self.nodes), len(self.nodes) + split.n_children)
+        node.histogram = _NOTHING
+        row, label = 0, 0
+        ends = zip(
+            np.cumsum(split.sizes).tolist(),
+            children.label_ptr[1:].tolist(),
+            children.priorities.tolist(),
+            strict=False,
+        )
+        for row_end, label_end, priority in ends:
+            histogram = children.label[label:label_end], children.counts[label:label_end]
+            self._add(node.depth + 1, children.rows[row:row_end], histogram, priority)
+            row, label = row_end, label_end
+
+    def finish(self, weighed: Weighed) -> _Grown:
+        """Number the nodes breadth-first; the weights are for the rows before they were weighed."""
+        order = [0]
+        for number in order:
+            order.extend(self.nodes[number].children)
+        nodes = [self.nodes[number] for number in order]
+        child_ptr = np.concatenate([[1], 1 + np.cumsum([len(node.children) for node in nodes])])
+        tree = Tree(
+            child_ptr=child_ptr.astype(np.int32),
+            node_label=np.full(len(nodes), -1, np.int32),
+            chunks=[node.chunk and weighed.plain_chunk(node.chunk) for node in nodes],
+            histograms=[None if node.children else self._values(node) for node in nodes],
+        )
+        leaves = [node for node in nodes if not node.children]
+        shape = LdsmShape(len(nodes), len(leaves), max(node.depth for node in leaves), self.rows_held)
+        n_nonzeros = sum(len(node.chunk.weight) for node in nodes if node.chunk is not None)
+        return _Grown(tree, shape, self.splits, n_nonzeros)
+
+    def _values(self, node: _Node) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Return the labels of a leaf and their shares; equal counts: the smaller labels are kept."""
+        labels, counts = node.histogram
+        whole = node.n_rows if self.parameters.shares == "rows" else int(counts.sum())
+        if len(labels) > self.parameters.leaf_labels:
+            kept = np.sort(np.argsort(-counts, kind="stable")[: self.parameters.leaf_labels])
+            labels, counts = labels[kept], counts[kept]
+        return labels, (counts / np.float32(whole)).astype(np.float32)
+
+
+def _check_finite(rows: SparseRows) -> None:
+    """Raise BadData for a row whose squared length is no float32: a gradient step would not be finite."""
+    squares = squared_lengths(rows.values, rows.indptr)
+    wrong = np.flatnonzero(~(squares <= np.finfo(np.float32).max))
+    if len(wrong):
+        raise BadData(
+            f"row {wrong[0]}: expected values of a finite squared length, found {squares[wrong[0]]}"
+        )
+
+
+def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Trained:
+    """Train LdSM trees that differ by their initial weights and the order of their rows.
+
+    Source: LdSM, algorithms 1 to 5; deviations: `_Growth.grow`, `split_node`, `train_regressors`. Rows
+    without labels are left out: a share is of the rows that carry any label. The threads take a tree at a
+    time; the same bits whatever their number. Time: each split reads its node's rows at most
+    epochs * (1 + RETRIES) times, and the nodes of a depth hold at most max_copies * rows. Memory: the trees,
+    and for each that is being grown 4 * max_copies bytes a row, and what `train_regressors` says of a node.
+    """
+    data = all_rows(source)
+    _check_finite(data.rows)
+    weighed = weigh(data.rows, parameters.idf)
+    x, y = weighed.rows, data.labels
+    labelled = np.flatnonzero(np.diff(y.indptr)).astype(np.int32)
+    local = threading.local()
+    forest: dict[int, _Grown] = {}
+
+    def work(number: int) -> _Grown:
+        if not hasattr(local, "examples"):
+            ranks = np.zeros(x.n_features, np.int32), np.zeros(y.n_labels, np.int32)
+            local.examples = Examples(x.indptr, x.indices, x.values, y.indptr, y.indices, *ranks)
+        growth = _Growth(local.examples, labelled, parameters, derived_seed(tools.seed, number))
+        growth.grow(tools.crew.stop)
+        return growth.finish(weighed)
+
+    def done(number: int, grown: _Grown) -> None:
+        forest[number] = grown
+        tools.progress(STAGE, len(forest), parameters.trees)
+
+    tools.crew.run(work, range(parameters.trees), done)
+    return _assemble(data, parameters, [forest[number] for number in range(parameters.trees)])
+
+
+def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown]) -> Trained:
+    """Pack the trees."""
+    extra = {}
+    if parameters.rerank == "yes":
+        extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
+    n_labels = len(np.unique(data.labels.indices))
+    return Trained(
+        ensemble=build_ensemble([g.tree for g in forest], data.labels.n_labels, data.rows.n_features),
+        kind="decision-tree",
+        link="multiway",
+        parameters=parameters.model_dump(),
+        n_nonzeros=sum(grown.n_nonzeros for grown in forest),
+        extra=extra,
+        report=report_of([(grown.shape, grown.splits) for grown in forest], parameters.arity, n_labels),
+    )
+
+
+def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -> SizeEstimate:
+    """Return a bound on the size of what `fit_ldsm` would train.
+
+    Not a forecast but a proof, and so far above the usual size: a tree has at most nodes - 1
+    children and arity^(d + 1) of nodes at depth d; a child has at most a weight for each feature that occurs,
+    and those of a depth together at most `arity` for each value of the rows that its nodes hold (max_copies
+    times the training rows). Nothing is trained, so alpha_per_depth is empty.
+    """
+    p = parameters
+    labelled = np.diff(data.labels.indptr) > 0
+    n_entries = int(np.diff(data.rows.indptr)[labelled].sum())
+    n_features = len(np.unique(data.rows.indices))
+    n_labels = len(np.unique(data.labels.indices))
+    most = int(p.max_copies * n_entries) * p.arity
+    left = p.most_nodes(n_labels) - 1
+    of_tree = 0
+    for depth in range(p.max_depth):
+        n_children = min(left, p.arity ** min(depth + 1, 40), -(-most // max(1, n_features)))
+        of_tree += min(n_children * n_features, most)
+        left -= n_children
+    bound = p.trees * of_tree
+    tools.progress("estimate", 1, 1)
+    return SizeEstimate(
+        nonzeros_bound=bound,
+        bytes_bound=bound * WEIGHT_BYTES,
+        ratio_to_ovr=bound * WEIGHT_BYTES / max(1, n_features * n_labels * FLAT_WEIGHT_BYTES),
+        alpha_per_depth=(),
+    )
+
+
+LDSM = TrainerSpec(
+    name="ldsm",
+    about="decision trees of logarithmic depth that may send a row several ways",
+    parameters=LdsmParameters,
+    fit=fit_ldsm,
+    estimate=estimate_ldsm,
+)

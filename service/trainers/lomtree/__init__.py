@@ -1,0 +1,1 @@
+"""Trainer `lomtree`, and its kernels: `tree`, `tables`, `regressors`, `learning`, `packing`."""

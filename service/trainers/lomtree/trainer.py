@@ -1,0 +1,300 @@
+"""Trainer `lomtree`: an online multiclass decision tree that learns from rows as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil, exp
+from typing import Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Tree
+from service.evaluation.tree_criteria import leaf_criteria, sum_to_inner_nodes
+from service.parameters import Parameters
+from service.trainers.lomtree.finish import (
+    LeafCounts,
+    breadth_first,
+    chunks_of,
+    counted_at,
+    histograms_of,
+    recounted_at,
+    report_of,
+    rows_of_nodes,
+    spread,
+)
+from service.trainers.lomtree.label_order import LabelOrder
+from service.trainers.lomtree.learning import learn_rows
+from service.trainers.lomtree.regressors import make_scratch
+from service.trainers.lomtree.tree import (
+    LEAF,
+    N_ROWS,
+    N_SPLITS,
+    N_SWAPS,
+    N_WRONG,
+    Budget,
+    make_tree,
+)
+from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
+from service.trainers.source import Census, RowSource, TrainingSet, all_rows, count
+from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.windows import dealt
+from service.trainers.work import Tools
+
+LEAVES_A_LABEL = 4
+"""Leaves for each label, rare ones counting less, where the parameters say no number."""
+
+STREAM_LEAVES_MAX = 1 << 16
+"""The most leaves of a stream whose parameters say no number."""
+
+_LEAVES_MAX = 1 << 20
+
+_BLOCK_ROWS = 4096
+"""Rows learnt between two looks at interrupts and progress."""
+
+_FIRST_POINT = 64
+"""After so many rows the criteria are noted first; then whenever the rows have doubled."""
+
+_WEIGHT_SLOT_BYTES, _CLASS_SLOT_BYTES = 16, 32
+_LOAD = 0.75
+"""The share of slots that tables use at most."""
+
+
+class LomtreeParameters(Parameters):
+    """Parameters of `lomtree`."""
+
+    leaves: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=_LEAVES_MAX,
+            description="most leaves; 0: 4 for each label, rare ones counting less; in a stream for each so "
+            "far, to 65,536",
+        ),
+    ] = 0
+    passes: Annotated[
+        int, Field(ge=1, le=1000, description="how often the rows are learnt; standard input is learnt once")
+    ] = 5
+    order: Annotated[
+        Literal["shuffled", "given"], Field(description="of the rows in a pass; standard input has its own")
+    ] = "shuffled"
+    step: Annotated[
+        float, Field(ge=0.001, le=100.0, description="learning rate of the nodes' regressors")
+    ] = 0.5
+    swap_resistance: Annotated[
+        float,
+        Field(
+            ge=1.0,
+            le=1e6,
+            description="a leaf takes the place of the least-used one when it has so many times its rows "
+            "with labels other than the commonest",
+        ),
+    ] = 4.0
+    leaf_labels: Annotated[
+        int, Field(ge=1, le=1_000_000, description="labels that a leaf answers with, its commonest ones")
+    ] = 100
+    memory_mb: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=65536,
+            description="MiB for weights and counts of labels while training; new ones beyond are left out",
+        ),
+    ] = 1024
+
+
+class OnlineLomtree:
+    """A LOMtree that learns from rows as they come, in memory that its parameters bound.
+
+    The same rows in the same order give the same tree, however they are cut into parts.
+    """
+
+    def __init__(self, parameters: LomtreeParameters) -> None:
+        """Make a tree that is one leaf. Nothing is random in it; passes and order are the caller's affair."""
+        self._parameters = parameters
+        self._leaves = parameters.leaves or STREAM_LEAVES_MAX
+        # two at least: arrays of one are of another type, for which all kernels would be compiled once more
+        self._n_nodes = max(2 * self._leaves - 1, 2)
+        n_bytes = parameters.memory_mb << 20
+        self._tree = make_tree(
+            self._n_nodes,
+            2 * n_bytes // 3 // _WEIGHT_SLOT_BYTES,
+            n_bytes // 3 // _CLASS_SLOT_BYTES,
+        )
+        self._scratch = make_scratch(0)
+        self._points: list[dict[str, float]] = []
+        self._noted = (0, 0)
+
+    @property
+    def n_rows(self) -> int:
+        """Return how many rows have been learnt, those without labels not counted."""
+        return int(self._tree.state[N_ROWS])
+
+    def learn(self, data: TrainingSet, order: NDArray[np.int32] | None = None) -> Iterator[int]:
+        """Learn from the rows, one after the other; yields now and then how many are done.
+
+        order  int32[..]: which rows, in which order; None: all as they stand
+
+        Rows without labels are passed over. `labels.n_labels` is the number of labels so far.
+        """
+        rows, labels = data
+        if order is None:
+            order = np.arange(rows.n_rows, dtype=np.int32)
+        longest = int(np.diff(rows.indptr).max(initial=0))
+        if longest > len(self._scratch.slot):
+            self._scratch = make_scratch(longest)
+        leaves = self._leaves
+        if not self._parameters.leaves:
+            leaves = max(1, min(leaves, LEAVES_A_LABEL * labels.n_labels))
+        budget = Budget(leaves - 1, self._parameters.swap_resistance, self._parameters.step)
+        done = 0
+        while done < len(order):
+            point = _FIRST_POINT << len(self._points)
+            until = min(len(order), done + min(_BLOCK_ROWS, max(1, point - self.n_rows)))
+            learn_rows(self._tree, budget, *rows[:3], *labels[:2], order[done:until], self._scratch)
+            done = until
+            if self.n_rows >= point:
+                self._note_point()
+            yield done
+
+    def finish(
+        self,
+        n_labels: int,
+        n_features: int,
+        ids: NDArray[np.int32] | None = None,
+        recount: TrainingSet | None = None,
+    ) -> Trained:
+        """Return the tree as it is; learning may go on after.
+
+        ids      int32[labels so far]: the final ids, below n_labels; None: as they are
+        recount  rows that the leaves answer with, in place of those that they counted while the tree grew
+        """
+        if self.n_rows > self._noted[0]:
+            self._note_point()
+        order, child_ptr = breadth_first(self._tree)
+        leaves = order[np.diff(child_ptr) == 0]
+        counted = (
+            counted_at(self._tree, leaves) if recount is None else recounted_at(self._tree, leaves, recount)
+        )
+        if ids is not None:
+            counted = LeafCounts(counted.rows, counted.labels._replace(label=ids[counted.labels.label]))
+        at_leaves = spread(child_ptr, counted.labels)
+        counts = sum_to_inner_nodes(child_ptr, at_leaves)
+        rows = rows_of_nodes(child_ptr, counted.rows)
+        chunks = chunks_of(self._tree, order)
+        histograms = histograms_of(child_ptr, counts, rows, self._parameters.leaf_labels)
+        tree = Tree(child_ptr, np.full(len(order), -1, np.int32), chunks, histograms)
+        return Trained(
+            ensemble=build_ensemble([tree], n_labels, n_features),
+            kind="decision-tree",
+            link="argmax",
+            parameters=self._parameters.model_dump(),
+            n_nonzeros=sum(len(chunk.weight) for chunk in chunks if chunk is not None),
+            report=report_of(self._tree, child_ptr, counts, rows, self._points),
+        )
+
+    def _note_point(self) -> None:
+        """Note the criteria of the leaves, and the error since the last point."""
+        state, before = self._tree.state, self._noted
+        leaves = np.flatnonzero(self._tree.left[: int(2 * state[N_SPLITS] + 1)] == LEAF)
+        rows, wrong = int(state[N_ROWS]), int(state[N_WRONG])
+        criteria = leaf_criteria(counted_at(self._tree, leaves).labels)
+        self._points.append(
+            {
+                "rows": rows,
+                "splits": int(state[N_SPLITS]),
+                "swaps": int(state[N_SWAPS]),
+                **criteria,
+                "progressive_error": (wrong - before[1]) / max(1, rows - before[0]),
+            }
+        )
+        self._noted = (rows, wrong)
+
+
+def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
+    """Train a LOMtree: in several passes over rows that can be read again, else once on each row as it comes.
+
+    Source: `lomtree`. The rows of a pass are shuffled by the seed unless order=given. Deviation: of rows in
+    memory the leaves count all in the final tree; an online tree's have those since they were made.
+    One thread. Cost: passes * rows * depth * features of a row. Deterministic. Raises BadData where no row
+    carries a label.
+    """
+    is_once = source.reads == "once"
+    online = OnlineLomtree(parameters if is_once else _with_leaves(source.census, parameters))
+    n_rows, total = 0, 0 if is_once else parameters.passes * source.census.n_rows
+    label_order = LabelOrder()
+    for data, order in _in_turn(source, parameters, tools):
+        if order is None and (is_once or n_rows < source.census.n_rows):
+            label_order.add(data.labels)
+        for done in online.learn(data, order):
+            tools.progress("rows", n_rows + done, total)
+        n_rows += data.n_rows
+    census = source.census
+    census.check_labelled()
+    recount = all_rows(source) if source.reads == "rows" else None
+    trained = online.finish(len(census.label_rows), census.n_features, source.final_ids, recount)
+    # the parameters as the user gave them
+    return replace(trained, parameters=parameters.model_dump(), warnings=label_order.warnings())
+
+
+def _in_turn(
+    source: RowSource, parameters: LomtreeParameters, tools: Tools
+) -> Iterator[tuple[TrainingSet, NDArray[np.int32] | None]]:
+    """Yield rows with the order in which they are learnt; None: as they stand."""
+    if source.reads == "once" or parameters.order == "given":
+        for _ in range(1 if source.reads == "once" else parameters.passes):
+            for part in source.parts():
+                yield part, None
+        return
+    random = np.random.default_rng(tools.seed)
+    with dealt(source, tools.seed, tools.progress) as windows:
+        for number in range(parameters.passes):
+            for _, window in [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number):
+                order = np.arange(window.n_rows, dtype=np.int32)
+                random.shuffle(order)
+                yield window, order
+
+
+def _with_leaves(census: Census, parameters: LomtreeParameters) -> LomtreeParameters:
+    """Return the parameters with the number of leaves that they mean for rows that were counted.
+
+    As many labels count as would have the entropy of these if all were as frequent: labels of a row or two
+    each, of which there may be tens of thousands, are no reason for leaves of a row or two.
+    """
+    shares = census.label_rows / max(1, int(census.label_rows.sum()))
+    shares = shares[shares > 0]
+    n_labels = ceil(exp(-np.sum(shares * np.log(shares))) - 1e-6)
+    leaves = parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
+    return LomtreeParameters(**{**parameters.model_dump(), "leaves": leaves})
+
+
+def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: Tools) -> SizeEstimate:
+    """Return the size bound of what `fit_lomtree` would train: all features at all nodes, within memory.
+
+    The leaves come on top, with 8 bytes for each of their labels: at most leaves * leaf_labels.
+    """
+    leaves = _with_leaves(count(data), parameters).leaves
+    n_used = len(np.unique(data.rows.indices))
+    slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
+    bound = min((leaves - 1) * n_used, int(slots * _LOAD))
+    flat = n_used * len(np.unique(data.labels.indices))
+    tools.progress("estimate", 1, 1)
+    return SizeEstimate(
+        nonzeros_bound=bound,
+        bytes_bound=bound * WEIGHT_BYTES,
+        ratio_to_ovr=bound * WEIGHT_BYTES / max(1, flat * FLAT_WEIGHT_BYTES),
+        alpha_per_depth=(),
+    )
+
+
+LOMTREE = TrainerSpec(
+    name="lomtree",
+    about="an online multiclass decision tree: learns from streams in bounded memory, time log of the labels",
+    parameters=LomtreeParameters,
+    fit=fit_lomtree,
+    estimate=estimate_lomtree,
+    reads="once",
+)

@@ -1,0 +1,1 @@
+"""Trainer `plt`, and the kernel of its gradient descent: `fobos`."""

@@ -1,0 +1,255 @@
+"""The node classifiers of probabilistic label trees by stochastic gradient descent, on rows read in turn."""
+
+from __future__ import annotations
+
+import heapq
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Chunk, Tree, TreeEnsemble
+from service.rows import offsets
+from service.trainers.plt.fobos import Shard, Topology, train_shard, used_keys
+from service.trainers.plt.shown import Shown
+from service.trainers.plt.trees import parents_of
+from service.trainers.shape import Shape
+from service.trainers.source import Census, RowSource, TrainingSet
+from service.trainers.windows import Windows, dealt
+from service.trainers.work import Crew, Tools, derived_seed
+
+SHARDS = 8
+"""The nodes of a tree are dealt to so many shards, which are trained side by side."""
+
+_WORD_BYTES = 4
+_SLOT_BYTES = 16
+_SLOTS_MIN = 8
+_SHUFFLE = 1
+"""What the seeds of shuffles are derived from besides the tree's: trees and windows have others."""
+
+
+class Descent(NamedTuple):
+    """How the classifiers are trained: g and lambda of `fobos`, and the passes over the rows."""
+
+    rate: float
+    penalty: float
+    epochs: int
+    prune: float
+
+
+class _Room(NamedTuple):
+    """How many pairs (node, feature) and weights each shard of a tree has room for."""
+
+    slots: list[int]
+    words: list[int]
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the memory of them."""
+        return sum(self.slots) * _SLOT_BYTES + sum(self.words) * _WORD_BYTES
+
+
+class _Growing(NamedTuple):
+    """A tree in training."""
+
+    seed: int
+    shape: Shape
+    topology: Topology
+    shards: list[Shard]
+
+
+def train_trees(
+    source: RowSource, shapes: list[tuple[Tools, Shape]], descent: Descent, bytes_max: int, tools: Tools
+) -> tuple[list[Tree], dict[str, int]]:
+    """Train the classifiers of some trees in the same passes over the rows.
+
+    shapes     (tools of the tree, its shape) each
+    bytes_max  what weights may take, all trees together
+
+    `tools.on_rows` is shown the rows of the first pass, all parts but the first, each before it is learnt; in
+    that pass all trees then have the order of the first.
+
+    Returns the trees, and a report: weights trained, and how often a feature was passed over for want of
+    room. Rows are shuffled anew for each epoch and tree (`windows`). Memory: bytes_max and two windows. The
+    same bits for any number of threads and however the source cuts its rows.
+    """
+    census = source.census
+    growing = _begin([shape for _, shape in shapes], [tree.seed for tree, _ in shapes], census, bytes_max)
+
+    def so_far() -> TreeEnsemble:
+        trees = [_harvest(tree, descent, census.n_features) for tree in growing]
+        return build_ensemble(trees, len(census.label_rows), census.n_features)
+
+    shown = None if tools.on_rows is None else Shown(tools.on_rows, census.n_rows, so_far)
+    with dealt(source, tools.seed, tools.progress) as windows:
+        for epoch in range(descent.epochs):
+            _epoch(windows, census.n_rows, growing, descent, epoch, tools, shown if epoch == 0 else None)
+    passed_over = sum(int(shard.used[2]) for tree in growing for shard in tree.shards)
+    trained = sum(int(shard.used[1]) for tree in growing for shard in tree.shards)
+    trees = []
+    for tree in growing:
+        trees.append(_harvest(tree, descent, census.n_features))
+        tree.shards.clear()
+    return trees, {"weights": trained, "passed_over": passed_over}
+
+
+def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int) -> list[_Growing]:
+    """Return the trees before the first row; where bytes_max has no room for all weights, with less room."""
+    shards = [_deal(shape, census) for shape in shapes]
+    rooms = [_room(shape, shard, census) for shape, shard in zip(shapes, shards, strict=True)]
+    needed = sum(room.n_bytes for room in rooms)
+    if needed > bytes_max:
+        rooms = [_scaled(room, bytes_max / needed) for room in rooms]
+    n_labels = len(census.label_rows)
+    return [
+        _Growing(seed, shape, _topology(shape, shard, n_labels), _shards(room, len(shape.first)))
+        for seed, shape, shard, room in zip(seeds, shapes, shards, rooms, strict=True)
+    ]
+
+
+def _epoch(
+    windows: Windows,
+    n_rows: int,
+    growing: list[_Growing],
+    descent: Descent,
+    epoch: int,
+    tools: Tools,
+    shown: Shown | None,
+) -> None:
+    gone = epoch * n_rows
+    for number, window in windows.visit(epoch):
+        orders = []
+        for tree in growing:
+            shuffled = np.random.Generator(np.random.PCG64(derived_seed(tree.seed, _SHUFFLE, epoch, number)))
+            orders.append(shuffled.permutation(window.n_rows).astype(np.int32))
+        if shown is None:
+            _descend(window, orders, growing, descent, tools.crew)
+        else:
+            for piece in shown.pieces(gone, window, orders[0]):
+                _descend(window, [piece] * len(growing), growing, descent, tools.crew)
+        gone += window.n_rows
+        tools.progress("classifiers", gone, descent.epochs * n_rows)
+
+
+def _descend(
+    window: TrainingSet,
+    orders: list[NDArray[np.int32]],
+    growing: list[_Growing],
+    descent: Descent,
+    crew: Crew,
+) -> None:
+    """Train every shard of every tree on the rows of a window, each tree in an order of its own."""
+
+    def work(item: tuple[int, int]) -> None:
+        t, number = item
+        tree = growing[t]
+        train_shard(
+            window.rows,
+            window.labels,
+            orders[t],
+            tree.topology,
+            tree.shards[number],
+            number,
+            descent.rate,
+            descent.penalty,
+            crew.stop,
+        )
+
+    items = [(t, number) for t, tree in enumerate(growing) for number in range(len(tree.shards))]
+    crew.run(work, items, lambda item, result: None)
+
+
+def _deal(shape: Shape, census: Census) -> NDArray[np.int32]:
+    """Return the shard of each inner node, -1 at leaves; the next largest goes where least work is."""
+    visits = np.minimum(_below(shape, census.label_rows), census.n_rows)
+    visits[0] = census.n_rows
+    work = visits * np.diff(shape.child_ptr)
+    inner = shape.inner
+    shard = np.full(len(shape.first), -1, np.int32)
+    loads = [(0, number) for number in range(min(SHARDS, len(inner)))]
+    for node in inner[np.argsort(-work[inner], kind="stable")].tolist():
+        load, number = heapq.heappop(loads)
+        shard[node] = number
+        heapq.heappush(loads, (load + int(work[node]), number))
+    return shard
+
+
+def _below(shape: Shape, of_label: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum over the labels under each node."""
+    sums = offsets(of_label[shape.labels])
+    below: NDArray[np.int64] = sums[shape.last] - sums[shape.first]
+    return below
+
+
+def _room(shape: Shape, shard: NDArray[np.int32], census: Census) -> _Room:
+    """Return room for all pairs that can occur: a node meets no feature that none of its rows has."""
+    pairs = np.minimum(_below(shape, census.label_nonzeros), census.n_features)
+    pairs[0] = min(census.n_nonzeros, census.n_features)
+    words = pairs * np.diff(shape.child_ptr)
+    slots, room = [], []
+    for number in range(int(shard.max()) + 1):
+        mine = shard == number
+        most = _SLOTS_MIN
+        while 3 * most < 4 * (int(pairs[mine].sum()) + 1):
+            most *= 2
+        slots.append(most)
+        room.append(int(words[mine].sum()))
+    return _Room(slots, room)
+
+
+def _scaled(room: _Room, share: float) -> _Room:
+    """Return less room: slots stay powers of two."""
+    slots = [max(_SLOTS_MIN, 1 << (max(1, int(n * share)).bit_length() - 1)) for n in room.slots]
+    return _Room(slots, [int(n * share) for n in room.words])
+
+
+def _topology(shape: Shape, shard: NDArray[np.int32], n_labels: int) -> Topology:
+    is_leaf = np.diff(shape.child_ptr) == 0
+    leaf = np.full(n_labels, -1, np.int32)
+    leaf[shape.labels[shape.first[is_leaf]]] = np.flatnonzero(is_leaf)
+    return Topology(shape.child_ptr, parents_of(shape.child_ptr), leaf, shard)
+
+
+def _shards(room: _Room, n_nodes: int) -> list[Shard]:
+    bias, steps = np.zeros(n_nodes, np.float32), np.zeros(n_nodes, np.int64)
+    return [
+        Shard(
+            np.zeros(n_slots, np.uint64),
+            np.zeros(n_slots, np.int64),
+            np.zeros(n_words, np.float32),
+            bias,
+            steps,
+            np.zeros(3, np.int64),
+        )
+        for n_slots, n_words in zip(room.slots, room.words, strict=True)
+    ]
+
+
+def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
+    """Return the tree with its weights w = v / Pi, small ones left out."""
+    shape = tree.shape
+    chunks: list[Chunk | None] = [None] * len(shape.first)
+    for number in range(len(tree.shards)):
+        shard = tree.shards[number]
+        keys, place = used_keys(shard.keys, shard.place, int(shard.used[0]))
+        nodes, features = np.divmod(keys - np.uint64(1), np.uint64(n_features))
+        for node in np.flatnonzero(tree.topology.shard == number).tolist():
+            mine = slice(*np.searchsorted(nodes, np.array([node, node + 1], np.uint64)).tolist())
+            children = slice(int(shape.child_ptr[node]), int(shape.child_ptr[node + 1]))
+            product = 1.0 + descent.penalty * descent.rate * float(shard.steps[node])
+            width = children.stop - children.start
+            weights = shard.pool[place[mine, None] + np.arange(width)] / np.float32(product)
+            kept = (weights != 0) & (np.abs(weights) >= descent.prune)
+            counts = kept.sum(axis=1)
+            chunks[node] = Chunk(
+                features=features[mine][counts > 0].astype(np.int32),
+                row_ptr=offsets(counts[counts > 0]),
+                child=np.nonzero(kept)[1].astype(np.int32),
+                weight=weights[kept],
+                bias=shard.bias[children] / np.float32(product),
+            )
+    node_label = np.full(len(shape.first), -1, np.int32)
+    is_leaf = np.diff(shape.child_ptr) == 0
+    node_label[is_leaf] = shape.labels[shape.first[is_leaf]]
+    return Tree(shape.child_ptr, node_label, chunks)

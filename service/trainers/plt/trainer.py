@@ -1,0 +1,229 @@
+"""Trainer `plt`: probabilistic label trees, whose scores are probabilities by the chain rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Tree
+from service.errors import BadParameter
+from service.faults import fault
+from service.parameters import Parameters
+from service.rows import LabelRows
+from service.trainers.classifiers import Members, Solving, members_of
+from service.trainers.clustering import balanced_shape
+from service.trainers.label_tree import grow
+from service.trainers.plt.descent import Descent, train_trees
+from service.trainers.plt.trees import huffman_shape, random_shape
+from service.trainers.projected import projected_vectors
+from service.trainers.representations import Representations, label_representations
+from service.trainers.shape import Shape
+from service.trainers.size import SizeEstimate, estimate_size
+from service.trainers.source import Census, MemorySource, RowSource, TrainingSet, all_rows
+from service.trainers.spec import Trained, TrainerSpec, rows_by_label
+from service.trainers.weighing import IDF_ABOUT, Idf, weigh
+from service.trainers.work import Tools
+
+
+class PltParameters(Parameters):
+    """Parameters of `plt`."""
+
+    tree: Annotated[
+        Literal["kmeans", "random", "huffman"],
+        Field(
+            description="balanced 2-means of the labels, random and complete, or least deep for frequent "
+            "labels",
+        ),
+    ] = "kmeans"
+    arity: Annotated[
+        int,
+        Field(
+            ge=2, le=4096, description="most children of a node (kmeans: above the labels, a power of two)"
+        ),
+    ] = 16
+    leaf_size: Annotated[
+        int, Field(ge=1, le=1_000_000, description="kmeans: parts of no more labels are not divided")
+    ] = 100
+    trees: Annotated[
+        int, Field(ge=1, le=100, description="trees of the ensemble; their probabilities are averaged")
+    ] = 1
+    solver: Annotated[
+        Literal["batch", "sgd"], Field(description="how node classifiers are trained; sgd can stream")
+    ] = "batch"
+    cost: Annotated[
+        float,
+        Field(ge=1e-6, le=1e6, description="batch: weight of the loss against the penalty (C), at the root"),
+    ] = 4.0
+    cost_decay: Annotated[
+        float,
+        Field(
+            ge=0.0,
+            le=1.0,
+            description="batch: a node of n of the root's N has the cost C * (N / n)^cost_decay",
+        ),
+    ] = 0.25
+    rare_decay: Annotated[
+        float,
+        Field(
+            ge=0.0,
+            le=1.0,
+            description="batch: a child with p of its node's n rows has the cost of the node times (n / "
+            "p)^rare_decay",
+        ),
+    ] = 0.15
+    eps: Annotated[
+        float,
+        Field(ge=1e-4, le=10.0, description="batch: a classifier is done when no dual gradient is larger"),
+    ] = 0.1
+    max_epochs: Annotated[
+        int, Field(ge=1, le=100_000, description="batch: a classifier is given up after so many passes")
+    ] = 100
+    idf: Annotated[Idf, Field(description=f"batch: {IDF_ABOUT}")] = "auto"
+    epochs: Annotated[int, Field(ge=1, le=1000, description="sgd: passes over the rows")] = 10
+    rate: Annotated[
+        float,
+        Field(ge=1e-6, le=1e3, description="sgd: the first step g; step t of a node is g / (1 + l2 * g * t)"),
+    ] = 0.5
+    l2: Annotated[float, Field(ge=0.0, le=1e3, description="sgd: weight of the penalty, lambda")] = 1e-5
+    memory_mib: Annotated[
+        int, Field(ge=1, le=1 << 24, description="sgd: weights take no more; late features are left out then")
+    ] = 4096
+    prune: Annotated[
+        float, Field(ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
+    ] = 0.1
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.tree == "kmeans" and self.arity & (self.arity - 1):
+            raise fault(f"expected a power of two with tree=kmeans, found {self.arity}", "arity")
+        return self
+
+    def solving(self) -> Solving:
+        """Return what the batch solver takes."""
+        return Solving(
+            "logistic",
+            self.cost,
+            self.cost_decay,
+            self.rare_decay,
+            self.eps,
+            self.max_epochs,
+            self.prune,
+        )
+
+    def descent(self) -> Descent:
+        """Return what gradient descent takes."""
+        return Descent(self.rate, self.l2, self.epochs, self.prune)
+
+
+def fit_plt(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
+    """Train an ensemble of probabilistic label trees.
+
+    Source: Jasinska et al. 2016, section 5. The probability of a label is the product along its path of the
+    estimates P(some label under the node | some label under its parent, x), each by logistic regression on
+    the rows that carry a label under the parent. Deviation: a root has no classifier of its own; its children
+    are trained on all rows, also those without labels, so they estimate P(some label under the node | x).
+
+    Raises BadParameter for another solver than sgd with rows that are not in memory, BadData when no row
+    carries a label.
+    """
+    if parameters.solver == "sgd":
+        return _descend(source, parameters, tools)
+    if source.reads != "rows":
+        raise BadParameter(f"solver: expected sgd to train on a stream, found {parameters.solver}")
+    data = all_rows(source)
+    trees: list[Tree] = []
+    weighed = weigh(data.rows, parameters.idf)
+    data = data._replace(rows=weighed.rows)
+    vectors = _exact_vectors(data, tools) if parameters.tree == "kmeans" else None
+    for of_tree, shape in _shapes(source.census, parameters, vectors, tools):
+        trees.append(grow(weighed, shape, _members(data.labels, shape), parameters.solving(), of_tree))
+    return _assemble(trees, source.census, parameters)
+
+
+def _descend(source: RowSource, parameters: PltParameters, tools: Tools) -> Trained:
+    """Train by gradient descent on rows that are read for each epoch, and once more for k-means trees.
+
+    Memory: the weights, two windows, and for k-means trees 2,048 bytes a label until training begins.
+    """
+    census = source.census
+    census.check_labelled()
+    vectors = projected_vectors(source, tools) if parameters.tree == "kmeans" else None
+    shapes = list(_shapes(census, parameters, vectors, tools))
+    del vectors
+    trees, report = train_trees(source, shapes, parameters.descent(), parameters.memory_mib << 20, tools)
+    trained = _assemble(trees, census, parameters)
+    warnings = []
+    if report["passed_over"]:
+        found = f"features that nodes met late were passed over {report['passed_over']} times"
+        warnings.append(f"memory_mib: expected room for all weights, found less: {found}")
+    return replace(trained, report=report, warnings=warnings)
+
+
+def estimate_plt(data: TrainingSet, parameters: PltParameters, tools: Tools) -> SizeEstimate:
+    """Return the size bound of what `fit_plt` would train; `memory_mib` may keep it smaller."""
+    source, vectors = MemorySource(data), None
+    if parameters.tree == "kmeans":
+        if parameters.solver == "batch":
+            weighed = weigh(data.rows, parameters.idf)
+            vectors = _exact_vectors(data._replace(rows=weighed.rows), tools)
+        else:
+            vectors = projected_vectors(source, tools)
+    shapes = [shape for _, shape in _shapes(source.census, parameters, vectors, tools)]
+    return estimate_size(data.rows, [(shape, _members(data.labels, shape)) for shape in shapes], tools)
+
+
+def _shapes(
+    census: Census, p: PltParameters, vectors: Representations | None, tools: Tools
+) -> Iterator[tuple[Tools, Shape]]:
+    """Make the trees over the labels that rows carry; yields (tools of the tree, shape)."""
+    labels = np.flatnonzero(census.label_rows).astype(np.int32)
+    for tree in range(p.trees):
+        of_tree = tools.of_tree(tree, p.trees)
+        if vectors is not None:
+            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, of_tree)
+        elif p.tree == "random":
+            shape = random_shape(labels, p.arity, of_tree.seed)
+        else:
+            shape = huffman_shape(labels, census.label_rows[labels], p.arity)
+        yield of_tree, shape
+
+
+def _members(labels: LabelRows, shape: Shape) -> Members:
+    """Return the rows of each leaf's label, and after them those of none: negatives at the root."""
+    members = members_of(*rows_by_label(labels), shape.labels)
+    without = np.flatnonzero(np.diff(labels.indptr) == 0).astype(np.int32)
+    end = members.ptr[-1] + len(without)
+    return Members(np.append(members.ptr, end), np.concatenate([members.rows, without]))
+
+
+def _exact_vectors(data: TrainingSet, tools: Tools) -> Representations:
+    tools.progress("label representations", 0, 1)
+    vectors = label_representations(data.rows, data.labels)
+    tools.progress("label representations", 1, 1)
+    return vectors
+
+
+def _assemble(trees: list[Tree], census: Census, parameters: PltParameters) -> Trained:
+    return Trained(
+        ensemble=build_ensemble(trees, len(census.label_rows), census.n_features),
+        kind="label-tree",
+        link="logistic",
+        parameters=parameters.model_dump(),
+        n_nonzeros=sum(len(chunk.weight) for tree in trees for chunk in tree.chunks if chunk is not None),
+    )
+
+
+PLT = TrainerSpec(
+    name="plt",
+    about="probabilistic label trees: calibrated scores, and training on files that do not fit in memory",
+    parameters=PltParameters,
+    fit=fit_plt,
+    estimate=estimate_plt,
+    reads="passes",
+    shows=True,
+)

@@ -1,0 +1,207 @@
+"""What trainers `fastxml` and `pfastrexml` share: a forest of trees whose splits rank labels well."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from model_store.build import build_ensemble
+from model_store.ensemble import Chunk, Tree
+from service.parameters import Parameters
+from service.rows import SparseRows
+from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
+from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
+from service.trainers.source import TrainingSet
+from service.trainers.spec import Trained
+from service.trainers.weighing import IDF_ABOUT, Idf, weigh
+from service.trainers.work import Tools, derived_seed
+
+STAGE = "trees"
+
+SPARE = 1.25
+"""An estimate allows another tree so many times the weights of the first; they differ by a few percent."""
+
+
+class ForestParameters(Parameters):
+    """Parameters of a forest of ranking trees.
+
+    `cost` and `eps` were chosen on held-out training rows.
+    """
+
+    trees: Annotated[
+        int, Field(ge=1, le=1000, description="trees of the ensemble; their scores are averaged")
+    ] = 50
+    max_leaf: Annotated[int, Field(ge=1, le=1_000_000, description="a node of no more rows is not split")] = (
+        10
+    )
+    max_depth: Annotated[int, Field(ge=1, le=1000, description="most splits between the root and a leaf")] = (
+        64
+    )
+    leaf_labels: Annotated[
+        int, Field(ge=1, le=1_000_000, description="a leaf keeps so many labels, the most frequent ones")
+    ] = 100
+    cost: Annotated[
+        float,
+        Field(
+            ge=1e-6,
+            le=1e6,
+            description="weight of the separators' logistic loss against their L1 penalty, for values of "
+            "about 1",
+        ),
+    ] = 0.45
+    eps: Annotated[
+        float,
+        Field(
+            ge=1e-6, le=0.99, description="a separator is done when its violations have fallen to this share"
+        ),
+    ] = 0.1
+    max_steps: Annotated[
+        int, Field(ge=1, le=10_000, description="a separator is given up after so many Newton steps")
+    ] = 10
+    prune: Annotated[
+        float, Field(ge=0.0, le=100.0, description="leave out smaller weights; 0 keeps them all")
+    ] = 0.0
+    idf: Annotated[Idf, Field(description=IDF_ABOUT)] = "auto"
+
+    def growth(self, rows: SparseRows) -> Growth:
+        """Return how the trees are grown on rows: `cost` is divided by their typical value."""
+        cost = self.cost / typical_value(rows)
+        return Growth(
+            self.max_leaf, self.max_depth, self.leaf_labels, cost, self.eps, self.max_steps, self.prune
+        )
+
+
+def typical_value(rows: SparseRows) -> float:
+    """Return the mean size of a value, large ones weighing more (by their squares); 1 when all are 0.
+
+    An L1 penalty is not neutral to scale: with rows s times as long, the cost over s keeps as many weights.
+    Rows of length 1 have smaller values the more of their features matter alike, so length is no measure.
+    """
+    sizes = np.abs(rows.values.astype(np.float64))
+    squares = float((sizes**2).sum())
+    return float((sizes**3).sum()) / squares if squares else 1.0
+
+
+def _rows(data: TrainingSet, label_weight: NDArray[np.float32]) -> TrainingRows:
+    discount = 1.0 / np.log2(np.arange(data.labels.n_labels) + 2.0)
+    ideal = np.concatenate([[0.0], np.cumsum(discount)])
+    x, y = data
+    return TrainingRows(
+        x.indptr, x.indices, x.values, y.indptr, y.indices, label_weight, discount, ideal, x.n_features
+    )
+
+
+def grow_forest(
+    data: TrainingSet,
+    parameters: ForestParameters,
+    label_weight: NDArray[np.float32],
+    n_trees: int,
+    tools: Tools,
+) -> list[Grown]:
+    """Grow the first n_trees trees, each on all rows that carry labels; the threads take a tree at a time.
+
+    label_weight  float32[K], > 0: gain of each label in the nDCG of the splits
+
+    The same bits whatever the number of threads. Cost and memory: see `grow_tree`, for each thread.
+    """
+    weighed = weigh(data.rows, parameters.idf)
+    data = data._replace(rows=weighed.rows)
+    rows, growth = _rows(data, label_weight), parameters.growth(data.rows)
+    labelled = np.flatnonzero(np.diff(data.labels.indptr)).astype(np.int32)
+    trees: dict[int, Grown] = {}
+
+    def work(number: int) -> Grown:
+        return grow_tree(rows, labelled.copy(), growth, derived_seed(tools.seed, number), tools.crew.stop)
+
+    def done(number: int, grown: Grown) -> None:
+        trees[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
+        tools.progress(STAGE, len(trees), n_trees)
+
+    tools.crew.run(work, range(n_trees), done)
+    return [trees[number] for number in range(n_trees)]
+
+
+def tree_of(grown: Grown, leaf_weight: NDArray[np.float32]) -> Tree:
+    """Return the tree that the store takes: a leaf's value is a label's share of its rows * leaf_weight."""
+    n_nodes = len(grown.n_rows)
+    is_inner = np.diff(grown.child_ptr) > 0
+    share = grown.leaf_count / np.repeat(grown.n_rows, np.diff(grown.leaf_ptr))
+    value = (share * leaf_weight[grown.leaf_label]).astype(np.float32)
+    chunks: list[Chunk | None] = [None] * n_nodes
+    histograms: list[tuple[NDArray[np.int32], NDArray[np.float32]] | None] = [None] * n_nodes
+    for node in range(n_nodes):
+        if is_inner[node]:
+            of_node = slice(grown.weight_ptr[node], grown.weight_ptr[node + 1])
+            n_weights = of_node.stop - of_node.start
+            chunks[node] = Chunk(
+                features=grown.feature[of_node],
+                row_ptr=np.arange(n_weights + 1),
+                child=np.ones(n_weights, np.int32),
+                weight=grown.weight[of_node],
+                bias=np.array([0.0, grown.bias[grown.child_ptr[node] + 1]], np.float32),
+            )
+        else:
+            of_leaf = slice(grown.leaf_ptr[node], grown.leaf_ptr[node + 1])
+            histograms[node] = grown.leaf_label[of_leaf], value[of_leaf]
+    return Tree(grown.child_ptr, np.full(n_nodes, -1, np.int32), chunks, histograms)
+
+
+def assemble_forest(
+    data: TrainingSet,
+    parameters: ForestParameters,
+    forest: list[Grown],
+    leaf_weight: NDArray[np.float32],
+    extra: dict[str, NDArray[Any]],
+) -> Trained:
+    """Pack the trees."""
+    trees = [tree_of(grown, leaf_weight) for grown in forest]
+    return Trained(
+        ensemble=build_ensemble(trees, data.labels.n_labels, data.rows.n_features),
+        kind="decision-tree",
+        link="argmax",
+        parameters=parameters.model_dump(),
+        n_nonzeros=sum(len(grown.weight) for grown in forest),
+        extra=extra,
+    )
+
+
+def estimate_forest(
+    data: TrainingSet,
+    parameters: ForestParameters,
+    label_weight: NDArray[np.float32],
+    tools: Tools,
+) -> SizeEstimate:
+    """Return the size of a forest, from its first tree.
+
+    What a tree's separators keep cannot be known without solving them, so the first tree is grown, as the
+    training will, and each other one is allowed SPARE times its weights and one separator that keeps every
+    feature: a forecast with room to spare, not a proof. alpha_per_depth is of the first tree. Cost: that of
+    a tree.
+    """
+    first = grow_forest(data, parameters, label_weight, 1, tools)[0]
+    n_weights = len(first.weight)
+    n_features = len(np.unique(data.rows.indices))
+    n_labels = len(np.unique(data.labels.indices))
+    bound = n_weights + (parameters.trees - 1) * (int(SPARE * n_weights) + n_features)
+    return SizeEstimate(
+        nonzeros_bound=bound,
+        bytes_bound=bound * WEIGHT_BYTES,
+        ratio_to_ovr=bound * WEIGHT_BYTES / max(1, n_features * n_labels * FLAT_WEIGHT_BYTES),
+        alpha_per_depth=_alphas(first),
+    )
+
+
+def _alphas(grown: Grown) -> tuple[float, ...]:
+    """Return the mean share of its parent's features that an inner node has, for each depth from 1."""
+    inner = np.flatnonzero(np.diff(grown.child_ptr))
+    parent = np.searchsorted(grown.child_ptr, inner, "right") - 1
+    depth = np.zeros(len(grown.n_rows), np.int64)
+    sums: dict[int, list[float]] = {}
+    for node, above in zip(inner[1:].tolist(), parent[1:].tolist(), strict=True):
+        depth[node] = depth[above] + 1
+        share = float(grown.n_used[node] / max(1, grown.n_used[above]))
+        sums.setdefault(int(depth[node]), []).append(share)
+    return tuple(sum(sums[d]) / len(sums[d]) for d in sorted(sums))

@@ -1,0 +1,1 @@
+"""Trainers `huffman-tree` and `learned-tree`, and their kernels: `tree`, `dealing`, `assignment`."""

@@ -1,0 +1,116 @@
+"""All labels of a tree dealt anew to its nodes, from the root down: see `dealing`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.compiled.decorators import inlined, kernel
+from service.trainers.softmax.dealing import Rule, capacity_of, deal, make_dealing
+from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
+
+_SLOT, _LEVEL, _PADS, _ABOVE, _BRANCH = range(5)
+
+
+class _Places(NamedTuple):
+    """The nodes of a new tree as they are found.
+
+    span  int64[n, 2]  labels members[span[0] : span[1]] are below the node
+    of    int64[n, 5]  its number, -1 so far without; level; labels that are none; the node above; branch
+    """
+
+    span: NDArray[np.int64]
+    of: NDArray[np.int64]
+
+
+@inlined
+def _number(
+    labels: NDArray[np.int32], n_nodes: int, places: _Places, made: SoftmaxTree
+) -> tuple[int, NDArray[np.uint8]]:
+    """Number the nodes that have no number, and write the tree; see `assign_labels`."""
+    is_used, is_new = np.zeros(len(made.child), np.uint8), np.zeros(len(made.child), np.uint8)
+    slot = places.of[:, _SLOT]
+    for t in range(n_nodes):
+        if slot[t] >= 0:
+            is_used[slot[t]] = 1
+    free = 0
+    for t in range(n_nodes):
+        if slot[t] < 0:
+            while is_used[free]:
+                free += 1
+            slot[t] = free
+            is_used[free], is_new[free] = 1, 1
+    end = 0
+    for t in range(n_nodes):
+        node = slot[t]
+        end = max(end, node + 1)
+        made.level[node] = places.of[t, _LEVEL]
+        if t > 0:
+            above, branch = slot[places.of[t, _ABOVE]], places.of[t, _BRANCH]
+            made.parent[node], made.branch[node] = above, branch
+            made.child[above, branch] = node
+    for label in labels:
+        node = slot[made.leaf_node[label]]
+        made.leaf_node[label] = node
+        made.child[node, made.leaf_branch[label]] = -2 - label
+    return end, is_new
+
+
+@kernel
+def assign_labels(
+    labels: NDArray[np.int32],
+    share: NDArray[np.float64],
+    rule: Rule,
+    tree: SoftmaxTree,
+    network: Network,
+    statistics: LabelStatistics,
+    made: SoftmaxTree,
+) -> tuple[int, NDArray[np.uint8]]:
+    """Deal all labels anew from the root down, into `made`; return how many nodes it has room for and uses.
+
+    labels  int32[n], n >= 2, those with a leaf, the most frequent first
+    share   float64[K], > 0 for them: of the training rows
+    made    as `tree`, but of max(n, N) nodes, filled with -1. A node that has the place of an inner node of
+            `tree` has its number, with its parameters; others take numbers that fell free, then new ones
+
+    Returns (nodes, is_new uint8[..]): the largest number in use and 1, and the numbers whose parameters are
+    no longer what they were. Cost: O(n M) and O(n log n) a level, and where labels' means count O(n M D).
+    Deterministic.
+    """
+    n, n_children = len(labels), tree.child.shape[1]
+    work = make_dealing(n, n_children)
+    members, sorted_members = labels.copy(), labels.copy()
+    places = _Places(np.zeros((n, 2), np.int64), np.zeros((n, 5), np.int64))
+    places.span[0, 1] = n
+    places.of[0, _ABOVE] = -1
+    places.of[0, _PADS] = (1 - n) % (n_children - 1) if rule.depth == 0 and rule.slack == 0 else 0
+    n_nodes, t = 1, 0
+    while t < n_nodes:
+        low, high = places.span[t]
+        here, node, level = members[low:high], places.of[t, _SLOT], places.of[t, _LEVEL]
+        capacity = capacity_of(len(here), n_children, level, rule)
+        deal(here, share, places.of[t, _PADS], node, capacity, rule, tree, network, statistics, work)
+        at = low
+        for j in range(n_children):
+            begin = at
+            for i in range(len(here)):
+                if work.child[i] == j:
+                    sorted_members[at] = here[i]
+                    at += 1
+            if at - begin == 1:
+                made.leaf_node[sorted_members[begin]] = t
+                made.leaf_branch[sorted_members[begin]] = j
+            elif at - begin > 1:
+                old = tree.child[node, j] if node >= 0 else -1
+                places.span[n_nodes, 0], places.span[n_nodes, 1] = begin, at
+                places.of[n_nodes, _SLOT] = old if old >= 0 else -1
+                places.of[n_nodes, _LEVEL] = level + 1
+                places.of[n_nodes, _PADS] = work.size[j] - (at - begin)
+                places.of[n_nodes, _ABOVE] = t
+                places.of[n_nodes, _BRANCH] = j
+                n_nodes += 1
+        members[low:high] = sorted_members[low:high]
+        t += 1
+    return _number(labels, n_nodes, places, made)

@@ -1,0 +1,297 @@
+"""The training of a tree of softmax nodes and its embeddings: passes over the rows, labels dealt anew."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.build import build_ensemble
+from model_store.embedding import EMBEDDING, Embedding
+from model_store.ensemble import LANES
+from service.errors import BadParameter
+from service.settings import memory_bytes
+from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
+from service.trainers.softmax.assignment import assign_labels
+from service.trainers.softmax.dealing import Rule
+from service.trainers.softmax.parameters import SoftmaxParameters
+from service.trainers.softmax.passes import Piece, TreeLearning, marks_of, pieces
+from service.trainers.softmax.shapes import empty_topology, tree_of
+from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree, Steps, train_rows
+from service.trainers.source import Census, RowSource, TrainingSet
+from service.trainers.spec import Trained
+from service.trainers.work import Tools, derived_seed
+
+_DRAW, _START = 2, 3
+
+
+class _State(NamedTuple):
+    """All that changes: the parameters, sums of their squared gradients, what was seen, the tree."""
+
+    tree: SoftmaxTree
+    network: Network
+    squares: Network
+    statistics: LabelStatistics
+
+
+def train_softmax(
+    source: RowSource,
+    parameters: SoftmaxParameters,
+    topology: SoftmaxTree,
+    learning: TreeLearning | None,
+    tools: Tools,
+) -> Trained:
+    """Train on a tree that is fixed, or with `learning` is learnt too.
+
+    Source: Jernite, Choromanska and Sontag 2017, algorithm 1. Deviations: rows come in an order shuffled
+    anew for each pass, within windows, one at a time; plain descent ends at rate 0. One thread: the same bits
+    on any number, and however the source cuts its rows.
+    """
+    state, report = _descend(source, parameters, topology, learning, tools)
+    return _trained(state, parameters, source.census, report)
+
+
+def train_embeddings(
+    source: RowSource,
+    parameters: SoftmaxParameters,
+    topology: SoftmaxTree,
+    tools: Tools,
+) -> NDArray[np.float32]:
+    """Return the embeddings alone of a training on a fixed tree, float32[V, dim]. Raises BadParameter."""
+    state, _ = _descend(source, parameters, topology, None, tools)
+    _check_finite(state.network, parameters.descent().rate)
+    return np.ascontiguousarray(state.network.embedding[:, : parameters.dim])
+
+
+def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> SizeEstimate:
+    """Return the bound on the weights of the nodes: each has all dimensions, and two children at least.
+
+    Embeddings are not counted: dim numbers a feature.
+    """
+    n_labels, n_used = len(np.unique(data.labels.indices)), len(np.unique(data.rows.indices))
+    weights = p.dim * 2 * n_labels
+    tools.progress("estimate", 1, 1)
+    flat = max(1, n_used * n_labels * FLAT_WEIGHT_BYTES)
+    return SizeEstimate(weights, weights * WEIGHT_BYTES, weights * WEIGHT_BYTES / flat, (1.0,))
+
+
+def _descend(
+    source: RowSource,
+    parameters: SoftmaxParameters,
+    topology: SoftmaxTree,
+    learning: TreeLearning | None,
+    tools: Tools,
+) -> tuple[_State, dict[str, Any]]:
+    """Take all steps; return the parameters, and what is reported."""
+    p, census = parameters.descent(), source.census
+    total = p.epochs * census.n_labelled
+    state = _start(census, parameters, topology, learning, tools)
+    random = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
+    marks = marks_of(learning, total)
+    losses, moved = np.zeros(p.epochs), []
+    for piece in pieces(source, parameters, learning, marks, tools):
+        steps = Steps(piece.first, piece.last, p.is_mean, p.by_probability)
+        losses[piece.n_before // census.n_labelled] += _run(piece, state, steps, random, tools)
+        done = piece.n_before + len(piece.order)
+        tools.progress("tree and embeddings" if learning else "embeddings", done, total)
+        if learning is not None and done in marks:
+            state, n_moved = _deal_anew(state, census.label_rows, learning.rule)
+            moved.append(n_moved)
+            if done == marks[-1] and learning.settles:
+                _settle(state)
+    report: dict[str, Any] = {
+        "log_loss": (losses / census.n_labelled).tolist(),
+        **_shape_report(state.tree, census.label_rows),
+    }
+    if learning is not None:
+        report["labels_moved"] = moved
+    return state, report
+
+
+def _run(piece: Piece, state: _State, steps: Steps, random: NDArray[np.uint64], tools: Tools) -> float:
+    """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
+    found: list[float] = []
+
+    def work(_: int) -> float:
+        return train_rows(
+            piece.data.rows,
+            piece.data.labels,
+            piece.order,
+            state.tree,
+            state.network,
+            state.squares,
+            state.statistics,
+            steps,
+            random,
+            tools.crew.stop,
+        )
+
+    tools.crew.run(work, [0], lambda _, loss: found.append(loss))
+    return found[0]
+
+
+def _start(
+    census: Census,
+    parameters: SoftmaxParameters,
+    tree: SoftmaxTree,
+    learning: TreeLearning | None,
+    tools: Tools,
+) -> _State:
+    """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0."""
+    dim = parameters.dim
+    padded = -(-dim // LANES) * LANES
+    n_places, n_turned = parameters.transitions()
+    n_words = census.n_features // n_places
+    _check_memory(parameters, padded, n_words, tree.child.size)
+    random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _START)))
+    embedding = np.zeros((n_words, padded), np.float32)
+    embedding[:, :dim] = random.uniform(-1 / dim, 1 / dim, (n_words, dim))
+    transition = np.zeros((n_places, padded if n_turned == dim else n_turned, padded), np.float32)
+    if n_turned == 1:
+        transition[:, 0, :dim] = 1.0
+    elif n_turned:
+        transition[:, np.arange(dim), np.arange(dim)] = 1.0
+    network = Network(
+        np.zeros((*tree.child.shape, padded), np.float32),
+        np.zeros(tree.child.shape, np.float32),
+        embedding,
+        transition,
+    )
+    if parameters.descent().is_adaptive:
+        squares = Network(*(np.zeros_like(part) for part in network))
+    else:
+        squares = Network(*(part[:0] for part in network))
+    return _State(tree, network, squares, _statistics(tree, learning, padded))
+
+
+def _check_memory(parameters: SoftmaxParameters, padded: int, n_words: int, n_children: int) -> None:
+    """Raise BadParameter for embeddings and nodes that this process cannot hold."""
+    copies = 2 if parameters.descent().is_adaptive else 1
+    needed, most = 4 * copies * padded * (n_words + n_children), memory_bytes()
+    if needed > most:
+        raise BadParameter(
+            f"dim: expected embeddings of {n_words} words and {n_children} children of nodes within "
+            f"{most >> 20} MiB of memory, found {needed >> 20} MiB for {parameters.dim} dimensions"
+        )
+
+
+def _statistics(tree: SoftmaxTree, learning: TreeLearning | None, dim: int) -> LabelStatistics:
+    n_labels, arity = len(tree.leaf_node), tree.child.shape[1]
+    by_means = learning is not None and learning.updates > 0 and learning.by_means
+    by_sums = learning is not None and learning.updates > 0 and not learning.by_means
+    depth = int(tree.level.max()) + 1
+    return LabelStatistics(
+        np.full((n_labels if by_sums else 0, depth, arity), 1 / arity, np.float32),
+        np.ones((n_labels if by_sums else 0, depth), np.float32),
+        np.zeros((n_labels if by_means else 0, dim), np.float32),
+        np.zeros(n_labels, np.int32),
+    )
+
+
+def _deal_anew(state: _State, counts: NDArray[np.int64], rule: Rule) -> tuple[_State, int]:
+    """Deal the labels to the nodes anew; return the state on the new tree, and how many labels moved."""
+    tree, network, squares, statistics = state
+    carried = np.flatnonzero(counts)
+    labels = carried[np.argsort(-counts[carried], kind="stable")].astype(np.int32)
+    if len(labels) < 2:
+        return state, 0
+    arity = tree.child.shape[1]
+    made = empty_topology(max(len(labels), len(tree.child)), arity, len(counts))
+    share = counts / counts.sum()
+    n_nodes, begins = assign_labels(labels, share, rule, tree, network, statistics, made)
+    child, parent, branch, level = (part[:n_nodes] for part in made[:4])
+    made = made._replace(child=child, parent=parent, branch=branch, level=level)
+    is_new = begins[:n_nodes].astype(np.bool_)
+    network = network._replace(weights=_placed(network.weights, is_new), bias=_placed(network.bias, is_new))
+    if len(squares.bias):
+        squares = squares._replace(
+            weights=_placed(squares.weights, is_new), bias=_placed(squares.bias, is_new)
+        )
+    moved = (made.leaf_node != tree.leaf_node) | (made.leaf_branch != tree.leaf_branch)
+    if len(statistics.sums):
+        statistics = _forget(statistics, tree, made, is_new)
+    return _State(made, network, squares, statistics), int(moved.sum())
+
+
+def _placed(old: NDArray[np.float32], is_new: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Return the rows of old numbers as they were, those of new ones 0."""
+    found = np.zeros((len(is_new), *old.shape[1:]), np.float32)
+    n = min(len(old), len(is_new))
+    found[:n] = old[:n]
+    found[is_new] = 0.0
+    return found
+
+
+def _forget(
+    statistics: LabelStatistics, old: SoftmaxTree, new: SoftmaxTree, is_new: NDArray[np.bool_]
+) -> LabelStatistics:
+    """Return the sums of labels at nodes that are still on their paths; all others begin anew."""
+    arity = new.child.shape[1]
+    depth = int(new.level.max()) + 1
+    sums = np.full((len(new.leaf_node), depth, arity), 1 / arity, np.float32)
+    counts = np.ones((len(new.leaf_node), depth), np.float32)
+    before, after = _paths(old, depth), _paths(new, depth)
+    same = (before == after) & (after >= 0)
+    same &= ~is_new[np.maximum(after, 0)]
+    same = np.logical_and.accumulate(same, axis=1)
+    n = min(depth, statistics.counts.shape[1])
+    sums[:, :n][same[:, :n]] = statistics.sums[:, :n][same[:, :n]]
+    counts[:, :n][same[:, :n]] = statistics.counts[:, :n][same[:, :n]]
+    return statistics._replace(sums=sums, counts=counts)
+
+
+def _paths(tree: SoftmaxTree, depth: int) -> NDArray[np.int32]:
+    """Return int32[K, depth]: the node of each label at each level, -1 beyond its leaf."""
+    paths = np.full((len(tree.leaf_node), depth), -1, np.int32)
+    node = tree.leaf_node.copy()
+    while (node >= 0).any():
+        labels = np.flatnonzero(node >= 0)
+        levels = tree.level[node[labels]]
+        within = levels < depth
+        paths[labels[within], levels[within]] = node[labels[within]]
+        node[labels] = tree.parent[node[labels]]
+    return paths
+
+
+def _settle(state: _State) -> None:
+    """Let the nodes begin anew, with their sums of squared gradients; embeddings stay, with theirs."""
+    network, squares = state.network, state.squares
+    for part in (network.weights, network.bias, squares.weights, squares.bias):
+        part[...] = 0.0
+
+
+def _shape_report(tree: SoftmaxTree, counts: NDArray[np.int64]) -> dict[str, float]:
+    """Return the mean depth of a label drawn from the rows, and what no tree of this arity can be below."""
+    depth = np.where(tree.leaf_node >= 0, tree.level[np.maximum(tree.leaf_node, 0)] + 1, 0)
+    share = counts[counts > 0] / counts.sum()
+    entropy = float(-(share * np.log(share)).sum() / np.log(tree.child.shape[1]))
+    mean = float((counts * depth).sum() / counts.sum())
+    return {"mean_depth": mean, "entropy_bound": entropy, "max_depth": int(depth.max())}
+
+
+def _check_finite(network: Network, rate: float) -> None:
+    """Raise BadParameter for parameters that have grown beyond all numbers."""
+    if not all(np.isfinite(part).all() for part in network):
+        raise BadParameter(f"rate: expected one under which parameters stay finite, found {rate:g}")
+
+
+def _trained(state: _State, parameters: SoftmaxParameters, census: Census, report: dict[str, Any]) -> Trained:
+    _check_finite(state.network, parameters.descent().rate)
+    tree = tree_of(state.tree, state.network, parameters.dim)
+    dim = parameters.dim
+    turn = state.network.transition[:, : parameters.transitions()[1], :dim]
+    embedding = Embedding(
+        np.ascontiguousarray(state.network.embedding[:, :dim]),
+        np.ascontiguousarray(turn),
+        np.array([int(parameters.descent().is_mean)], np.int32),
+    )
+    return Trained(
+        ensemble=build_ensemble([tree], len(census.label_rows), dim),
+        kind="label-tree",
+        link="softmax",
+        parameters=parameters.model_dump(),
+        n_nonzeros=sum(len(chunk.weight) for chunk in tree.chunks if chunk is not None),
+        extra={f"{EMBEDDING}/{name}": array for name, array in embedding._asdict().items()},
+        report=report,
+    )

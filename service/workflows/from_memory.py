@@ -1,0 +1,204 @@
+"""Instances and labels that a caller of Python has at hand, as a data set."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_store.names import NameTable
+from service.datasets import Dataset
+from service.datasets.dataset import N_IDS_MAX
+from service.datasets.json_lines import RowCollector
+from service.datasets.stream import DataFile
+from service.errors import BadData
+from service.features.raw import rows_of_csr
+from service.rows import LabelRows, SparseRows, offsets
+
+SOURCE = "python"
+"""What the origin of a version says instead of a file's name."""
+
+Kind = Literal["text", "features", "matrix"]
+
+_NUMBERS = frozenset("biuf")
+"""Numpy's letters for types of numbers."""
+
+
+class InMemoryInstances(NamedTuple):
+    """Instances of one kind: texts, values by feature name, or a matrix in compressed rows."""
+
+    kind: Kind
+    rows: list[Any]
+    matrix: SparseRows | None
+
+    @property
+    def n_rows(self) -> int:
+        """Return how many there are."""
+        return len(self.rows) if self.matrix is None else self.matrix.n_rows
+
+
+class _FromMemory(DataFile):
+    """What collects rows names the place of a fault by it: a row, from 0."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(SOURCE))
+
+    def fault(self, line: int | None, what: str) -> BadData:
+        """Return the error that names the row."""
+        return BadData(what if line is None else f"row {line}: {what}")
+
+
+def instances_from_memory(instances: object, n_features: int | None = None) -> InMemoryInstances:
+    """Return the instances that a caller gave: strings, mappings, or a sparse matrix, a row each.
+
+    Any iterable of strings or mappings is taken, a column of a data frame too, and any matrix that has
+    `tocsr`, as scipy's have. `n_features`: a model's, which a matrix may not exceed. Raises BadData for what
+    is none of them, BadInstance for a matrix with wrong values.
+    """
+    if hasattr(instances, "tocsr"):
+        return InMemoryInstances("matrix", [], _matrix(instances, n_features))
+    if isinstance(instances, str | bytes | Mapping) or not isinstance(instances, Iterable):
+        expected = "a list of texts, a list of mappings, or a sparse matrix"
+        raise BadData(f"instances: expected {expected}, found {type(instances).__name__}")
+    if getattr(getattr(instances, "dtype", None), "kind", None) in _NUMBERS:
+        raise BadData("instances: expected a sparse matrix, found an array of numbers: csr_matrix(X)")
+    rows = list(instances)
+    first = rows[0] if rows else ""
+    kind: Kind = "features" if isinstance(first, Mapping) else "text"
+    for i, row in enumerate(rows):
+        if not isinstance(row, Mapping if kind == "features" else str):
+            wanted = "a mapping as the rows before" if kind == "features" else "a string"
+            raise BadData(f"row {i}: expected {wanted}, found {_shown(row)}")
+        if isinstance(row, str) and not _is_utf8(row):
+            raise BadData(f"row {i}: expected text that UTF-8 has bytes for, found a lone surrogate")
+    return InMemoryInstances(kind, list(map(_plain, rows)) if kind == "features" else rows, None)
+
+
+def dataset_from_memory(
+    instances: object, labels: object, model: NameTable | None = None, n_features: int | None = None
+) -> Dataset:
+    """Return instances and their labels as `read_dataset` returns those of a file.
+
+    labels  a list of names for each instance, or a sparse matrix: each column with a value in a row is a
+            label of that row; its name is the column's number, or the model's name of that id
+    model   the names of an existing model, with n_features
+
+    Raises BadData, naming the row from 0, and BadInstance.
+    """
+    checked = instances_from_memory(instances, n_features)
+    if checked.n_rows == 0:
+        raise BadData("instances: expected one at least, found none")
+    if hasattr(labels, "tocsr"):
+        return _with_matrix(checked, labels, model)
+    rows = _label_lists(labels, checked.n_rows)
+    collector = RowCollector(_FromMemory())
+    for number, row in enumerate(rows):
+        if checked.kind == "features":
+            collector.add_named(number, checked.rows[number], row)
+        else:  # rows of a matrix have no text
+            collector.add_text(number, checked.rows[number] if checked.rows else "", row)
+    collector.flush()
+    found = collector.finish(model)
+    dataset = _dataset(checked, found.labels, found.unknown_labels, found.label_names, rows)
+    return replace(dataset, unknown_names=found.unknown_names)
+
+
+def _with_matrix(checked: InMemoryInstances, labels: object, model: NameTable | None) -> Dataset:
+    """Return the data set of instances whose labels are a matrix."""
+    matrix = _matrix(labels, None if model is None else model.n_names)
+    if matrix.n_rows != checked.n_rows:
+        raise BadData(f"labels: expected {checked.n_rows} rows, as many as instances, found {matrix.n_rows}")
+    keep = offsets(matrix.values != 0)
+    rows = LabelRows(keep[matrix.indptr], matrix.indices[matrix.values != 0], matrix.n_features)
+    names = [str(i) for i in range(rows.n_labels)] if model is None else None
+    return _dataset(checked, rows, np.zeros(rows.n_rows, np.int32), names, rows)
+
+
+def _dataset(
+    checked: InMemoryInstances,
+    labels: LabelRows,
+    unknown: NDArray[np.int32],
+    names: list[str] | None,
+    said: object,
+) -> Dataset:
+    return Dataset(
+        source=SOURCE,
+        sha256=_digest(checked, said),
+        n_rows=checked.n_rows,
+        rows=checked.matrix,
+        texts=checked.rows if checked.kind == "text" else None,
+        named=checked.rows if checked.kind == "features" else None,
+        labels=labels,
+        unknown_labels=unknown,
+        label_names=names,
+    )
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _plain(features: Mapping[str, Any]) -> dict[str, Any]:
+    """Return features with numbers of Python in place of numpy's."""
+    return {name: value.item() if hasattr(value, "item") else value for name, value in features.items()}
+
+
+def _label_lists(labels: object, n_rows: int) -> list[list[str]]:
+    """Return the names of each row's labels. Raises BadData."""
+    if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
+        expected = "a list of labels for each instance, or a sparse matrix"
+        raise BadData(f"labels: expected {expected}, found {type(labels).__name__}")
+    rows: list[list[str]] = []
+    for i, row in enumerate(labels):
+        if isinstance(row, str | bytes | Mapping) or not isinstance(row, Iterable):
+            raise BadData(f"labels: row {i}: expected a list of strings, found {_shown(row)}")
+        names = list(row)
+        for name in names:
+            if not isinstance(name, str):
+                raise BadData(f"labels: row {i}: expected a list of strings, found {_shown(name)} in it")
+        rows.append(names)
+    if len(rows) != n_rows:
+        raise BadData(f"labels: expected {n_rows} rows, as many as instances, found {len(rows)}")
+    return rows
+
+
+def _matrix(matrix: Any, n_columns: int | None) -> SparseRows:
+    """Return a sparse matrix as rows, checked and copied. Raises BadData and BadInstance."""
+    rows = matrix.tocsr()
+    width = int(rows.shape[1]) if n_columns is None else n_columns
+    if not 0 < width <= N_IDS_MAX:
+        raise BadData(f"matrix: expected 1 to {N_IDS_MAX} columns, found {width}")
+    values = np.asarray(rows.data)
+    values = values.astype(np.float32) if values.dtype == np.bool_ else values
+    return rows_of_csr(np.asarray(rows.indptr), np.asarray(rows.indices), values, width)
+
+
+def _digest(checked: InMemoryInstances, labels: object) -> str:
+    """Return a digest of instances and labels: the same rows, the same digest."""
+    digest = hashlib.sha256()
+    for part in (checked.matrix, labels):
+        if isinstance(part, SparseRows | LabelRows):
+            for array in part[:-1]:
+                digest.update(np.ascontiguousarray(array).tobytes())
+    lists: Sequence[Any] = labels if isinstance(labels, list) else ()
+    for rows in (checked.rows, lists):
+        for row in rows:
+            digest.update(repr(row).encode() + b"\n")  # which escapes what is no UTF-8
+    return digest.hexdigest()
+
+
+def _shown(value: object) -> str:
+    """Return a value as a message says it."""
+    is_nan = isinstance(value, float) and math.isnan(value)
+    is_missing = value is None or is_nan or type(value).__name__ == "NAType"  # pandas has one of its own
+    return f"{type(value).__name__} {value!r:.40}{': a missing value' if is_missing else ''}"

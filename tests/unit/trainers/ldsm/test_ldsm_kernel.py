@@ -1,0 +1,294 @@
+"""LdSM's kernels against the paper's algorithms word by word."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.kernels.training.problem import localise
+from service.kernels.training.random import shuffle
+from service.trainers.ldsm.children import share_out
+from service.trainers.ldsm.objective import (
+    Tally,
+    best_directions,
+    count_labels,
+    empty_tally,
+    localise_labels,
+    split_quality,
+)
+from service.trainers.ldsm.regressors import NAG, SGD, Learning, begin_regressors, train_regressors
+from service.trainers.ldsm.split import Examples, route_rows, split_node
+from tests.oracles.ldsm_oracle import Means, best_set, quality, sigmoid, train_nag, train_sgd
+from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels
+
+LEARNING = Learning(4, 2.0, 1.5, 2, SGD, 1.0, 0.0)
+GO_ON = np.zeros(1, np.uint8)
+
+
+def _labelled(seed, n_rows, n_labels):
+    """Labels of which each row has one at least."""
+    carried = dense_labels(random_labels(np.random.default_rng(seed), n_rows, n_labels, 0.4))
+    carried[np.arange(n_rows), np.arange(n_rows) % n_labels] = True
+    return to_labels(carried)
+
+
+def _examples(rows, labels):
+    ranks = np.zeros(rows.n_features, np.int32), np.zeros(labels.n_labels, np.int32)
+    return Examples(rows.indptr, rows.indices, rows.values, labels.indptr, labels.indices, *ranks)
+
+
+def _local(rows, labels):
+    """The problem and the labels of a node with all rows."""
+    e, everything = _examples(rows, labels), np.arange(rows.n_rows, dtype=np.int32)
+    problem = localise(e.x_ptr, e.x_idx, e.x_val, everything, e.feature_rank)
+    of_node = localise_labels(e.y_ptr, e.y_idx, everything, e.label_rank)
+    assert not e.feature_rank.any()
+    assert not e.label_rank.any()
+    return problem, of_node
+
+
+def _tally_of(means: Means) -> Tally:
+    n = means.n_children
+    return Tally(
+        np.array([float(means.c_v)]),
+        means.p * means.c_v,
+        (means.p_of * means.l_v[:, None]).ravel(),
+        *empty_tally(0, n)[3:],
+    )
+
+
+def test_labels_are_renumbered_to_those_that_occur():
+    carried = np.zeros((4, 9), bool)
+    carried[[0, 1, 1, 3, 3], [7, 2, 7, 2, 5]] = True
+    labels = to_labels(carried)
+    rank = np.zeros(9, np.int32)
+    found = localise_labels(labels.indptr, labels.indices, np.array([1, 2, 3], np.int32), rank)
+    assert found.used.tolist() == [2, 5, 7]
+    assert found.ptr.tolist() == [0, 2, 2, 4]
+    assert found.ranks.tolist() == [0, 2, 0, 1]
+    assert not rank.any()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(0, 2**31),
+    st.integers(2, 5),
+    st.floats(0, 5, allow_subnormal=False),
+    st.floats(0, 5, allow_subnormal=False),
+)
+def test_the_chosen_directions_have_the_least_objective(seed, n_children, lambda1, lambda2):
+    rng = np.random.default_rng(seed)
+    labels = _labelled(seed, 12, 6)
+    of_node = localise_labels(
+        labels.indptr, labels.indices, np.arange(12, dtype=np.int32), np.zeros(6, np.int32)
+    )
+    lists = [labels.indices[a:b].tolist() for a, b in zip(labels.indptr, labels.indptr[1:], strict=False)]
+    means = Means(6, n_children)
+    for i in range(12):
+        tally = _tally_of(means)
+        chosen = best_directions(tally, of_node, i, lambda1, lambda2)
+        means.see(lists[i])
+        assert tally.seen[0] == means.c_v
+        objectives = means.objectives(lists[i], lambda1, lambda2)
+        assert objectives[chosen - 1] <= objectives.min() + 1e-9
+        means.p, means.p_of = means.with_row(lists[i], rng.random(n_children))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 5), st.integers(0, 20), st.integers(0, 20))
+def test_of_equal_objectives_the_smallest_set_is_chosen(seed, n_children, quarters1, quarters2):
+    """With weights that are quarters and nothing seen before, no sum is rounded."""
+    labels = _labelled(seed, 12, 6)
+    of_node = localise_labels(
+        labels.indptr, labels.indices, np.arange(12, dtype=np.int32), np.zeros(6, np.int32)
+    )
+    means = Means(6, n_children)
+    carried = labels.indices[labels.indptr[0] : labels.indptr[1]].tolist()
+    chosen = best_directions(_tally_of(means), of_node, 0, quarters1 / 4, quarters2 / 4)
+    means.see(carried)
+    # The oracle divides by the number of labels, and so rounds.
+    objectives = np.round(means.objectives(carried, quarters1 / 4, quarters2 / 4), 9)
+    assert chosen == best_set(objectives)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 6), st.floats(1, 4), st.floats(0, 4))
+def test_quality_is_that_of_the_definitions_and_within_the_lemmas(seed, n_children, lambda1, more):
+    rng = np.random.default_rng(seed)
+    lambda2 = lambda1 * max(0, n_children - 3) + 0.001 + more
+    labels = _labelled(seed, 15, 7)
+    directions = rng.integers(1, 1 << n_children, 15).astype(np.uint16)
+    of_node = localise_labels(
+        labels.indptr, labels.indices, np.arange(15, dtype=np.int32), np.zeros(7, np.int32)
+    )
+    counts = count_labels(of_node, directions, n_children)
+    sent = (directions[:, None] >> np.arange(n_children)) & 1 == 1
+    carried = dense_labels(labels)[:, of_node.used]
+    assert np.array_equal(counts, carried.T.astype(int) @ sent)
+    found = split_quality(of_node, counts, lambda1, lambda2)
+    assert found == pytest.approx(quality(sent, dense_labels(labels), lambda1, lambda2), abs=1e-9)
+    j_value, beta, alpha = found
+    assert -lambda1 * (n_children - 1) - 1e-9 <= j_value <= lambda2 * (n_children - 1) + 1e-9, "lemma 2"
+    assert -1e-9 <= beta <= 1 - 1 / n_children + 1e-9
+    assert -1e-9 <= alpha <= 1
+
+
+def test_a_pure_and_balanced_split_reaches_the_least_objective():
+    labels = to_labels(np.repeat(np.eye(4, dtype=bool), 3, axis=0))
+    of_node = localise_labels(
+        labels.indptr, labels.indices, np.arange(12, dtype=np.int32), np.zeros(4, np.int32)
+    )
+    counts = count_labels(of_node, np.repeat([1, 2, 4, 8], 3).astype(np.uint16), 4)
+    assert split_quality(of_node, counts, 2.0, 4.0) == pytest.approx((-6.0, 0.0, 0.0))
+    everywhere = count_labels(of_node, np.full(12, 15, np.uint16), 4)
+    assert split_quality(of_node, everywhere, 2.0, 4.0) == pytest.approx((12.0, 0.0, 1.0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("optimiser", [SGD, NAG])
+def test_training_takes_the_papers_steps(seed, optimiser):
+    rows = random_rows(np.random.default_rng(seed), 30, 20, 0.3)
+    labels = _labelled(seed, 30, 5)
+    problem, of_node = _local(rows, labels)
+    learning = LEARNING._replace(n_children=3 + seed % 2, optimiser=optimiser, step=0.7)
+    state = np.array([seed], np.uint64)
+    first = begin_regressors(problem, learning, state.copy()).weights
+    draws = state.copy()
+    begin_regressors(problem, learning, draws)
+    order, orders = np.arange(30, dtype=np.int32), []
+    for _ in range(learning.epochs):
+        shuffle(order, 30, draws)
+        orders.append(order.copy())
+    trained = train_regressors(problem, of_node, learning, 2.0, state, GO_ON)
+    assert state == draws, "training draws the weights, and an order each epoch, and nothing else"
+
+    x = np.column_stack([dense_rows(rows)[:, problem.used], np.ones(30)])
+    lists = [of_node.ranks[a:b].tolist() for a, b in zip(of_node.ptr, of_node.ptr[1:], strict=False)]
+    start = first[:, : learning.n_children].astype(np.float64)
+    by_paper = train_sgd if optimiser == SGD else train_nag
+    expected = by_paper(x, lists, orders, start, learning.step, 2.0, learning.lambda2)
+    np.testing.assert_allclose(trained.weights[:, : learning.n_children], expected, rtol=2e-3, atol=2e-4)
+    assert abs(expected - start).max() > 0.1
+    assert not trained.weights[:, learning.n_children :].any()
+
+    margins = x @ trained.weights[:, : learning.n_children].astype(np.float64)
+    sent = margins > 0
+    sent[np.arange(30), margins.argmax(axis=1)] |= ~sent.any(axis=1)
+    directions = route_rows(problem, trained, learning.n_children)
+    assert directions.tolist() == (sent @ (1 << np.arange(learning.n_children))).tolist()
+    assert ((sigmoid(margins) > 0.5) == (margins > 0)).all()
+
+
+def test_the_first_weights_are_small_and_differ_between_children():
+    problem, _ = _local(random_rows(np.random.default_rng(0), 50, 30, 0.3), _labelled(0, 50, 5))
+    first = begin_regressors(problem, LEARNING, np.array([5], np.uint64)).weights
+    most = 0.1 / np.sqrt(len(problem.features) / 50)
+    assert 0.9 * most < abs(first[:-1, :4]).max() <= most
+    assert len(np.unique(first[:-1, :4])) == 4 * 30
+    assert not first[-1].any()
+
+
+def test_a_set_flag_ends_a_training_after_an_epoch():
+    rows, labels = random_rows(np.random.default_rng(1), 30, 20, 0.3), _labelled(1, 30, 5)
+    problem, of_node = _local(rows, labels)
+    state = np.array([1], np.uint64)
+    train_regressors(problem, of_node, LEARNING._replace(epochs=10**9), 2.0, state, np.ones(1, np.uint8))
+
+
+@pytest.mark.parametrize("arity", [2, 4, 8])
+def test_a_split_keeps_the_children_that_get_rows(arity):
+    rng = np.random.default_rng(arity)
+    rows, labels = random_rows(rng, 5, 20, 0.4), _labelled(1, 5, 4)
+    split = split_node(
+        _examples(rows, labels),
+        np.arange(5, dtype=np.int32),
+        LEARNING._replace(n_children=arity, epochs=10, prune=0.05),
+        np.array([3], np.uint64),
+        GO_ON,
+    )
+    assert 2 <= split.n_children <= arity
+    sent = (split.directions[:, None] >> np.arange(16)) & 1
+    assert sent[:, split.n_children :].sum() == 0
+    assert (sent.sum(axis=1) >= 1).all()
+    assert split.sizes[: split.n_children].tolist() == sent.sum(axis=0)[: split.n_children].tolist()
+    assert 0 < split.sizes[: split.n_children].min() <= split.sizes[: split.n_children].max() < 5
+    carried = dense_labels(labels)[:, split.labels]
+    assert np.array_equal(
+        split.counts[:, : split.n_children], carried.T.astype(int) @ sent[:, : split.n_children]
+    )
+    weights = split.weights[:-1, : split.n_children]
+    assert (abs(weights[weights != 0]) >= 0.05).all()
+    x = dense_rows(rows)[:, split.features]
+    margins = x @ weights.astype(np.float64) + split.weights[-1, : split.n_children]
+    assert ((margins > 0) <= (sent[:, : split.n_children] == 1)).all()
+    assert (sent[np.arange(5), margins.argmax(axis=1)] == 1).all()
+
+
+@pytest.mark.parametrize("arity", [2, 4])
+def test_children_get_their_rows_labels_and_weights(arity):
+    rng = np.random.default_rng(arity)
+    rows, labels = random_rows(rng, 40, 60, 0.2), _labelled(1, 40, 9)
+    here = np.flatnonzero(rng.random(40) < 0.7).astype(np.int32)
+    learning = LEARNING._replace(n_children=arity, epochs=10, prune=0.2)
+    split = split_node(_examples(rows, labels), here, learning, np.array([3], np.uint64), GO_ON)
+    children = share_out(here, split)
+    sent = (split.directions[:, None] >> np.arange(split.n_children)) & 1 == 1
+    carried = dense_labels(labels)
+    n_rows = np.cumsum(split.sizes[: split.n_children])
+    for m, child_rows in enumerate(np.split(children.rows, n_rows[:-1])):
+        assert child_rows.tolist() == here[sent[:, m]].tolist()
+        counts = carried[child_rows].sum(axis=0)
+        first, last = children.label_ptr[m : m + 2]
+        assert children.label[first:last].tolist() == np.flatnonzero(counts).tolist()
+        assert children.counts[first:last].tolist() == counts[counts > 0].tolist()
+        assert children.priorities[m] == counts.sum() - counts.max()
+    assert n_rows[-1] == len(children.rows)
+    assert children.label_ptr[-1] == len(children.label) == len(children.counts)
+    found, expected = np.zeros((2, 60, split.n_children), np.float32)
+    expected[split.features] = split.weights[:-1, : split.n_children]
+    at = np.repeat(children.features, np.diff(children.weight_ptr))
+    found[at, children.child] = children.weight
+    assert np.array_equal(found, expected)
+    assert (np.diff(children.features) > 0).all()
+    assert children.weight.all()
+    assert len(children.features) < len(split.features), "some weights are left out"
+
+
+def test_rows_that_are_alike_cannot_be_split():
+    rows = random_rows(np.random.default_rng(2), 1, 20, 0.4)
+    twelve = rows._replace(
+        indptr=np.arange(13) * len(rows.indices),
+        indices=np.tile(rows.indices, 12),
+        values=np.tile(rows.values, 12),
+    )
+    labels = to_labels(np.tile(np.eye(4, dtype=bool), (3, 1)))
+    split = split_node(
+        _examples(twelve, labels), np.arange(12, dtype=np.int32), LEARNING, np.array([3], np.uint64), GO_ON
+    )
+    assert split.n_children == 0
+    assert split.n_retries == 2
+
+
+def test_a_lopsided_split_is_trained_anew_and_then_kept():
+    """Of twenty rows nineteen are alike, so that a child gets more than nine tenths however it is trained."""
+    one, other = (random_rows(np.random.default_rng(seed), 1, 20, 0.4) for seed in (2, 3))
+    lengths = np.r_[0, np.full(19, len(one.indices)), len(other.indices)]
+    rows = one._replace(
+        indptr=np.cumsum(lengths),
+        indices=np.concatenate([np.tile(one.indices, 19), other.indices]),
+        values=np.concatenate([np.tile(one.values, 19), other.values]),
+    )
+    labels = to_labels(np.arange(2) == (np.arange(20) == 19)[:, None])
+    here = np.arange(20, dtype=np.int32)
+    examples, learning = _examples(rows, labels), LEARNING._replace(n_children=2, lambda1=1.0, epochs=10)
+    problem = localise(*examples[:3], here, examples.feature_rank)
+    node_labels = localise_labels(examples.y_ptr, examples.y_idx, here, examples.label_rank)
+    state = np.array([3], np.uint64)
+    first = train_regressors(problem, node_labels, learning, learning.lambda1, state, GO_ON)
+    sent = route_rows(problem, first, 2)
+    assert sorted(np.count_nonzero(sent >> m & 1) for m in range(2)) == [1, 19], "it would serve"
+    split = split_node(examples, here, learning, np.array([3], np.uint64), GO_ON)
+    assert split.n_retries == 2
+    assert sorted(split.sizes.tolist()) == [1, 19]

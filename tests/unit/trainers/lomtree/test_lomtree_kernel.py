@@ -1,0 +1,237 @@
+"""The online tree against its definition, and the tables that it keeps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from service.rows import LabelRows, SparseRows
+from service.trainers.lomtree.learning import learn_rows
+from service.trainers.lomtree.packing import pack_weights, route_rows
+from service.trainers.lomtree.regressors import make_scratch
+from service.trainers.lomtree.tables import (
+    LINE_BYTES,
+    TABLE,
+    Pool,
+    insert,
+    items,
+    make_pool,
+    n_refused,
+    release,
+    reserve,
+    slots_taken,
+)
+from service.trainers.lomtree.tree import (
+    COUNT,
+    LEAF,
+    N_NODES,
+    N_SPLITS,
+    N_SWAPS,
+    N_WRONG,
+    ROOT,
+    SCALE,
+    WEIGHT,
+    Budget,
+    OnlineTree,
+    make_tree,
+)
+from tests.oracles.lomtree_oracle import Lomtree, Node
+from tests.oracles.problems import to_labels, to_rows
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def data(seed: int, n_rows: int, n_labels: int, extra: float) -> tuple[SparseRows, LabelRows]:
+    """Rows that tell their labels, some with several, some without any."""
+    rng = np.random.default_rng(seed)
+    own = rng.integers(0, n_labels, n_rows)
+    carried = rng.random((n_rows, n_labels)) < extra
+    carried[np.arange(n_rows), own] = True
+    carried[rng.random(n_rows) < 0.1] = False
+    x = rng.random((n_rows, 8)) * (rng.random((n_rows, 8)) < 0.5) * 3
+    x[np.arange(n_rows), own % 8] += 2
+    x[rng.random(n_rows) < 0.05] = 0
+    return to_rows(x), to_labels(carried)
+
+
+def learnt(rows: SparseRows, labels: LabelRows, budget: Budget, slots: int = 1 << 14) -> OnlineTree:
+    tree = make_tree(2 * budget.splits + 1, slots, slots)
+    order = np.arange(rows.n_rows, dtype=np.int32)
+    learn_rows(tree, budget, *rows[:3], *labels[:2], order, make_scratch(8))
+    return tree
+
+
+def leaves_of(tree: OnlineTree, rows: SparseRows) -> NDArray[np.int32]:
+    """The leaf that each row goes to."""
+    leaf, waiting = np.empty(rows.n_rows, np.int32), np.empty((len(tree.left) + 1, 2), np.int64)
+    route_rows(tree, *rows[:3], np.arange(rows.n_rows, dtype=np.int32), waiting, leaf)
+    return leaf
+
+
+def assert_same(tree: OnlineTree, node: int, expected: Node) -> int:
+    """Compare two subtrees; return the number of nodes."""
+    assert (tree.left[node] == LEAF) == (not expected.children)
+    assert (tree.n_rows[node], tree.least[node]) == (expected.rows, expected.least)
+    labels, values = items(tree.classes, node)
+    assert dict(zip(labels.tolist(), values[:, COUNT].tolist(), strict=True)) == {
+        label: seen.rows for label, seen in expected.classes.items()
+    }
+    if not expected.children:
+        return 1
+    features, weights = items(tree.weights, node)
+    assert set(features.tolist()) == set(expected.weights)
+    for feature, values in zip(features.tolist(), weights, strict=True):
+        weight = expected.weights[feature]
+        found = values[WEIGHT], values[SCALE]
+        assert found == pytest.approx((weight.v, weight.s), rel=1e-3, abs=1e-4)
+    children = (int(tree.left[node]), int(tree.right[node]))
+    assert tree.parent[list(children)].tolist() == [node, node]
+    return 1 + sum(assert_same(tree, *pair) for pair in zip(children, expected.children, strict=True))
+
+
+@given(
+    seeds, st.integers(1, 9), st.integers(0, 12), st.sampled_from([1.0, 2.0, 4.0]), st.sampled_from([0, 0.2])
+)
+@settings(deadline=None, max_examples=40)
+def test_the_tree_is_that_of_the_definition(
+    seed: int, n_labels: int, splits: int, resistance: float, extra: float
+) -> None:
+    rows, labels = data(seed, 150, n_labels, extra)
+    tree = learnt(rows, labels, Budget(splits, resistance, 0.5))
+    oracle, wrong = Lomtree(splits, resistance, 0.5), 0
+    for row in range(rows.n_rows):
+        entries = slice(*rows.indptr[row : row + 2])
+        x = dict(zip(rows.indices[entries].tolist(), rows.values[entries].tolist(), strict=True))
+        carried = labels.indices[slice(*labels.indptr[row : row + 2])].tolist()
+        if carried:
+            wrong += oracle.answer(x) not in carried
+            oracle.learn(x, carried)
+    assert tree.state[N_WRONG] == wrong
+    n_nodes = assert_same(tree, int(tree.state[ROOT]), oracle.root)
+    assert tree.state[N_SWAPS] == oracle.swaps
+    assert n_nodes == tree.state[N_NODES] == 2 * tree.state[N_SPLITS] + 1 <= 2 * splits + 1
+
+
+def test_swaps_happen_and_keep_the_tree_whole() -> None:
+    rows, labels = data(1, 2000, 8, 0)
+    tree = learnt(rows, labels, Budget(3, 1.0, 0.5))
+    assert tree.state[N_SWAPS] > 3
+    leaf = leaves_of(tree, rows)
+    assert (tree.left[leaf] == LEAF).all()
+    reached, waiting = 0, [int(tree.state[ROOT])]
+    while waiting:
+        node = waiting.pop()
+        reached += 1
+        if tree.left[node] != LEAF:
+            waiting += [int(tree.left[node]), int(tree.right[node])]
+    assert reached == 7
+
+
+def test_cutting_the_rows_into_parts_changes_nothing() -> None:
+    rows, labels = data(2, 400, 6, 0.1)
+    whole = learnt(rows, labels, Budget(9, 4.0, 0.5))
+    parts = make_tree(19, 1 << 14, 1 << 14)
+    for order in np.array_split(np.arange(400, dtype=np.int32), 7):
+        learn_rows(parts, Budget(9, 4.0, 0.5), *rows[:3], *labels[:2], order, make_scratch(8))
+    for one, other in zip(whole[:-2], parts[:-2], strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_huge_and_tiny_values_give_finite_weights() -> None:
+    x = np.zeros((60, 4), np.float32)
+    x[:, 0] = np.tile([3e38, 1e-38, 1e-20, 1.0], 15)
+    x[:, 1] = np.tile([1.0, -3e38, 1e-30], 20)
+    labels = to_labels(np.arange(60)[:, None] % 3 == np.arange(3))
+    tree = learnt(to_rows(x), labels, Budget(4, 4.0, 0.5))
+    for node in range(int(tree.state[N_NODES])):
+        _, values = items(tree.weights, node)
+        assert np.isfinite(values).all()
+        assert np.isfinite(values[:, WEIGHT] / values[:, SCALE]).all()
+    assert np.isfinite(tree.score).all()
+
+
+def test_packed_weights_are_those_of_the_tables_by_feature() -> None:
+    rows, labels = data(4, 300, 6, 0)
+    tree = learnt(rows, labels, Budget(9, 4.0, 0.5))
+    nodes = np.arange(tree.state[N_NODES])
+    used = tree.weights.used[nodes].astype(np.int64)
+    room, n = np.cumsum(used) - used, np.empty(len(nodes), np.int64)
+    features, weights = np.empty(used.sum(), np.int32), np.empty(used.sum(), np.float32)
+    pack_weights(tree, nodes, room, n, features, weights)
+    assert (n > 0).sum() == 9
+    for node in nodes.tolist():
+        expected, values = items(tree.weights, node)
+        kept = np.flatnonzero(values[:, WEIGHT])
+        found = slice(room[node], room[node] + n[node])
+        assert features[found].tolist() == expected[kept].tolist()
+        assert weights[found].tolist() == (values[kept, WEIGHT] / values[kept, SCALE]).tolist()
+
+
+def test_what_is_known_of_a_node_and_of_a_feature_lies_in_its_cache_lines() -> None:
+    tree = make_tree(5, 64, 64)
+    for of_nodes in (tree.left, tree.norm, tree.weights.start, tree.classes.used):
+        assert of_nodes.strides == (2 * LINE_BYTES,)
+    for memory in (tree.nodes, tree.weights.value, tree.classes.value):
+        assert memory.ctypes.data % LINE_BYTES == 0
+    for pool in (tree.weights, tree.classes):
+        assert pool.key.strides == pool.value.strides[:1]
+        assert LINE_BYTES % pool.value.strides[0] == 0
+
+
+def test_a_full_pool_leaves_new_features_and_labels_out() -> None:
+    rows, labels = data(3, 500, 8, 0)
+    tree = learnt(rows, labels, Budget(20, 4.0, 0.5), slots=64)
+    assert n_refused(tree.weights) > 0
+    assert slots_taken(tree.weights) <= 64
+    leaf = leaves_of(tree, rows)
+    assert (tree.left[leaf] == LEAF).all()
+
+
+operations = st.lists(
+    st.tuples(st.integers(0, 3), st.one_of(st.integers(0, 40), st.just(-1), st.integers(0, 2**31 - 1))),
+    max_size=300,
+)
+
+
+@given(operations, st.sampled_from([16, 64, 4096]))
+@settings(deadline=None, max_examples=60)
+def test_tables_are_dicts_in_bounded_memory(found: list[tuple[int, int]], n_slots: int) -> None:
+    pool: Pool = make_pool(np.empty(4, TABLE), n_slots, np.float64)
+    expected: list[dict[int, float]] = [{} for _ in range(4)]
+    for number, (table, key) in enumerate(found):
+        if key < 0:
+            release(pool, table)
+            expected[table] = {}
+            continue
+        refused = n_refused(pool)
+        slot = insert(pool, table, key)
+        if slot < 0:
+            assert n_refused(pool) == refused + 1
+            assert key not in expected[table]
+            continue
+        assert pool.value[slot, 0] == expected[table].get(key, 0.0)
+        pool.value[slot, 0] = expected[table][key] = number + 1.0
+    for table, pairs in enumerate(expected):
+        keys, values = items(pool, table)
+        assert keys.tolist() == sorted(pairs)
+        assert values[:, 0].tolist() == [pairs[key] for key in sorted(pairs)]
+    assert slots_taken(pool) <= n_slots
+    if n_slots == 4096:
+        assert n_refused(pool) == 0
+
+
+def test_a_table_with_room_reserved_does_not_move_until_it_is_full() -> None:
+    pool = make_pool(np.empty(2, TABLE), 80, np.float32)
+    reserve(pool, 0, 48)
+    start = pool.start[0]
+    assert 2 ** pool.bits[0] == 64
+    for key in range(48):
+        assert start <= insert(pool, 0, key) < start + 64
+    assert items(pool, 0)[0].tolist() == list(range(48))
+    reserve(pool, 1, 48)  # more than is left
+    assert pool.bits[1] == -1
+    assert insert(pool, 1, 7) >= 0
+    assert n_refused(pool) == 0

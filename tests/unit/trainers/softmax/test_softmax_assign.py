@@ -1,0 +1,165 @@
+"""Labels dealt to children: as a slow greedy deals them, within the bounds of the tree."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from service.trainers.softmax.assignment import assign_labels
+from service.trainers.softmax.dealing import Rule, deal_labels
+from service.trainers.softmax.tree import LabelStatistics, Network, SoftmaxTree
+from tests.oracles.softmax_trees import greedy, objective
+
+PADDED = 16
+
+
+def empty_tree(n_nodes: int, arity: int, n_labels: int) -> SoftmaxTree:
+    def none(*shape: int) -> np.ndarray:
+        return np.full(shape, -1, np.int32)
+
+    return SoftmaxTree(
+        none(n_nodes, arity), none(n_nodes), none(n_nodes), none(n_nodes), none(n_labels), none(n_labels)
+    )
+
+
+def network_of(n_nodes: int, arity: int, rng: np.random.Generator) -> Network:
+    return Network(
+        rng.normal(size=(n_nodes, arity, PADDED)).astype(np.float32),
+        rng.normal(size=(n_nodes, arity)).astype(np.float32),
+        np.zeros((1, PADDED), np.float32),
+        np.zeros((1, 0, PADDED), np.float32),
+    )
+
+
+def by_means(n_labels: int, rng: np.random.Generator) -> LabelStatistics:
+    return LabelStatistics(
+        np.zeros((0, 1, 2), np.float32),
+        np.zeros((0, 1), np.float32),
+        rng.normal(size=(n_labels, PADDED)).astype(np.float32),
+        (rng.random(n_labels) < 0.8).astype(np.int32),
+    )
+
+
+def by_sums(n_labels: int, arity: int, depth: int, rng: np.random.Generator) -> LabelStatistics:
+    counts = 1 + rng.integers(0, 3, (n_labels, depth)).astype(np.float32)
+    p = np.round(rng.dirichlet(np.ones(arity), (n_labels, depth)) * 4) / 4  # ties
+    return LabelStatistics(
+        (p * counts[:, :, None]).astype(np.float32),
+        counts,
+        np.zeros((0, PADDED), np.float32),
+        np.ones(n_labels, np.int32),
+    )
+
+
+@pytest.mark.parametrize("times_p", [False, True])
+@pytest.mark.parametrize("arity", [2, 3, 5])
+@pytest.mark.parametrize("bound", ["well-formed", "depth", "slack"])
+def test_a_node_deals_as_the_slow_greedy(times_p: bool, arity: int, bound: str) -> None:
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(2, 20))
+        labels = np.arange(n, dtype=np.int32)
+        share = rng.integers(1, 5, n).astype(float)
+        labels = labels[np.argsort(-share, kind="stable")]
+        depth = max(1, math.ceil(math.log(n, arity) - 1e-9)) if bound == "depth" else 0
+        rule = Rule(depth, 1.3 if bound == "slack" else 0.0, times_p)
+        pads = (1 - n) % (arity - 1) if bound == "well-formed" else 0
+        capacity = 0
+        if bound != "well-formed":
+            most = arity ** (depth - 1) if depth else math.ceil(1.3 * n / arity)
+            capacity = 1 if n <= arity else min(n - 1, most)
+        tree = empty_tree(1, arity, n)
+        tree.child[0], tree.level[0] = 0, 0
+        tree.leaf_node[:] = 0
+        known = by_sums(n, arity, 1, rng)
+        p = known.sums[:, 0] / known.counts[:, :1]
+        is_known = known.counts[:, 0] > 1
+        found = deal_labels(labels, share, pads, 0, 0, rule, tree, network_of(1, arity, rng), known)
+        slow = greedy(share[labels], p[labels], is_known[labels], capacity, pads, times_p=times_p)
+        assert found.tolist() == slow, (seed, n)
+
+
+def sizes_below(tree: SoftmaxTree, n_nodes: int) -> np.ndarray:
+    """Return how many labels are below each node."""
+    sizes = np.zeros(n_nodes, int)
+    for node in tree.leaf_node[tree.leaf_node >= 0].tolist():
+        while node >= 0:
+            sizes[node] += 1
+            node = int(tree.parent[node])
+    return sizes
+
+
+def check(tree: SoftmaxTree, n_nodes: int, labels: np.ndarray, rule: Rule) -> None:
+    """Prove that every label has one leaf, all numbers agree, and the bounds hold."""
+    arity = tree.child.shape[1]
+    assert tree.parent[0] == -1
+    leaves = [
+        (-2 - c, n, j) for n, row in enumerate(tree.child.tolist()) for j, c in enumerate(row) if c < -1
+    ]
+    assert sorted(label for label, _, _ in leaves) == sorted(labels.tolist())
+    for label, node, branch in leaves:
+        assert (tree.leaf_node[label], tree.leaf_branch[label]) == (node, branch)
+    inner = [(c, n, j) for n, row in enumerate(tree.child.tolist()) for j, c in enumerate(row) if c >= 0]
+    for child, node, branch in inner:
+        assert (tree.parent[child], tree.branch[child]) == (node, branch)
+        assert tree.level[child] == tree.level[node] + 1
+    assert len({child for child, _, _ in inner}) == len(inner)
+    sizes = sizes_below(tree, n_nodes)
+    used = [0, *(child for child, _, _ in inner)]
+    for node in used:
+        assert sizes[node] >= 2
+        n_children = int((tree.child[node] != -1).sum())
+        assert n_children >= 2
+        if rule.depth:
+            assert sizes[node] <= arity ** (rule.depth - tree.level[node])
+    if not rule.depth and not rule.slack:
+        n_inner = -(-(len(labels) - 1) // (arity - 1))
+        assert len(used) == n_inner
+        wrong = [node for node in used if (sizes[node] - 1) % (arity - 1)]
+        assert len(wrong) <= 0 if (len(labels) - 1) % (arity - 1) == 0 else True
+
+
+@pytest.mark.parametrize(("arity", "n_labels"), [(2, 2), (2, 33), (3, 27), (3, 28), (5, 60), (7, 8), (9, 5)])
+@pytest.mark.parametrize("bound", ["well-formed", "depth", "slack"])
+def test_trees_stay_within_their_bounds_update_after_update(arity: int, n_labels: int, bound: str) -> None:
+    rng = np.random.default_rng(arity * 100 + n_labels)
+    labels = rng.permutation(n_labels + 3)[:n_labels].astype(np.int32)
+    share = np.zeros(n_labels + 3)
+    share[labels] = np.sort(rng.random(n_labels))[::-1] + 0.1
+    depth = max(1, math.ceil(math.log(n_labels, arity) - 1e-9)) if bound == "depth" else 0
+    rule = Rule(depth, 1.3 if bound == "slack" else 0.0, False)
+    tree, n_nodes = empty_tree(1, arity, n_labels + 3), 1
+    nobody = LabelStatistics(*by_means(n_labels + 3, rng)[:3], np.zeros(n_labels + 3, np.int32))
+    moved = 0
+    for update in range(6):
+        statistics = nobody if update == 0 else by_means(n_labels + 3, rng)
+        made = empty_tree(max(n_labels, n_nodes), arity, n_labels + 3)
+        network = network_of(len(tree.child), arity, rng)
+        n_nodes, is_new = assign_labels(labels, share, rule, tree, network, statistics, made)
+        check(made, n_nodes, labels, rule)
+        moved += int((made.leaf_node != tree.leaf_node).any())
+        assert not is_new[n_nodes:].any()
+        tree = made
+    assert moved >= 1
+
+
+def test_the_objective_lies_between_0_and_its_bound() -> None:
+    """Lemmas 2 to 5 of the paper."""
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        m, k = int(rng.integers(2, 6)), int(rng.integers(2, 9))
+        q, p = rng.dirichlet(np.ones(k)), rng.dirichlet(np.full(m, 0.3), k)
+        most = 4 / m * (1 - 1 / m)
+        assert -1e-12 <= objective(q, p) <= most + 1e-12
+        pure = np.eye(m)[rng.integers(0, m, k)]
+        beta = (q @ pure).min()
+        assert beta >= 1 / m - math.sqrt(m * (most - objective(q, pure)) + 1e-12) / 2 - 1e-9
+        even = np.repeat(np.eye(m), 2, axis=0) * 0.5 + 0.5 / m
+        share = np.full(2 * m, 0.5 / m)
+        alpha = (share[:, None] * np.minimum(even, 1 - even)).sum() / m
+        assert alpha <= (most - objective(share, even)) / 2 + 1e-12
+    for m in (2, 3, 5):
+        balanced = objective(np.full(m, 1 / m), np.eye(m))
+        assert balanced == pytest.approx(4 / m * (1 - 1 / m))

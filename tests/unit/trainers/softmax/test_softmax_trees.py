@@ -1,0 +1,201 @@
+"""huffman-tree and learned-tree: shapes, planted hierarchies, next words, odd corpora."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model_store.store import Store
+from service.errors import BadInput, BadParameter
+from service.inference.predictor import PredictOptions
+from service.inference.predictors import make_predictor
+from service.rows import LabelRows, SparseRows
+from service.serving.opening import serve_model
+from service.serving.schemas.score import ScoreRequest
+from service.serving.scores import answer_scores
+from service.settings import Limits
+from service.trainers import parse_parameters, train
+from service.trainers.plt.trees import huffman_shape
+from service.trainers.softmax.shapes import even_shape, topology_of, tree_of
+from service.trainers.softmax.training import _settle, _start
+from service.trainers.source import TrainingSet, count
+from service.trainers.work import Tools
+from service.workflows.evaluate import evaluate
+from service.workflows.train import TrainRequest, train_and_publish
+from tests.oracles.problems import to_labels, to_rows
+from tests.oracles.softmax_trees import huffman_cost
+
+
+@pytest.mark.parametrize("arity", [2, 3, 4])
+def test_huffman_trees_are_the_least_deep(arity: int) -> None:
+    rng = np.random.default_rng(arity)
+    for n in range(2, 8):
+        counts = rng.integers(1, 30, n)
+        shape = huffman_shape(np.arange(n, dtype=np.int32), counts.astype(np.int64), arity)
+        topology = topology_of(shape, arity, n)
+        cost = int(((topology.level[topology.leaf_node] + 1) * counts).sum())
+        assert cost == huffman_cost(counts.tolist(), arity)
+
+
+@pytest.mark.parametrize(("n", "arity"), [(1, 2), (2, 2), (9, 3), (10, 3), (100, 7), (5, 64)])
+def test_even_trees_have_the_fewest_levels(n: int, arity: int) -> None:
+    shape = even_shape(np.arange(n, dtype=np.int32)[::-1].copy(), arity)
+    assert shape.labels.tolist() == list(range(n))[::-1]
+    topology = topology_of(shape, arity, n)
+    assert topology.level.max() + 1 == max(1, math.ceil(math.log(n, arity) - 1e-9))
+    assert (np.diff(shape.child_ptr) <= arity).all()
+
+
+def test_a_topology_becomes_the_tree_that_it_came_from() -> None:
+    shape = even_shape(np.arange(20, dtype=np.int32), 3)
+    topology = topology_of(shape, 4, 22)
+    data = TrainingSet(to_rows(np.eye(3)), to_labels(np.eye(3) > 0))
+    parameters: Any = parse_parameters("huffman-tree", ["dim=2", "arity=4"])
+    state = _start(count(data), parameters, topology, None, Tools(1))
+    state.network.weights[...] = np.arange(state.network.weights.size).reshape(state.network.weights.shape)
+    tree = tree_of(topology, state.network, 2)
+    np.testing.assert_array_equal(tree.child_ptr, shape.child_ptr)
+    leaves = np.diff(shape.child_ptr) == 0
+    assert tree.node_label[leaves].tolist() == shape.labels[shape.first[leaves]].tolist()
+    assert topology.leaf_node[20] == -1
+    for node, chunk in enumerate(tree.chunks):
+        if chunk is not None:
+            n_children = int(shape.child_ptr[node + 1] - shape.child_ptr[node])
+            number = int(np.flatnonzero(shape.inner == node)[0])
+            expected = state.network.weights[number, :n_children, :2].T
+            np.testing.assert_array_equal(chunk.weight.reshape(2, n_children), expected)
+
+
+def test_once_the_tree_is_learnt_nodes_begin_anew_and_embeddings_go_on() -> None:
+    data = TrainingSet(to_rows(np.eye(4)), to_labels(np.eye(4) > 0))
+    parameters: Any = parse_parameters("learned-tree", ["dim=3", "arity=2", "optimiser=adagrad"])
+    topology = topology_of(even_shape(np.arange(4, dtype=np.int32), 2), 2, 4)
+    state = _start(count(data), parameters, topology, None, Tools(1))
+    for part in (*state.network, *state.squares):
+        part[...] = 2.0
+    _settle(state)
+    for numbers in (state.network, state.squares):
+        assert not numbers.weights.any()
+        assert not numbers.bias.any()
+        assert (numbers.embedding == 2).all()
+        assert (numbers.transition == 2).all()
+
+
+def planted(n_rows: int, seed: int, arity: int = 3) -> tuple[SparseRows, LabelRows]:
+    """Rows of labels of a known hierarchy: a feature a branch, and noise; labels in random order."""
+    rng = np.random.default_rng(seed)
+    n_labels = arity**3
+    branches = np.array(list(itertools.product(range(arity), repeat=3)))
+    order = np.random.default_rng(5).permutation(n_labels)
+    label = rng.integers(0, n_labels, n_rows)
+    x = (rng.random((n_rows, 3 * arity + n_labels)) < 0.02).astype(float)
+    for level in range(3):
+        heard = rng.random(n_rows) < (0.98, 0.9, 0.6)[level]
+        x[np.arange(n_rows)[heard], level * arity + branches[label[heard], level]] = 1.0
+    return to_rows(x), to_labels(np.eye(n_labels)[order[label]] > 0)
+
+
+def held_out_loss(name: str, items: list[str]) -> float:
+    rows, labels = planted(3000, 1)
+    trained = train(name, parse_parameters(name, items), rows, labels, 3)
+    from tests.contract.test_every_trainer import model_of
+
+    test_rows, test_labels = planted(1000, 2)
+    predictor = make_predictor(model_of(trained, labels.n_labels, rows.n_features))
+    logs = predictor.score_labels(test_rows, test_labels.indptr, test_labels.indices).logs
+    return float(-logs.mean())
+
+
+@pytest.mark.parametrize("statistics", ["means", "paths"])
+def test_a_planted_hierarchy_is_learnt_nearly_as_well_as_it_is_known(statistics: str) -> None:
+    common = ["arity=3", "dim=16", "epochs=12"]
+    random = held_out_loss("huffman-tree", [*common, "tree=random"])
+    flat = held_out_loss("huffman-tree", [*common, "tree=flat"])
+    how = ["start=random", f"statistics={statistics}", "updates=20", "depth=3", "slack=0"]
+    learned = held_out_loss("learned-tree", [*common, *how])
+    assert learned < 0.75 * random
+    assert learned < (1.02 if statistics == "means" else 1.2) * flat
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    data = tmp_path / "texts.jsonl"
+    cycle = " ".join(["one two three four"] * 6)
+    data.write_text("".join(json.dumps({"text": cycle}) + "\n" for _ in range(60)))
+    return data
+
+
+@pytest.mark.parametrize(
+    ("trainer", "items"),
+    [
+        ("huffman-tree", ["transition=full", "dim=6", "window=2"]),
+        ("learned-tree", ["arity=2", "dim=8"]),
+        ("learned-tree", ["arity=3", "dim=8", "statistics=paths", "slack=0", "optimiser=sgd", "rate=0.1"]),
+    ],
+)
+def test_next_words_of_a_cycle_are_certain(
+    trainer: str, items: list[str], texts: Path, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "store")
+    request = TrainRequest(trainer, texts, texts, ["task=text", "epochs=8", *items], seed=1)
+    train_and_publish(store, "words", request)
+    model = store.open("words")
+    assert (model.manifest.schema_version, model.manifest.features["kind"]) == (2, "context")
+    report = evaluate(model, texts)
+    assert isinstance(report["perplexity"], float)
+    assert 1 <= report["perplexity"] < 1.3  # the end of a text comes after four, as one does
+    assert report["without_probability"] == 0
+    served = serve_model(model)
+    request_body = ScoreRequest.model_validate(
+        {"instances": [{"text": "one two three", "sequence": True}, {"text": "one", "labels": ["two"]}]}
+    )
+    sequence, named = json.loads(answer_scores(request_body, served, Limits()))["scores"]
+    assert [label["label"] for label in sequence["labels"]] == ["one", "two", "three", "</s>"]
+    logs = [label["log_score"] for label in sequence["labels"]]
+    assert sequence["log_score"] == pytest.approx(sum(logs), rel=1e-5)
+    assert sequence["perplexity"] == pytest.approx(math.exp(-sum(logs) / 4), rel=1e-5)
+    assert named["labels"][0]["score"] > 0.9
+    rows = served.featurizer.transform_texts(["four one two", "", "nobody knows"])
+    found = served.predictor.predict(rows, PredictOptions(top_r=1))
+    assert served.labels.n_names == 7
+    assert (
+        json.loads(json.dumps(found.labels.tolist()))[0]
+        == served.featurizer.transform_texts(["three"]).indices[0]
+    )
+
+
+def test_a_corpus_of_one_word_and_short_texts_are_models_too(tmp_path: Path) -> None:
+    data = tmp_path / "texts.jsonl"
+    for texts in (["yes"] * 5, ["", "a"], ["rare"]):
+        data.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+        for trainer in ("huffman-tree", "learned-tree"):
+            store = Store(tmp_path / f"store-{trainer}")
+            train_and_publish(store, "m", TrainRequest(trainer, data, data, ["task=text"]))
+            assert np.isfinite(float(evaluate(store.open("m"), data)["log_loss"] or 0))
+
+
+def test_what_does_not_fit_together_is_refused(texts: Path, tmp_path: Path) -> None:
+    rows, labels = to_rows(np.eye(9)), to_labels(np.eye(9) > 0)
+    for name, items, match in (
+        ("learned-tree", ["depth=1", "arity=3"], r"depth: expected room for 9 labels, found 3\^1 = 3"),
+        ("learned-tree", ["slack=0.5"], "slack: expected 0 or at least 1, found 0.5"),
+        ("huffman-tree", ["task=text", "window=4"], "task: expected labels"),
+    ):
+        with pytest.raises(BadParameter, match=match):
+            train(name, parse_parameters(name, items), rows, labels)
+    store = Store(tmp_path / "store")
+    numeric = tmp_path / "rows.txt"
+    numeric.write_text("1 2 2\n0 0:1\n")
+    for data, more in ((numeric, []), (texts, ["features.norm=l1"])):
+        with pytest.raises(BadInput, match=r"expected.*found"):
+            train_and_publish(store, "m", TrainRequest("huffman-tree", data, None, ["task=text", *more]))
+        with pytest.raises(BadInput, match=r"expected.*found"):
+            request = TrainRequest("huffman-tree", data, None, ["task=text", *more], stream=True)
+            train_and_publish(store, "m", request)
+    assert store.models() == []
