@@ -20,7 +20,7 @@ from benchmarks.runs import Settings, note, show
 from model_store.store import Store
 from model_store.version import Model
 from service.evaluation import EmptyConvention, FMeasures, f_measures
-from service.inference.parts import part_of, predict_all
+from service.inference.parts import predict_all
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
@@ -192,7 +192,7 @@ def _nodes(predictor: Searcher, rows: SparseRows, options: PredictOptions) -> st
     """
     n_rows = min(_COUNTED_ROWS, rows.n_rows)
     if not isinstance(predictor, Predictor):
-        costs = predictor.predict(part_of(rows, 0, n_rows), options._replace(costs=True)).costs
+        costs = predictor.predict(rows.cut(0, n_rows), options._replace(costs=True)).costs
         return f"{costs[:, 0].mean():,.0f}"
     if isinstance(options.threshold, float):
         n_labels = predictor.n_labels
@@ -201,7 +201,7 @@ def _nodes(predictor: Searcher, rows: SparseRows, options: PredictOptions) -> st
     assert options.exact or isinstance(options.threshold, NodeThresholds)
     total = 0
     for i in range(n_rows):
-        predictor.predict(part_of(rows, i, i + 1), options)
+        predictor.predict(rows.cut(i, i + 1), options)
         queue = predictor.pool._idle[0][-1].own
         total += np.count_nonzero(queue.node_stamp == queue.stamp[0]) - predictor._ensemble.child_ptr[0]
     return f"{total / n_rows:,.0f}"
