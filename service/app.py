@@ -31,11 +31,11 @@ from service.api.door.streams import Streams
 from service.api.door.unparsed import UnparsedRequests
 from service.api.door.work import WorkPool
 from service.api.routes import (
+    aliases,
     annif,
     archives,
     batch,
     data,
-    denied,
     feedback,
     health,
     jobs,
@@ -47,7 +47,6 @@ from service.api.routes import (
     predict,
     registry,
     score,
-    splits,
     thresholds,
 )
 from service.api.routes.openapi import openapi_document
@@ -93,7 +92,7 @@ ROUTERS = (
     ),
     pages.docs_router,
     pages.router,
-    *(part.router for part in (jobs, data, registry, splits, denied, archives, keys)),
+    *(part.router for part in (jobs, data, registry, aliases, archives, keys)),
     oip.about_router,
     oip.health_router,
     thresholds.admin_router,

@@ -62,13 +62,12 @@ class Writer(NamedTuple):
 
     kind   what kernels know it by
     read   reads the body whose JSON is message[span[0] : span[1]] into a reader; returns what is asked for
-           its rows, None: they are not for kernels, and what the answer repeats
     take   returns an answer of so many rows that a kernel has written, `ends` or `form` saying where
     write  returns the answer of labels that were found
     """
 
     kind: int
-    read: Callable[[TensorBodies, bytes, tuple[int, int]], tuple[SparseQuery | None, str | None]]
+    read: Callable[[TensorBodies, bytes, tuple[int, int]], SparseQuery]
     take: Callable[[int, bool, memoryview, NDArray[np.int64], NDArray[np.int64]], FastAnswer]
     write: Callable[[NameTable, RowsRead, Spans, Signed], FastAnswer]
 
@@ -82,23 +81,10 @@ def _take_predictions(
 
 
 def _write_predictions(names: NameTable, read: RowsRead, spans: Spans, signed: Signed) -> FastAnswer:
-    is_tuned, thresholds = read.asked.threshold == TUNED, signed.present.thresholds
-    named = thresholds[:0] if is_tuned else thresholds
-    written = predictions_json(names, named, signed.seal, signed.serial, spans)
+    (present, epoch, serial), is_tuned = signed, read.asked.threshold == TUNED
+    named = present.thresholds[:0] if is_tuned else present.thresholds
+    written = predictions_json(names, named, present.seal_at(epoch), serial, spans)
     return FastAnswer(read.asked.n_rows, b",".join(written), is_tuned)
-
-
-def _read_tensors(
-    reader: TensorBodies, message: bytes, span: tuple[int, int]
-) -> tuple[SparseQuery | None, str | None]:
-    asked = reader.read_infer(message, span)
-    return asked, _identity_in(message, reader.form)
-
-
-def _identity_in(message: bytes, form: NDArray[np.int64]) -> str | None:
-    """Return the id of a request of tensors, which is ASCII if a kernel has read it."""
-    first, last = form.item(IDENTITY), form.item(IDENTITY_END)
-    return message[first:last].decode("ascii") if first else None
 
 
 def _take_tensors(
@@ -113,18 +99,19 @@ def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) ->
     return FastAnswer(read.asked.n_rows, json, read.asked.threshold == TUNED, binary)
 
 
+def with_identity(answer: FastAnswer, message: bytes, form: NDArray[np.int64]) -> FastAnswer:
+    """Return an answer that repeats the id of a message of tensors, where the form says that it has one."""
+    first, last = form.item(IDENTITY), form.item(IDENTITY_END)
+    return answer._replace(identity=message[first:last].decode()) if first else answer
+
+
 AS_PREDICTIONS = Writer(
     PREDICTIONS,
-    lambda reader, message, span: (reader.read(message, span[0]), None),
+    lambda reader, message, span: reader.read(message, span[0]),
     _take_predictions,
     _write_predictions,
 )
-AS_TENSORS = Writer(
-    TENSORS,
-    _read_tensors,
-    _take_tensors,
-    _write_tensors,
-)
+AS_TENSORS = Writer(TENSORS, TensorBodies.read_infer, _take_tensors, _write_tensors)
 
 
 class BeamRequests:
@@ -191,26 +178,22 @@ class BeamRequests:
 
         read   rows that were read elsewhere, of texts for example; the message is empty then
         """
-        data = _NO_DATA
-        (present, epoch, serial), kind = signed, writer.kind
-        if read is None:
-            data = np.frombuffer(message + _BODY_END, np.uint8)
-        elif not self._give(read):
+        if read is not None and not self._give(read):
             return None
+        data = np.frombuffer(message + _BODY_END, np.uint8)
+        (start, end), (present, epoch, serial), kind = span, signed, writer.kind
         at = present.at
         try:
-            while (n_rows := answer_fast(data, *span, kind, self._handle, at, epoch, serial)) == GROW:
+            while (n_rows := answer_fast(data, start, end, kind, self._handle, at, epoch, serial)) == GROW:
                 self._grow()
         finally:
             if read is not None:
                 self._given[0] = 0
         if n_rows == 0:
             return None
-        is_tuned = self._asked.item(_KIND) == TUNED
-        answer = writer.take(n_rows, is_tuned, self._text, self._call.text_ends, self._bodies.form)
-        if read is not None or kind == PREDICTIONS:
-            return answer
-        return answer._replace(identity=_identity_in(message, self._bodies.form))
+        is_tuned, form = self._asked.item(_KIND) == TUNED, self._bodies.form
+        answer = writer.take(n_rows, is_tuned, self._text, self._call.text_ends, form)
+        return answer if kind == PREDICTIONS or read is not None else with_identity(answer, message, form)
 
     def _give(self, read: RowsRead) -> bool:
         """Hand the kernel rows, and what is asked for them; return whether there is room for them."""

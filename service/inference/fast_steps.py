@@ -14,13 +14,13 @@ from service.features import Featurizer
 from service.features.tensor_request import TensorBodies
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
-from service.inference.fast_request import BeamRequests, Writer
+from service.inference.fast_request import BeamRequests, Writer, with_identity
 from service.inference.forest_predictor import ForestPredictor
 from service.inference.options import NodeThresholds, PredictOptions
 from service.inference.prediction_json import spans_of
 from service.inference.predictor import Predictor
 from service.inference.searcher import Searcher
-from service.kernels.search.fast_request import is_taken
+from service.kernels.search.fast_request import TENSORS, is_taken
 from service.kernels.search.query import NUMBER, TUNED
 from service.kernels.text.texts import TEXTS
 from service.stages import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
@@ -48,16 +48,17 @@ class TwoSteps(ABC):
         if read is not None:
             return self._answer_rows(read, writer, signed)
         began = perf_counter_ns()
-        asked, identity = writer.read(self._reader, message, span)
-        has_read = perf_counter_ns() if asked is not None and asked.n_values == TEXTS else None
-        found = None if asked is None else self._reader.rows_read(asked)
+        asked = writer.read(self._reader, message, span)
+        has_read = perf_counter_ns() if asked.n_values == TEXTS else None
+        found = self._reader.rows_read(asked)
         if found is None:
             return None
         answer = self._answer_rows(RowsRead(*found, self._reader.form), writer, signed)
         if answer is None:
             return None
         self._begin_at(began, has_read)
-        return answer._replace(identity=identity)
+        is_tensors = writer.kind == TENSORS
+        return with_identity(answer, message, self._reader.form) if is_tensors else answer
 
     def _begin_at(self, began: int, has_read: int | None) -> None:
         """Let an answer whose rows were read before its call have begun then.
@@ -122,7 +123,7 @@ class ForestRequests(TwoSteps):
 
     def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
         began = perf_counter_ns()
-        options = self._options(read, signed.present.tuned)
+        options = self._options(read, signed[0].tuned)
         if options is None:
             return None
         found = self._predictor.predict(read.rows, options)

@@ -65,7 +65,7 @@ def denied_by(store: Store, model: str, ref: str) -> tuple[str, ...]:
 
     Raises what the store does.
     """
-    return () if is_version(ref) else store.denied(model, ref)
+    return () if is_version(ref) else store.alias(model, ref).denied
 
 
 def check_not_denied(served: ServedVersion, ids: Sequence[int], place: str) -> None:

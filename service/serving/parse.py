@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from model_store.denied import DENIED_MAX
+from model_store.alias import DENIED_MAX
 from service.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
 from service.features.json_items import items_of
 from service.serving.schemas.faults import faults_of

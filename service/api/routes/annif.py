@@ -67,8 +67,8 @@ async def list_projects(request: Request, services: Wired) -> Response:
     """A project for each alias: NAME for `latest` of a model, NAME@ALIAS for its others."""
     refuse_before_first_look(services.live)
     named = [
-        (_Reference(model, alias), version)
-        for (model, alias), version in sorted(services.live.pointers.items())
+        (_Reference(model, name), alias.version)
+        for (model, name), alias in sorted(services.live.aliases.items())
     ]
     served = [services.live.resident(reference.model, reference.ref) for reference, _ in named]
     found = await asyncio.to_thread(_readable_projects, services.store, named, served)
