@@ -16,7 +16,9 @@ from service.errors import BadData
 from service.features.featurizer import Featurizer
 from service.features.parameters import NamedParameters
 from service.features.raw import finite_values, tidied
+from service.features.sparse_request import finish_rows
 from service.features.tables import table_arrays, take_feature_names
+from service.features.weights import NORM_CODES
 from service.rows import SparseRows, offsets
 
 
@@ -39,22 +41,23 @@ class NamedFeaturizer(Featurizer):
         values = finite_values([list(instance.values()) for instance in instances], "features")
         indptr = offsets(map(len, instances))
         ids = find_all(self.names, chain.from_iterable(instances))
-        if not _keep_known(indptr, ids, values):
-            # also where the name is unknown: what is refused must not depend on the model
+        n = _finish_known(NORM_CODES[self.parameters.norm], indptr, ids, values)
+        if n < 0:  # also where the name is unknown: what is refused must not depend on the model
             tidied(indptr, np.arange(len(values), dtype=np.int32), values, len(values))
-        n = indptr[-1]
-        return self._normalised(tidied(indptr, ids[:n], values[:n], self.n_features))
+        return SparseRows(indptr, ids[:n], values[:n], self.n_features)
 
 
 @kernel
-def _keep_known(indptr: NDArray[np.int64], ids: NDArray[np.int32], values: NDArray[np.float32]) -> bool:
-    """Move known features, ids >= 0, to the front, in place; return whether all values are finite.
+def _finish_known(
+    norm: int, indptr: NDArray[np.int64], ids: NDArray[np.int32], values: NDArray[np.float32]
+) -> int:
+    """Leave what is not known, ids < 0, out of rows, sort and normalise them, in place.
 
-    Where one is not, nothing is moved.
+    Returns how many values they have now; -1, and all is as it was: a value is not finite.
     """
     for value in values:
         if not np.isfinite(value):
-            return False
+            return -1
     n = start = 0
     for row in range(len(indptr) - 1):
         for i in range(start, indptr[row + 1]):
@@ -62,7 +65,7 @@ def _keep_known(indptr: NDArray[np.int64], ids: NDArray[np.int32], values: NDArr
             n += ids[i] >= 0
         start = indptr[row + 1]
         indptr[row + 1] = n
-    return True
+    return finish_rows(norm, indptr, ids, values)
 
 
 def fit_named(
