@@ -14,6 +14,7 @@ from benchmarks import (
     python_client,
     quality,
     requests,
+    row_order,
     sampled,
     server,
     starts,
@@ -40,6 +41,7 @@ TABLES = {
     "traces": traces.run,
     "sampled": sampled.run,
     "growth": growth.run,
+    "row-order": row_order.run,
     "thresholds": thresholds.run,
     "trainers": trainers.run,
     "starts": starts.run,
@@ -51,9 +53,11 @@ WITHOUT_DATA = {
     "open-inference",
     "client",
     "starts",
+    "hostile",
     "traces",
     "sampled",
     "growth",
+    "row-order",
 }
 
 

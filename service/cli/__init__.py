@@ -45,7 +45,6 @@ def application() -> typer.Typer:
         labels,
         models,
         remote,
-        splits,
     )
     from service.cli.calibrate import calibrate
     from service.cli.compare import compare
@@ -82,7 +81,7 @@ def application() -> typer.Typer:
     for command in (*of_models, import_vectorizer, serve, worker):
         app.command()(command)
     store = typer.Typer(help=models.app.info.help, no_args_is_help=True)
-    of_aliases = (aliases.app, splits.app, denied.app)
+    of_aliases = (aliases.app, denied.app)
     for part in (models.app, *of_aliases, remote.app, explain.app, label_info.app, labels.app):
         store.add_typer(part)
     app.add_typer(store, name="models")

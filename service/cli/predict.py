@@ -145,7 +145,7 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
     from model_store.store import Store
     from service.serving.blocks import answer_block
     from service.serving.denied import denied_by, with_denied
-    from service.serving.label_info import LabelInfos, info_asked
+    from service.serving.label_info import LabelInfos, label_info_options
     from service.serving.opening import serve_model
     from service.serving.parse import parse_options
     from service.serving.rows import to_options
@@ -171,7 +171,7 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
                 served.thresholds.is_known = True
             elif learning is not None and learning.follower.fault:
                 complain(f"feedback to these predictions will not be taken: {learning.follower.fault}")
-            engine_options, info = to_options(options, served), info_asked(options, served.info)
+            engine_options, info = to_options(options, served), label_info_options(options, served.info)
 
             def answer(block: LineBlock) -> Answered:
                 return answer_block(

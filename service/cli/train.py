@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from service.cli.aliases import note_publication
+from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, progress
 from service.cli.groups import grouped, in_panel
 from service.cli.options import (
@@ -31,7 +29,6 @@ from service.errors import BadParameter
 if TYPE_CHECKING:
     from model_store.store import Store
     from service.thresholds.store.state import ThresholdDatabase
-    from service.trainers.source import Plan
     from service.workflows.train import TrainReport
 
 Trainer = Annotated[
@@ -53,8 +50,8 @@ Stream = Annotated[
     bool,
     typer.Option(
         "--stream",
-        help="Read the data again for each pass; never hold it in memory. Trainers plt with -p solver=sgd, "
-        "huffman-tree and learned-tree.",
+        help="Read the data as often as needed; never hold it in memory. Trainers plt with -p solver=sgd, "
+        "huffman-tree, learned-tree, and lomtree, which learns each row once.",
     ),
 ]
 Thresholds = Annotated[
@@ -73,6 +70,11 @@ LabelNames = Annotated[
 ]
 
 
+_FROM_STDIN = (
+    "Learning from standard input. Its end or Ctrl-C publishes what has been learnt; "
+    "a second Ctrl-C gives it up."
+)
+
 LabelInfo = Annotated[
     Path | None,
     typer.Option(
@@ -80,29 +82,6 @@ LabelInfo = Annotated[
         help="A vocabulary whose URIs labels are: as xylem models label-info takes it.",
     ),
 ]
-
-
-def print_plan(plan: Plan, json: bool) -> None:
-    """Say what a training takes at most: on standard error, or as an object on standard output."""
-    if json:
-        print_json({"plan": asdict(plan)})
-        return
-    kept = "; what does not fit is left out" if plan.capped else ""
-    typer.echo(
-        f"Training on {plan.rows:,} rows takes at most {plan.epochs:,} passes, {plan.steps:.1e} steps (a "
-        f"value meets a weight), {mebibytes(plan.training_bytes)}, and for {plan.weights:,} weights{kept} as "
-        f"a model {mebibytes(plan.model_bytes)}. Usually it is a small part: xylem estimate says more.",
-        err=True,
-    )
-
-
-def print_start(n_bytes: int) -> None:
-    """Say on standard error what learning from standard input will take, and how it ends."""
-    typer.echo(
-        f"Learning from standard input in at most {mebibytes(n_bytes)} besides the lines at hand. The end of "
-        "the input or Ctrl-C publishes what has been learnt; a second Ctrl-C gives it up.",
-        err=True,
-    )
 
 
 def _features_tried(choice: dict[str, Any]) -> dict[str, str]:
@@ -157,10 +136,9 @@ def train(
 
     Nothing is published when training fails or is interrupted. With --data - the trainer (lomtree) learns
     from JSON lines on standard input as they come; there Ctrl-C ends the input, and what was learnt is
-    published. What training takes at most, in time and memory, is said before it begins (with --json, an
-    object {"plan": ...} on a line of its own).
+    published.
     """
-    from model_store.store import Store
+    from service.datasets.parts import STDIN
     from service.workflows.label_info import read_label_info, with_label_info
     from service.workflows.train import TrainRequest, train_and_publish
     from service.workflows.weight_types import weight_type
@@ -178,13 +156,14 @@ def train(
         stream=streaming.stream,
         calibrate=held_out.calibrate,
     )
-    opened, info = Store(store), None if new.label_info is None else read_label_info(new.label_info)
+    opened = store_to_publish(store, f"xylem train {trainer}")
+    info = None if new.label_info is None else read_label_info(new.label_info)
     with _threshold_database(opened, streaming.thresholds) as kept_in, progress(json) as show:
-        say = partial(print_plan, json=json)
-        report = train_and_publish(opened, new.model, request, show, say, print_start, kept_in)
+        if data == STDIN:
+            typer.echo(_FROM_STDIN, err=True)
+        report = train_and_publish(opened, new.model, request, show, kept_in)
     if info is not None:
         report = with_label_info(opened, report, info)
-    note_publication(store, new.model, report.version, f"xylem train {trainer}")
     for warning in report.warnings or ():
         typer.echo(f"xylem: warning: {warning}", err=True)
     if json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from service.cli.aliases import note_publication
+from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, print_table, progress
 from service.cli.groups import grouped, in_panel
 from service.cli.options import (
@@ -90,15 +90,13 @@ def tune(
     published on another file with xylem evaluate.
     """
     from model_store.identifiers import check_model
-    from model_store.store import Store
     from service.workflows.search import SearchRequest, search
     from service.workflows.search_space import DEFAULT_TRAINERS
     from service.workflows.train import train_and_publish
 
     columns = table.columns(data, held.valid)
     check_model(model)
-    home = Store(store)
-    home.prepare()
+    store_to_publish(store, "xylem tune").prepare()
     request = SearchRequest(
         data=data,
         valid=held.valid,
@@ -117,8 +115,8 @@ def tune(
     with progress(json) as show:
         found = search(request, show)
         best = found[0]
+        home = store_to_publish(store, f"xylem tune {best.trainer}")
         report = train_and_publish(home, model, request.training(best), show)
-    note_publication(store, model, report.version, f"xylem tune {best.trainer}")
     if json:
         facts = {"model": model, "version": report.version, "metric": wanted.metric, "best": best._asdict()}
         print_json({**facts, "trials": [each._asdict() for each in found]})

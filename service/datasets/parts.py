@@ -15,14 +15,21 @@ from service.datasets.json_lines import parts_of_jsonl
 from service.datasets.label_names import read_label_names
 from service.datasets.reader import DIRECTORY, NAMED, refuse_names_file, source_of, suffix_of
 from service.datasets.sparse_text import parts_of_svm, parts_of_txt
+from service.datasets.standard_input import StandardInput
 from service.datasets.stream import DataFile, Progress
 from service.datasets.tables import parts_of_table
 from service.errors import BadParameter
 from service.rows import LabelRows, SparseRows
 
+STDIN = Path("-")
+"""The data file that is standard input: JSON lines, which are read once."""
+
+LABELS_MAX = 1 << 24
+"""The most labels of standard input."""
+
 
 class DataStream:
-    """The rows that `read_dataset` reads, in parts that fit in memory.
+    """The rows that `read_dataset` reads, or those of standard input, in parts that fit in memory.
 
     The first pass must go to the end: it finds the sizes, the labels and the digest. Until then label ids of
     formats with names (NAMED) are provisional (`settle` says the final ones), and the sizes of .svm the
@@ -30,6 +37,7 @@ class DataStream:
     Later passes check that the file is still the same.
 
     source, warning       as of Dataset, the warning after the first pass
+    is_read_once          whether there is a first pass only
     label_names           as of Dataset; those of formats with names are known after `settle`
     n_labels, n_features  as of the rows that `read_dataset` gives; n_features is 0 for texts
     sha256                of the decompressed bytes, "" until the first pass has ended
@@ -40,8 +48,9 @@ class DataStream:
     ) -> None:
         """Read the names file, if any; raises BadData, and BadParameter for a format that has no order."""
         self.path = Path(path)
-        self.source = source_of(self.path)
-        self._suffix = suffix_of(self.path)
+        self.is_read_once = self.path == STDIN
+        self.source = str(StandardInput().path) if self.is_read_once else source_of(self.path)
+        self._suffix = ".jsonl" if self.is_read_once else suffix_of(self.path)
         if self._suffix == ".npz":
             raise BadParameter(f"expected other data than .npz to stream, found {self.path.name!r}")
         if self._suffix in NAMED:
@@ -73,13 +82,17 @@ class DataStream:
         Raises BadData for a file that cannot be used, or that is not the one that the first pass read.
         Memory: a block of the file and its rows, and names of labels.
         """
-        is_directory = self._suffix == DIRECTORY
-        file = (CorpusDirectory if is_directory else DataFile)(self.path, on_progress)
+        file = self._file(on_progress)
         yield from self._texts(file) if self._suffix in NAMED else self._numbers(file)
         if self.sha256 and file.sha256 != self.sha256:
             raise file.fault(None, "expected the bytes that were read at first, found others: it has changed")
         self.sha256 = file.sha256
         self.warning = file.warning if isinstance(file, CorpusDirectory) else None
+
+    def _file(self, on_progress: Progress | None) -> DataFile:
+        if self.is_read_once:
+            return StandardInput()
+        return (CorpusDirectory if self._suffix == DIRECTORY else DataFile)(self.path, on_progress)
 
     def _numbers(self, file: DataFile) -> Iterator[Dataset]:
         n_named = None if self.label_names is None else len(self.label_names)
@@ -102,6 +115,8 @@ class DataStream:
         for found in parts:
             labels = found.labels
             self.n_labels = len(self._ids)
+            if self.is_read_once and self.n_labels > LABELS_MAX:
+                raise file.fault(None, f"expected at most {LABELS_MAX} labels, found {self.n_labels}")
             if self._final is not None:
                 if self.n_labels != len(self._final):
                     raise file.fault(None, "expected the labels that were read at first, found others too")

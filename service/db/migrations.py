@@ -50,8 +50,8 @@ def _no_index_of_days(connection: Connection) -> None:
 
 
 def _access_and_history(connection: Connection) -> None:
-    """Make the tables of keys, of what admins did, and of the moves of aliases."""
-    names = (tables.ACCESS_KEYS, tables.AUDIT_LOG, tables.ALIAS_HISTORY)
+    """Make the tables of keys and of what admins did. The store keeps the moves of aliases."""
+    names = (tables.ACCESS_KEYS, tables.AUDIT_LOG)
     tables.METADATA.create_all(connection, tables=names)
 
 

@@ -1,7 +1,8 @@
 """Trainers: from rows and their labels to a TreeEnsemble."""
 
-from service.trainers.registry import TRAINERS, estimate, parse_parameters, train, train_stream
-from service.trainers.spec import Trained, TrainerSpec, TrainingSet
+from service.trainers.registry import TRAINERS, estimate, fit, parse_parameters, train
+from service.trainers.source import TrainingSet
+from service.trainers.spec import Trained, TrainerSpec
 
 __all__ = [
     "TRAINERS",
@@ -9,7 +10,7 @@ __all__ = [
     "TrainerSpec",
     "TrainingSet",
     "estimate",
+    "fit",
     "parse_parameters",
     "train",
-    "train_stream",
 ]

@@ -14,9 +14,8 @@ from service.kernels.training.problem import Problem, forget_rows, localise, pos
 from service.kernels.training.pruning import pack_tile, place_tile
 from service.kernels.training.solver import Tile, solve_logistic, solve_squared_hinge
 from service.rows import SparseRows, offsets, ranges
-from service.trainers.clustering import derived_seed
 from service.trainers.shape import Shape
-from service.trainers.work import Crew, Progress
+from service.trainers.work import Tools, derived_seed
 
 Loss = Literal["squared_hinge", "logistic"]
 _SOLVERS: dict[Loss, Any] = {"squared_hinge": solve_squared_hinge, "logistic": solve_logistic}
@@ -98,9 +97,7 @@ def train_classifiers(
     shape: Shape,
     members: Members,
     solving: Solving,
-    seed: int,
-    crew: Crew,
-    progress: Progress,
+    tools: Tools,
     stage: str,
 ) -> list[Chunk | None]:
     """Return the chunk of every inner node of `shape`, None at its leaves.
@@ -122,7 +119,7 @@ def train_classifiers(
         if not hasattr(local, "place"):
             local.place = np.zeros(rows.n_rows, np.int32)
             local.rank = np.zeros(rows.n_features, np.int32)
-        return _solve(rows, shape, members, solving, seed, piece, n_root, local.place, local.rank, crew.stop)
+        return _solve(rows, shape, members, solving, tools, piece, n_root, local.place, local.rank)
 
     def done(piece: _Piece, tiles: list[_Solved]) -> None:
         nonlocal gone
@@ -132,9 +129,9 @@ def train_classifiers(
             chunks[piece.node] = _chunk([of_node[tile] for tile in sorted(of_node)])
             del solved[piece.node]
         gone += _visits(shape, members, piece)
-        progress(stage, gone, total)
+        tools.progress(stage, gone, total)
 
-    crew.run(work, pieces, done)
+    tools.crew.run(work, pieces, done)
     return chunks
 
 
@@ -171,12 +168,11 @@ def _solve(
     shape: Shape,
     members: Members,
     solving: Solving,
-    seed: int,
+    tools: Tools,
     piece: _Piece,
     n_root: int,
     place: NDArray[np.int32],
     rank: NDArray[np.int32],
-    stop: NDArray[np.uint8],
 ) -> list[_Solved]:
     """Train the tiles of a piece; `place` and `rank` are workspaces, zero at the call and on return."""
     bounds = shape.child_bounds(piece.node)
@@ -186,7 +182,7 @@ def _solve(
     ascending = np.argsort(problem.used)
     order, active = np.empty(n_rows, np.int32), np.empty(n_rows, np.uint16)
     positive = np.empty(n_rows, np.uint16)
-    solve = _SOLVERS[solving.loss]
+    solve, stop = _SOLVERS[solving.loss], tools.crew.stop
     solved = []
     for number in range(piece.first, piece.last):
         if stop[0]:
@@ -197,7 +193,7 @@ def _solve(
         n_positive = np.count_nonzero(positive >> np.arange(n_children, dtype=np.uint16)[:, None] & 1, axis=1)
         costs = solving.costs_at(n_root, n_rows, n_positive)
         tile = Tile(positive, _aligned(n_used + 1), _aligned(n_rows), order, active)
-        tile_seed = derived_seed(seed, piece.node, number)
+        tile_seed = derived_seed(tools.seed, piece.node, number)
         solve(problem, tile, n_children, costs, solving.eps, solving.epochs_max, tile_seed, stop)
         counts = np.empty(n_used, np.int32)
         lane, weight = pack_tile(tile.weights, ascending, n_children, solving.prune, counts)

@@ -11,22 +11,10 @@ from numpy.typing import NDArray
 from service.kernels.training.cluster import bisect, kmeans
 from service.trainers.representations import Representations
 from service.trainers.shape import Shape, join
-from service.trainers.work import Crew, Progress
+from service.trainers.work import Tools, derived_seed
 
 ROUNDS_MAX = 20
 STAGE = "clustering"
-
-
-def derived_seed(*words: int) -> int:
-    """Return a seed of 63 bits that depends on all the words: the user's seed, then what it is for."""
-    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-def levels_of(n_labels: int, leaf_size: int, arity: int) -> tuple[int, int]:
-    """Return how often `balanced_shape` halves its parts, and over how many levels of nodes."""
-    halvings = max(0, math.ceil(math.log2(n_labels / leaf_size)))
-    halvings = 0 if halvings == 1 else halvings
-    return halvings, max(1, math.ceil(halvings / math.log2(arity)))
 
 
 def balanced_shape(
@@ -34,9 +22,7 @@ def balanced_shape(
     labels: NDArray[np.int32],
     leaf_size: int,
     arity: int,
-    seed: int,
-    crew: Crew,
-    progress: Progress,
+    tools: Tools,
 ) -> Shape:
     """Return a tree of recursive balanced 2-means, splits merged to nodes of up to `arity` children.
 
@@ -51,7 +37,9 @@ def balanced_shape(
     Depends on the arguments alone, not on the number of threads.
     """
     labels = labels.copy()
-    halvings, n_levels = levels_of(len(labels), leaf_size, arity)
+    halvings = max(0, math.ceil(math.log2(len(labels) / leaf_size)))
+    halvings = 0 if halvings == 1 else halvings
+    n_levels = max(1, math.ceil(halvings / math.log2(arity)))
     cuts = {round(halvings * (i + 1) / n_levels) for i in range(n_levels)}
     local = threading.local()
 
@@ -68,10 +56,10 @@ def balanced_shape(
         divided = np.flatnonzero(np.diff(bounds) > 1)
         starts, stops = bounds[divided], bounds[divided + 1]
         middles = starts + (stops - starts + 1) // 2
-        seeds = [derived_seed(seed, level, part) for part in range(len(divided))]
+        seeds = [derived_seed(tools.seed, level, part) for part in range(len(divided))]
         parts = zip(starts.tolist(), middles.tolist(), stops.tolist(), seeds, strict=True)
-        crew.run(halve, parts, lambda part, result: None)
-        progress(STAGE, level + 1, halvings)
+        tools.crew.run(halve, parts, lambda part, result: None)
+        tools.progress(STAGE, level + 1, halvings)
         bounds = np.sort(np.concatenate([bounds, middles]))
         if level + 1 in cuts:
             levels.append(bounds)
@@ -84,9 +72,7 @@ def kmeans_shape(
     leaf_size: int,
     arity: int,
     depth: int,
-    seed: int,
-    crew: Crew,
-    progress: Progress,
+    tools: Tools,
 ) -> Shape:
     """Return a tree of recursive spherical k-means with `arity` clusters a node.
 
@@ -115,9 +101,9 @@ def kmeans_shape(
     for level in range(depth - 1):
         inner.append(bounds)
         large = np.flatnonzero(np.diff(bounds) > leaf_size).tolist()
-        parts = [(int(bounds[p]), int(bounds[p + 1]), derived_seed(seed, level, p)) for p in large]
-        crew.run(divide, parts, lambda part, found: inner.append(found))
-        progress(STAGE, level + 1, depth - 1)
+        parts = [(int(bounds[p]), int(bounds[p + 1]), derived_seed(tools.seed, level, p)) for p in large]
+        tools.crew.run(divide, parts, lambda part, found: inner.append(found))
+        tools.progress(STAGE, level + 1, depth - 1)
         divided = np.unique(np.concatenate(inner))
         if len(divided) == len(bounds):
             break

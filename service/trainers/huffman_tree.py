@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from service.trainers.clustering import derived_seed
 from service.trainers.shape import Shape
-from service.trainers.softmax_bounds import bound_softmax, estimate_softmax, plan_softmax
 from service.trainers.softmax_clusters import clustered_shape, label_vectors
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.softmax_shapes import first_shape, topology_of
-from service.trainers.softmax_training import train_embeddings, train_softmax
-from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
-from service.trainers.spec import Trained, TrainerSpec, TrainingSet
-from service.trainers.work import Crew, Progress
+from service.trainers.softmax_training import estimate_softmax, train_embeddings, train_softmax
+from service.trainers.source import RowSource
+from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.work import Tools
 
 
 class HuffmanTreeParameters(SoftmaxParameters):
@@ -31,21 +30,7 @@ class HuffmanTreeParameters(SoftmaxParameters):
     ] = "huffman"
 
 
-def train_huffman_tree(
-    data: TrainingSet, parameters: HuffmanTreeParameters, seed: int, crew: Crew, progress: Progress
-) -> Trained:
-    """Train embeddings and the nodes of a fixed tree, on rows in memory."""
-    return train_huffman_tree_stream(MemorySource(data), parameters, seed, crew, progress, no_plan)
-
-
-def train_huffman_tree_stream(
-    source: RowSource,
-    parameters: HuffmanTreeParameters,
-    seed: int,
-    crew: Crew,
-    progress: Progress,
-    on_plan: OnPlan,
-) -> Trained:
+def fit_huffman_tree(source: RowSource, parameters: HuffmanTreeParameters, tools: Tools) -> Trained:
     """Train embeddings and the nodes of a fixed tree, on rows that are read for each pass.
 
     Source: Jernite, Choromanska and Sontag 2017, section 7 (the baselines); with arity 2 the hierarchical
@@ -53,40 +38,37 @@ def train_huffman_tree_stream(
     a label.
     """
     census = source.census
-    parameters.check_source(census)
-    on_plan(plan_softmax(parameters, census))
+    parameters.check_features(census.n_features)
+    census.check_labelled()
     if parameters.tree == "clustered":
-        shape = _clustered(source, parameters, seed, crew, progress)
+        shape = _clustered(source, parameters, tools)
     else:
-        shape = first_shape(parameters.tree, parameters.arity, source, seed, crew, progress)
+        shape = first_shape(parameters.tree, parameters.arity, source, tools)
     arity = max(parameters.arity, len(shape.labels)) if parameters.tree == "flat" else parameters.arity
     topology = topology_of(shape, arity, len(census.label_rows))
-    return train_softmax(source, parameters, topology, None, seed, crew, progress)
+    return train_softmax(source, parameters, topology, None, tools)
 
 
-def _clustered(
-    source: RowSource, parameters: HuffmanTreeParameters, seed: int, crew: Crew, progress: Progress
-) -> Shape:
+def _clustered(source: RowSource, parameters: HuffmanTreeParameters, tools: Tools) -> Shape:
     """Return the clustering tree of the embeddings that a training on a Huffman tree gives."""
     arity, counts = parameters.arity, source.census.label_rows
 
     def first_progress(_: str, done: int, total: int) -> None:
-        progress("first embeddings", done, total)
+        tools.progress("first embeddings", done, total)
 
-    first = topology_of(first_shape("huffman", arity, source, seed, crew, progress), arity, len(counts))
-    embedding = train_embeddings(source, parameters, first, seed, crew, first_progress)
+    first = topology_of(first_shape("huffman", arity, source, tools), arity, len(counts))
+    embedding = train_embeddings(source, parameters, first, replace(tools, progress=first_progress))
     labels = np.flatnonzero(counts).astype(np.int32)
     vectors = label_vectors(source, labels, embedding, parameters.task == "text")
-    return clustered_shape(vectors, labels, counts[labels], arity, derived_seed(seed, 0), crew, progress)
+    return clustered_shape(vectors, labels, counts[labels], arity, tools.seeded(0))
 
 
 HUFFMAN_TREE = TrainerSpec(
     name="huffman-tree",
     about="embeddings and a fixed tree: exact probabilities of all labels, next words of texts",
     parameters=HuffmanTreeParameters,
-    train=train_huffman_tree,
+    fit=fit_huffman_tree,
     estimate=estimate_softmax,
-    bound=bound_softmax,
-    train_stream=train_huffman_tree_stream,
+    reads="passes",
     is_exact=True,
 )

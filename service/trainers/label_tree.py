@@ -13,17 +13,16 @@ from model_store.ensemble import Link, Tree
 from service.faults import fault
 from service.parameters import Parameters
 from service.rows import SparseRows
-from service.trainers.bounds import Bound, Counts
 from service.trainers.classifiers import Members, Solving, members_of, train_classifiers
-from service.trainers.clustering import balanced_shape, derived_seed, kmeans_shape
-from service.trainers.label_tree_bounds import balanced_levels, bound_label_trees
+from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.pruning import PRUNE_ABOUT, Prune, prune_of
 from service.trainers.representations import label_representations
 from service.trainers.shape import Shape
 from service.trainers.size import SizeEstimate, estimate_size
-from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
+from service.trainers.source import RowSource, TrainingSet, all_rows
+from service.trainers.spec import Trained, TrainerSpec, rows_by_label
 from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
-from service.trainers.work import Crew, Progress, of_tree
+from service.trainers.work import Tools
 
 
 class ClassifierParameters(Parameters):
@@ -120,35 +119,27 @@ class LabelTreeParameters(ClassifierParameters):
 
 
 def _shapes(
-    data: TrainingSet, parameters: LabelTreeParameters, seed: int, crew: Crew, progress: Progress
-) -> Iterator[tuple[int, Shape, Members]]:
-    """Cluster the labels anew for each tree; yields (seed of the tree, shape, members)."""
-    progress("label representations", 0, 1)
+    data: TrainingSet, parameters: LabelTreeParameters, tools: Tools
+) -> Iterator[tuple[Tools, Shape, Members]]:
+    """Cluster the labels anew for each tree; yields (tools of the tree, shape, members)."""
+    tools.progress("label representations", 0, 1)
     vectors = label_representations(data.rows, data.labels)
-    progress("label representations", 1, 1)
+    tools.progress("label representations", 1, 1)
     ptr, rows = rows_by_label(data.labels)
     labels = np.flatnonzero(np.diff(ptr)).astype(np.int32)
     p = parameters
     for tree in range(p.trees):
-        tree_seed, told = derived_seed(seed, tree), of_tree(progress, tree, p.trees)
+        of_tree = tools.of_tree(tree, p.trees)
         if p.clustering == "balanced":
-            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, tree_seed, crew, told)
+            shape = balanced_shape(vectors, labels, p.leaf_size, p.arity, of_tree)
         else:
-            shape = kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, tree_seed, crew, told)
-        yield tree_seed, shape, members_of(ptr, rows, shape.labels)
+            shape = kmeans_shape(vectors, labels, p.leaf_size, p.arity, p.depth, of_tree)
+        yield of_tree, shape, members_of(ptr, rows, shape.labels)
 
 
-def grow(
-    weighed: Weighed,
-    shape: Shape,
-    members: Members,
-    solving: Solving,
-    seed: int,
-    crew: Crew,
-    progress: Progress,
-) -> Tree:
+def grow(weighed: Weighed, shape: Shape, members: Members, solving: Solving, tools: Tools) -> Tree:
     """Train the classifiers of a shape; they are for the rows before they were weighed."""
-    chunks = train_classifiers(weighed.rows, shape, members, solving, seed, crew, progress, "classifiers")
+    chunks = train_classifiers(weighed.rows, shape, members, solving, tools, "classifiers")
     is_leaf = np.diff(shape.child_ptr) == 0
     node_label = np.full(len(is_leaf), -1, np.int32)
     node_label[is_leaf] = shape.labels[shape.first[is_leaf]]
@@ -167,40 +158,28 @@ def assemble(data: TrainingSet, parameters: ClassifierParameters, trees: list[Tr
     )
 
 
-def train_label_tree(
-    data: TrainingSet, parameters: LabelTreeParameters, seed: int, crew: Crew, progress: Progress
-) -> Trained:
+def fit_label_tree(source: RowSource, parameters: LabelTreeParameters, tools: Tools) -> Trained:
     """Train an ensemble of linear label trees (Lin, Liu and Lin 2024, section 2)."""
+    data = all_rows(source)
     solving, weighed = parameters.solving(data.rows), weigh(data.rows, parameters.idf)
     data = data._replace(rows=weighed.rows)
     trees: list[Tree] = []
-    for tree_seed, shape, members in _shapes(data, parameters, seed, crew, progress):
-        told = of_tree(progress, len(trees), parameters.trees)
-        trees.append(grow(weighed, shape, members, solving, tree_seed, crew, told))
+    for of_tree, shape, members in _shapes(data, parameters, tools):
+        trees.append(grow(weighed, shape, members, solving, of_tree))
     return assemble(data, parameters, trees)
 
 
-def estimate_label_tree(
-    data: TrainingSet, parameters: LabelTreeParameters, seed: int, crew: Crew, progress: Progress
-) -> SizeEstimate:
-    """Return the size bound of what `train_label_tree` would train with the same arguments."""
+def estimate_label_tree(data: TrainingSet, parameters: LabelTreeParameters, tools: Tools) -> SizeEstimate:
+    """Return the size bound of what `fit_label_tree` would train with the same arguments."""
     data = data._replace(rows=weigh(data.rows, parameters.idf).rows)
-    shapes = [(shape, members) for _, shape, members in _shapes(data, parameters, seed, crew, progress)]
-    return estimate_size(data.rows, shapes, crew, progress)
-
-
-def bound_label_tree(p: LabelTreeParameters, c: Counts) -> Bound:
-    """Return what a training takes at most."""
-    flat = p.clustering == "kmeans"
-    levels = [c.labels] * p.depth if flat else balanced_levels(c.labels, p.leaf_size, p.arity)
-    return bound_label_trees(c, levels, p.max_epochs, p.trees)
+    shapes = [(shape, members) for _, shape, members in _shapes(data, parameters, tools)]
+    return estimate_size(data.rows, shapes, tools)
 
 
 LABEL_TREE = TrainerSpec(
     name="label-tree",
     about="linear classifiers in a tree of clustered labels: fast, small, accurate",
     parameters=LabelTreeParameters,
-    train=train_label_tree,
+    fit=fit_label_tree,
     estimate=estimate_label_tree,
-    bound=bound_label_tree,
 )

@@ -15,20 +15,19 @@ from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
 from service.errors import BadData
 from service.faults import fault
-from service.kernels.training.ldsm import RETRIES, Examples, Split, split_node
+from service.kernels.training.ldsm import Examples, Split, split_node
 from service.kernels.training.ldsm_children import share_out
 from service.kernels.training.ldsm_regressors import CHILDREN_MAX, NAG, SGD, Learning
 from service.parameters import Parameters
 from service.rows import SparseRows
-from service.trainers.bounds import STORED_NODE_BYTES, Bound, Counts
-from service.trainers.clustering import derived_seed
 from service.trainers.ldsm_report import LdsmShape, SplitFacts, report_of
 from service.trainers.representations import squared_lengths
-from service.trainers.rerank import rerank_arrays, rerank_numbers
+from service.trainers.rerank import rerank_arrays
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
-from service.trainers.spec import Trained, TrainerSpec, TrainingSet
+from service.trainers.source import RowSource, TrainingSet, all_rows
+from service.trainers.spec import Trained, TrainerSpec
 from service.trainers.weighing import IDF_ABOUT, Idf, Weighed, weigh
-from service.trainers.work import Crew, Progress
+from service.trainers.work import Tools, derived_seed
 
 STAGE = "trees"
 
@@ -272,9 +271,7 @@ def _check_finite(rows: SparseRows) -> None:
         )
 
 
-def train_ldsm(
-    data: TrainingSet, parameters: LdsmParameters, seed: int, crew: Crew, progress: Progress
-) -> Trained:
+def fit_ldsm(source: RowSource, parameters: LdsmParameters, tools: Tools) -> Trained:
     """Train LdSM trees that differ by their initial weights and the order of their rows.
 
     Source: LdSM, algorithms 1 to 5; deviations: `_Growth.grow`, `split_node`, `train_regressors`. Rows
@@ -283,6 +280,7 @@ def train_ldsm(
     epochs * (1 + RETRIES) times, and the nodes of a depth hold at most max_copies * rows. Memory: the trees,
     and for each that is being grown 4 * max_copies bytes a row, and what `train_regressors` says of a node.
     """
+    data = all_rows(source)
     _check_finite(data.rows)
     weighed = weigh(data.rows, parameters.idf)
     x, y = weighed.rows, data.labels
@@ -294,15 +292,15 @@ def train_ldsm(
         if not hasattr(local, "examples"):
             ranks = np.zeros(x.n_features, np.int32), np.zeros(y.n_labels, np.int32)
             local.examples = Examples(x.indptr, x.indices, x.values, y.indptr, y.indices, *ranks)
-        growth = _Growth(local.examples, labelled, parameters, derived_seed(seed, number))
-        growth.grow(crew.stop)
+        growth = _Growth(local.examples, labelled, parameters, derived_seed(tools.seed, number))
+        growth.grow(tools.crew.stop)
         return growth.finish(weighed)
 
     def done(number: int, grown: _Grown) -> None:
         forest[number] = grown
-        progress(STAGE, len(forest), parameters.trees)
+        tools.progress(STAGE, len(forest), parameters.trees)
 
-    crew.run(work, range(parameters.trees), done)
+    tools.crew.run(work, range(parameters.trees), done)
     return _assemble(data, parameters, [forest[number] for number in range(parameters.trees)])
 
 
@@ -323,10 +321,8 @@ def _assemble(data: TrainingSet, parameters: LdsmParameters, forest: list[_Grown
     )
 
 
-def estimate_ldsm(
-    data: TrainingSet, parameters: LdsmParameters, seed: int, crew: Crew, progress: Progress
-) -> SizeEstimate:
-    """Return a bound on the size of what `train_ldsm` would train.
+def estimate_ldsm(data: TrainingSet, parameters: LdsmParameters, tools: Tools) -> SizeEstimate:
+    """Return a bound on the size of what `fit_ldsm` would train.
 
     Not a forecast but a proof, and so far above the usual size: a tree has at most nodes - 1
     children and arity^(d + 1) of nodes at depth d; a child has at most a weight for each feature that occurs,
@@ -346,7 +342,7 @@ def estimate_ldsm(
         of_tree += min(n_children * n_features, most)
         left -= n_children
     bound = p.trees * of_tree
-    progress("estimate", 1, 1)
+    tools.progress("estimate", 1, 1)
     return SizeEstimate(
         nonzeros_bound=bound,
         bytes_bound=bound * WEIGHT_BYTES,
@@ -355,26 +351,10 @@ def estimate_ldsm(
     )
 
 
-def bound_ldsm(p: LdsmParameters, c: Counts) -> Bound:
-    """Return what a training takes at most: at each level are no more rows than `max_copies` allows."""
-    nodes = p.most_nodes(c.labels)
-    copies = int(p.max_copies * c.rows)
-    passes = p.epochs * (RETRIES + 1)
-    depth = min(p.max_depth, nodes)
-    steps = p.trees * depth * passes * copies * c.longest * p.arity
-    weights = p.trees * nodes * c.features
-    labels = min(nodes * c.labels, depth * copies * c.labels)
-    leaves = p.trees * min(labels, nodes * p.leaf_labels) + (rerank_numbers(c) if p.rerank == "yes" else 0)
-    each = 32 * c.values + 400 * c.rows + 16 * copies + 16 * labels + 64 * p.arity * c.features
-    held = 2 * WEIGHT_BYTES * weights + 32 * leaves + 16 * c.values + p.trees * nodes * STORED_NODE_BYTES
-    return Bound(passes, steps, weights, p.trees, p.trees * nodes, held, each, leaves)
-
-
 LDSM = TrainerSpec(
     name="ldsm",
     about="decision trees of logarithmic depth that may send a row several ways",
     parameters=LdsmParameters,
-    train=train_ldsm,
+    fit=fit_ldsm,
     estimate=estimate_ldsm,
-    bound=bound_ldsm,
 )

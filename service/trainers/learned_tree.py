@@ -9,14 +9,13 @@ from pydantic import Field, model_validator
 from service.errors import BadParameter
 from service.faults import fault
 from service.kernels.training.softmax_dealing import Rule
-from service.trainers.softmax_bounds import bound_softmax, estimate_softmax, plan_softmax
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.softmax_passes import TreeLearning
 from service.trainers.softmax_shapes import first_shape, topology_of
-from service.trainers.softmax_training import train_softmax
-from service.trainers.source import MemorySource, OnPlan, RowSource, no_plan
-from service.trainers.spec import Trained, TrainerSpec, TrainingSet
-from service.trainers.work import Crew, Progress
+from service.trainers.softmax_training import estimate_softmax, train_softmax
+from service.trainers.source import RowSource
+from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.work import Tools
 
 
 class LearnedTreeParameters(SoftmaxParameters):
@@ -85,21 +84,7 @@ class LearnedTreeParameters(SoftmaxParameters):
         return TreeLearning(self.updates, share, rule, self.statistics == "means", self.settle == "yes")
 
 
-def train_learned_tree(
-    data: TrainingSet, parameters: LearnedTreeParameters, seed: int, crew: Crew, progress: Progress
-) -> Trained:
-    """Train embeddings, nodes and the tree, on rows in memory."""
-    return train_learned_tree_stream(MemorySource(data), parameters, seed, crew, progress, no_plan)
-
-
-def train_learned_tree_stream(
-    source: RowSource,
-    parameters: LearnedTreeParameters,
-    seed: int,
-    crew: Crew,
-    progress: Progress,
-    on_plan: OnPlan,
-) -> Trained:
+def fit_learned_tree(source: RowSource, parameters: LearnedTreeParameters, tools: Tools) -> Trained:
     """Train embeddings, nodes and the tree, on rows that are read for each pass.
 
     Source: Jernite, Choromanska and Sontag 2017, algorithms 1 and 2; deviations stand in
@@ -107,24 +92,23 @@ def train_learned_tree_stream(
     where no row carries a label.
     """
     census = source.census
-    parameters.check_source(census)
-    on_plan(plan_softmax(parameters, census))
-    shape = first_shape(parameters.first_tree(), parameters.arity, source, seed, crew, progress)
+    parameters.check_features(census.n_features)
+    census.check_labelled()
+    shape = first_shape(parameters.first_tree(), parameters.arity, source, tools)
     n_labels, depth = len(shape.labels), parameters.depth
     if depth and parameters.arity**depth < n_labels:
         room = f"{parameters.arity}^{depth} = {parameters.arity**depth}"
         raise BadParameter(f"depth: expected room for {n_labels} labels, found {room}")
     topology = topology_of(shape, parameters.arity, len(census.label_rows))
-    return train_softmax(source, parameters, topology, parameters.learns(), seed, crew, progress)
+    return train_softmax(source, parameters, topology, parameters.learns(), tools)
 
 
 LEARNED_TREE = TrainerSpec(
     name="learned-tree",
     about="label tree and embeddings learned together: exact probabilities, next words of texts",
     parameters=LearnedTreeParameters,
-    train=train_learned_tree,
+    fit=fit_learned_tree,
     estimate=estimate_softmax,
-    bound=bound_softmax,
-    train_stream=train_learned_tree_stream,
+    reads="passes",
     is_exact=True,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil, exp
 from typing import Annotated, Literal
 
@@ -21,12 +22,11 @@ from service.kernels.training.lomtree_tree import (
     N_SPLITS,
     N_SWAPS,
     N_WRONG,
-    NODE_BYTES,
     Budget,
     make_tree,
 )
 from service.parameters import Parameters
-from service.trainers.bounds import STORED_NODE_BYTES, Bound, Counts
+from service.trainers.label_order import LabelOrder
 from service.trainers.lomtree_finish import (
     LeafCounts,
     breadth_first,
@@ -39,8 +39,10 @@ from service.trainers.lomtree_finish import (
     spread,
 )
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
-from service.trainers.spec import Trained, TrainerSpec, TrainingSet
-from service.trainers.work import Crew, Progress
+from service.trainers.source import Census, RowSource, TrainingSet, all_rows, count
+from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.windows import dealt
+from service.trainers.work import Tools
 
 LEAVES_A_LABEL = 4
 """Leaves for each label, rare ones counting less, where the parameters say no number."""
@@ -74,10 +76,10 @@ class LomtreeParameters(Parameters):
         ),
     ] = 0
     passes: Annotated[
-        int, Field(ge=1, le=1000, description="how often the rows are learnt; a stream is learnt once")
+        int, Field(ge=1, le=1000, description="how often the rows are learnt; standard input is learnt once")
     ] = 5
     order: Annotated[
-        Literal["shuffled", "given"], Field(description="of the rows, in each pass; a stream has its own")
+        Literal["shuffled", "given"], Field(description="of the rows in a pass; standard input has its own")
     ] = "shuffled"
     step: Annotated[
         float, Field(ge=0.001, le=100.0, description="learning rate of the nodes' regressors")
@@ -125,11 +127,6 @@ class OnlineLomtree:
         self._scratch = make_scratch(0)
         self._points: list[dict[str, float]] = []
         self._noted = (0, 0)
-
-    @property
-    def bytes_max(self) -> int:
-        """Return what learning takes at most, besides the rows at hand."""
-        return (self._parameters.memory_mb << 20) + NODE_BYTES * self._n_nodes
 
     @property
     def n_rows(self) -> int:
@@ -217,58 +214,74 @@ class OnlineLomtree:
         self._noted = (rows, wrong)
 
 
-def train_lomtree(
-    data: TrainingSet, parameters: LomtreeParameters, seed: int, crew: Crew, progress: Progress
-) -> Trained:
-    """Train a LOMtree in several passes over rows in memory; the leaves are counted anew at the end.
+def fit_lomtree(source: RowSource, parameters: LomtreeParameters, tools: Tools) -> Trained:
+    """Train a LOMtree: in several passes over rows that can be read again, else once on each row as it comes.
 
-    Source: `lomtree`. The rows of a pass are shuffled by the seed unless order=given.
-    Deviation: the leaves count all rows in the final tree; an online tree's have those since they were made.
-    One thread. Cost: passes * rows * depth * features of a row. Deterministic.
+    Source: `lomtree`. The rows of a pass are shuffled by the seed unless order=given. Deviation: of rows in
+    memory the leaves count all in the final tree; an online tree's have those since they were made.
+    One thread. Cost: passes * rows * depth * features of a row. Deterministic. Raises BadData where no row
+    carries a label.
     """
-    online = OnlineLomtree(_with_leaves(data, parameters))
-    n_rows, random = data.rows.n_rows, np.random.default_rng(seed)
-    for number in range(parameters.passes):
-        order = np.arange(n_rows, dtype=np.int32)
-        if parameters.order == "shuffled":
-            random.shuffle(order)
+    is_once = source.reads == "once"
+    online = OnlineLomtree(parameters if is_once else _with_leaves(source.census, parameters))
+    n_rows, total = 0, 0 if is_once else parameters.passes * source.census.n_rows
+    label_order = LabelOrder()
+    for data, order in _in_turn(source, parameters, tools):
+        if order is None and (is_once or n_rows < source.census.n_rows):
+            label_order.add(data.labels)
         for done in online.learn(data, order):
-            progress("rows", number * n_rows + done, parameters.passes * n_rows)
-    trained = online.finish(data.labels.n_labels, data.rows.n_features, recount=data)
-    return _as_asked(trained, parameters)
+            tools.progress("rows", n_rows + done, total)
+        n_rows += data.n_rows
+    census = source.census
+    census.check_labelled()
+    recount = all_rows(source) if source.reads == "rows" else None
+    trained = online.finish(len(census.label_rows), census.n_features, source.final_ids, recount)
+    # the parameters as the user gave them
+    return replace(trained, parameters=parameters.model_dump(), warnings=label_order.warnings())
 
 
-def _with_leaves(data: TrainingSet, parameters: LomtreeParameters) -> LomtreeParameters:
-    """Return the parameters with the number of leaves that they mean for rows in memory.
+def _in_turn(
+    source: RowSource, parameters: LomtreeParameters, tools: Tools
+) -> Iterator[tuple[TrainingSet, NDArray[np.int32] | None]]:
+    """Yield rows with the order in which they are learnt; None: as they stand."""
+    if source.reads == "once" or parameters.order == "given":
+        for _ in range(1 if source.reads == "once" else parameters.passes):
+            for part in source.parts():
+                yield part, None
+        return
+    random = np.random.default_rng(tools.seed)
+    with dealt(source, tools.seed, tools.progress) as windows:
+        for number in range(parameters.passes):
+            for _, window in [(0, all_rows(source))] if source.reads == "rows" else windows.visit(number):
+                order = np.arange(window.n_rows, dtype=np.int32)
+                random.shuffle(order)
+                yield window, order
+
+
+def _with_leaves(census: Census, parameters: LomtreeParameters) -> LomtreeParameters:
+    """Return the parameters with the number of leaves that they mean for rows that were counted.
 
     As many labels count as would have the entropy of these if all were as frequent: labels of a row or two
     each, of which there may be tens of thousands, are no reason for leaves of a row or two.
     """
-    shares = np.bincount(data.labels.indices) / max(1, len(data.labels.indices))
+    shares = census.label_rows / max(1, int(census.label_rows.sum()))
     shares = shares[shares > 0]
     n_labels = ceil(exp(-np.sum(shares * np.log(shares))) - 1e-6)
     leaves = parameters.leaves or min(_LEAVES_MAX, LEAVES_A_LABEL * n_labels)
     return LomtreeParameters(**{**parameters.model_dump(), "leaves": leaves})
 
 
-def _as_asked(trained: Trained, parameters: LomtreeParameters) -> Trained:
-    """Return the result with the parameters as the user gave them."""
-    return Trained(**{**vars(trained), "parameters": parameters.model_dump()})
-
-
-def estimate_lomtree(
-    data: TrainingSet, parameters: LomtreeParameters, seed: int, crew: Crew, progress: Progress
-) -> SizeEstimate:
-    """Return the size bound of what `train_lomtree` would train: all features at all nodes, within memory.
+def estimate_lomtree(data: TrainingSet, parameters: LomtreeParameters, tools: Tools) -> SizeEstimate:
+    """Return the size bound of what `fit_lomtree` would train: all features at all nodes, within memory.
 
     The leaves come on top, with 8 bytes for each of their labels: at most leaves * leaf_labels.
     """
-    leaves = _with_leaves(data, parameters).leaves
+    leaves = _with_leaves(count(data), parameters).leaves
     n_used = len(np.unique(data.rows.indices))
     slots = 2 * (parameters.memory_mb << 20) // 3 // _WEIGHT_SLOT_BYTES
     bound = min((leaves - 1) * n_used, int(slots * _LOAD))
     flat = n_used * len(np.unique(data.labels.indices))
-    progress("estimate", 1, 1)
+    tools.progress("estimate", 1, 1)
     return SizeEstimate(
         nonzeros_bound=bound,
         bytes_bound=bound * WEIGHT_BYTES,
@@ -277,21 +290,11 @@ def estimate_lomtree(
     )
 
 
-def bound_lomtree(p: LomtreeParameters, c: Counts) -> Bound:
-    """Return what a training takes at most: a row meets at most as many nodes as there are leaves."""
-    n_leaves = p.leaves or LEAVES_A_LABEL * c.labels
-    steps = p.passes * c.values * n_leaves
-    weights = min((p.memory_mb << 20) // 16, n_leaves * c.features)
-    held = (p.memory_mb << 20) + 2 * n_leaves * STORED_NODE_BYTES + 4 * c.rows + WEIGHT_BYTES * weights
-    return Bound(p.passes, steps, weights, 1, 2 * n_leaves, held, 0, n_leaves * min(p.leaf_labels, c.labels))
-
-
 LOMTREE = TrainerSpec(
     name="lomtree",
     about="an online multiclass decision tree: learns from streams in bounded memory, time log of the labels",
     parameters=LomtreeParameters,
-    train=train_lomtree,
+    fit=fit_lomtree,
     estimate=estimate_lomtree,
-    bound=bound_lomtree,
-    online=lambda parameters, seed: OnlineLomtree(parameters),
+    reads="once",
 )

@@ -27,7 +27,7 @@ from service.kernels.training.lomtree_tree import (
     OnlineTree,
 )
 from service.rows import offsets, ranges
-from service.trainers.spec import TrainingSet
+from service.trainers.source import TrainingSet
 
 _GROWTH_POINTS = 100
 """Points of the criteria against the number of splits that a report keeps."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.trainers.bounds import Bound, Counts
 from service.trainers.classifiers import Members, members_of
 from service.trainers.label_tree import ClassifierParameters, assemble, grow
-from service.trainers.label_tree_bounds import bound_label_trees
 from service.trainers.shape import Shape, join
 from service.trainers.size import SizeEstimate, estimate_size
-from service.trainers.spec import Trained, TrainerSpec, TrainingSet, rows_by_label
+from service.trainers.source import RowSource, TrainingSet, all_rows
+from service.trainers.spec import Trained, TrainerSpec, rows_by_label
 from service.trainers.weighing import weigh
-from service.trainers.work import Crew, Progress
+from service.trainers.work import Tools
 
 
 class OvrParameters(ClassifierParameters):
@@ -25,33 +24,24 @@ def _flat(data: TrainingSet) -> tuple[Shape, Members]:
     return shape, members_of(ptr, rows, shape.labels)
 
 
-def train_ovr(
-    data: TrainingSet, parameters: OvrParameters, seed: int, crew: Crew, progress: Progress
-) -> Trained:
+def fit_ovr(source: RowSource, parameters: OvrParameters, tools: Tools) -> Trained:
     """Train one linear classifier a label, on all rows that carry any label."""
+    data = all_rows(source)
     shape, members = _flat(data)
     weighed = weigh(data.rows, parameters.idf)
-    tree = grow(weighed, shape, members, parameters.solving(data.rows), seed, crew, progress)
+    tree = grow(weighed, shape, members, parameters.solving(data.rows), tools)
     return assemble(data, parameters, [tree])
 
 
-def estimate_ovr(
-    data: TrainingSet, parameters: OvrParameters, seed: int, crew: Crew, progress: Progress
-) -> SizeEstimate:
-    """Return the size bound of what `train_ovr` would train."""
-    return estimate_size(data.rows, [_flat(data)], crew, progress)
-
-
-def bound_ovr(p: OvrParameters, c: Counts) -> Bound:
-    """Return what a training takes at most: that of a tree with one node."""
-    return bound_label_trees(c, [c.labels], p.max_epochs, 1)
+def estimate_ovr(data: TrainingSet, parameters: OvrParameters, tools: Tools) -> SizeEstimate:
+    """Return the size bound of what `fit_ovr` would train."""
+    return estimate_size(data.rows, [_flat(data)], tools)
 
 
 OVR = TrainerSpec(
     name="ovr",
     about="one linear classifier a label: the flat baseline, slow with many labels",
     parameters=OvrParameters,
-    train=train_ovr,
+    fit=fit_ovr,
     estimate=estimate_ovr,
-    bound=bound_ovr,
 )

@@ -9,18 +9,17 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from service.evaluation.propensity import A, B, propensities
-from service.trainers.bounds import Bound, Counts
 from service.trainers.ranking_forest import (
     ForestParameters,
     assemble_forest,
-    bound_forest,
     estimate_forest,
     grow_forest,
 )
-from service.trainers.rerank import rerank_arrays, rerank_numbers
+from service.trainers.rerank import rerank_arrays
 from service.trainers.size import SizeEstimate
-from service.trainers.spec import Trained, TrainerSpec, TrainingSet
-from service.trainers.work import Crew, Progress
+from service.trainers.source import RowSource, TrainingSet, all_rows
+from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.work import Tools
 
 
 class PfastreXmlParameters(ForestParameters):
@@ -54,9 +53,7 @@ def _worths(data: TrainingSet, parameters: PfastreXmlParameters) -> NDArray[np.f
     return (1.0 / propensities(counts, data.rows.n_rows, a, b)).astype(np.float32)
 
 
-def train_pfastrexml(
-    data: TrainingSet, parameters: PfastreXmlParameters, seed: int, crew: Crew, progress: Progress
-) -> Trained:
+def fit_pfastrexml(source: RowSource, parameters: PfastreXmlParameters, tools: Tools) -> Trained:
     """Train PFastreXML: FastXML with propensity-scored gains, and the mean rows that re-rank its answers.
 
     Source: Jain, Prabhu, Varma 2016, "Extreme multi-label loss functions for recommendation, tagging, ranking
@@ -65,37 +62,28 @@ def train_pfastrexml(
     propensity into [0, 1]. Deviation: gamma and alpha as measured (the authors' code: 30 and 0.8).
     Rows without labels are left out of the trees.
     """
+    data = all_rows(source)
     worths = _worths(data, parameters)
-    forest = grow_forest(data, parameters, worths, parameters.trees, seed, crew, progress)
+    forest = grow_forest(data, parameters, worths, parameters.trees, tools)
     extra = {}
     if parameters.rerank == "yes":
         extra = rerank_arrays(data.rows, data.labels, parameters.alpha, parameters.gamma)
     return assemble_forest(data, parameters, forest, worths / worths.max(), extra)
 
 
-def estimate_pfastrexml(
-    data: TrainingSet, parameters: PfastreXmlParameters, seed: int, crew: Crew, progress: Progress
-) -> SizeEstimate:
-    """Return the size of the trees of what `train_pfastrexml` would train, as `estimate_forest` forecasts it.
+def estimate_pfastrexml(data: TrainingSet, parameters: PfastreXmlParameters, tools: Tools) -> SizeEstimate:
+    """Return the size of the trees of what `fit_pfastrexml` would train, as `estimate_forest` forecasts it.
 
     The mean rows come on top: 8 bytes for each feature of each label, at most the non-zeros of the rows once
     for each of their labels.
     """
-    return estimate_forest(data, parameters, _worths(data, parameters), seed, crew, progress)
-
-
-def bound_pfastrexml(p: PfastreXmlParameters, c: Counts) -> Bound:
-    """Return what a training takes at most: that of the forest, and the labels' mean rows."""
-    bound = bound_forest(p, c)
-    n_means = rerank_numbers(c) if p.rerank == "yes" else 0
-    return bound._replace(held=bound.held + 32 * n_means, leaves=bound.leaves + n_means)
+    return estimate_forest(data, parameters, _worths(data, parameters), tools)
 
 
 PFASTREXML = TrainerSpec(
     name="pfastrexml",
     about="fastxml for rare labels: gains by propensity, and re-ranking by the labels' mean rows",
     parameters=PfastreXmlParameters,
-    train=train_pfastrexml,
+    fit=fit_pfastrexml,
     estimate=estimate_pfastrexml,
-    bound=bound_pfastrexml,
 )

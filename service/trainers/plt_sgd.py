@@ -12,19 +12,17 @@ from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
 from service.kernels.training.plt_fobos import Shard, Topology, train_shard, used_keys
 from service.rows import offsets
-from service.trainers.clustering import derived_seed
 from service.trainers.plt_shown import Shown
 from service.trainers.plt_trees import parents_of
 from service.trainers.shape import Shape
-from service.trainers.source import Census, OnPlan, OnRows, Plan, RowSource, window_bytes, windows
-from service.trainers.spec import TrainingSet
-from service.trainers.work import Crew, Progress
+from service.trainers.source import Census, RowSource, TrainingSet
+from service.trainers.windows import Windows, dealt
+from service.trainers.work import Crew, Tools, derived_seed
 
 SHARDS = 8
 """The nodes of a tree are dealt to so many shards, which are trained side by side."""
 
 _WORD_BYTES = 4
-_MODEL_BYTES = 12
 _SLOT_BYTES = 16
 _SLOTS_MIN = 8
 _SHUFFLE = 1
@@ -32,12 +30,11 @@ _SHUFFLE = 1
 
 
 class Descent(NamedTuple):
-    """How the classifiers are trained: g and lambda of `plt_fobos`, and the passes."""
+    """How the classifiers are trained: g and lambda of `plt_fobos`, and the passes over the rows."""
 
     rate: float
     penalty: float
     epochs: int
-    window_rows: int
     prune: float
 
 
@@ -57,100 +54,82 @@ class _Growing(NamedTuple):
     """A tree in training."""
 
     seed: int
+    shape: Shape
     topology: Topology
     shards: list[Shard]
 
 
 def train_trees(
-    source: RowSource,
-    shapes: list[tuple[int, Shape]],
-    descent: Descent,
-    bytes_max: int,
-    crew: Crew,
-    progress: Progress,
-    on_plan: OnPlan,
-    on_rows: OnRows | None = None,
+    source: RowSource, shapes: list[tuple[Tools, Shape]], descent: Descent, bytes_max: int, tools: Tools
 ) -> tuple[list[Tree], dict[str, int]]:
     """Train the classifiers of some trees in the same passes over the rows.
 
-    shapes     (seed of the tree, its shape) each
+    shapes     (tools of the tree, its shape) each
     bytes_max  what weights may take, all trees together
 
-    on_rows    is shown the rows of the first pass, all parts but the first, each before it is learnt; in that
-               pass all trees then have the order of the first
+    `tools.on_rows` is shown the rows of the first pass, all parts but the first, each before it is learnt; in
+    that pass all trees then have the order of the first.
 
     Returns the trees, and a report: weights trained, and how often a feature was passed over for want of
-    room. Rows are shuffled within a window, anew for each epoch and tree. Memory: the plan's. The same bits
-    for any number of threads and however the source cuts its rows.
+    room. Rows are shuffled anew for each epoch and tree (`windows`). Memory: bytes_max and two windows. The
+    same bits for any number of threads and however the source cuts its rows.
     """
     census = source.census
-    dealt = [_deal(shape, census) for _, shape in shapes]
-    rooms = [_room(shape, shard, census) for (_, shape), shard in zip(shapes, dealt, strict=True)]
-    needed = sum(room.n_bytes for room in rooms)
-    weights = sum(sum(room.words) for room in rooms)
-    if needed > bytes_max:
-        rooms = [_scaled(room, bytes_max / needed) for room in rooms]
-    kept = sum(sum(room.words) for room in rooms)
-    on_plan(
-        Plan(
-            rows=census.n_rows,
-            epochs=descent.epochs,
-            steps=descent.epochs * sum(_steps(shape, census) for _, shape in shapes),
-            weights=min(weights, kept),
-            training_bytes=sum(room.n_bytes for room in rooms)
-            + (0 if on_rows is None else _MODEL_BYTES * kept)
-            + window_bytes(census, descent.window_rows),
-            model_bytes=_MODEL_BYTES * kept,
-            capped=needed > bytes_max,
-        )
-    )
-    growing = [
-        _Growing(seed, _topology(shape, shard, len(census.label_rows)), _shards(room, len(shape.first)))
-        for (seed, shape), shard, room in zip(shapes, dealt, rooms, strict=True)
-    ]
+    growing = _begin([shape for _, shape in shapes], [tree.seed for tree, _ in shapes], census, bytes_max)
 
     def so_far() -> TreeEnsemble:
-        trees = [
-            _harvest(tree, shape, descent, census.n_features)
-            for tree, (_, shape) in zip(growing, shapes, strict=True)
-        ]
+        trees = [_harvest(tree, descent, census.n_features) for tree in growing]
         return build_ensemble(trees, len(census.label_rows), census.n_features)
 
-    shown = None if on_rows is None else Shown(on_rows, census.n_rows, so_far)
-    for epoch in range(descent.epochs):
-        _epoch(source, growing, descent, epoch, crew, progress, shown if epoch == 0 else None)
+    shown = None if tools.on_rows is None else Shown(tools.on_rows, census.n_rows, so_far)
+    with dealt(source, tools.seed, tools.progress) as windows:
+        for epoch in range(descent.epochs):
+            _epoch(windows, census.n_rows, growing, descent, epoch, tools, shown if epoch == 0 else None)
     passed_over = sum(int(shard.used[2]) for tree in growing for shard in tree.shards)
     trained = sum(int(shard.used[1]) for tree in growing for shard in tree.shards)
     trees = []
-    for tree, (_, shape) in zip(growing, shapes, strict=True):
-        trees.append(_harvest(tree, shape, descent, census.n_features))
+    for tree in growing:
+        trees.append(_harvest(tree, descent, census.n_features))
         tree.shards.clear()
     return trees, {"weights": trained, "passed_over": passed_over}
 
 
+def _begin(shapes: list[Shape], seeds: list[int], census: Census, bytes_max: int) -> list[_Growing]:
+    """Return the trees before the first row; where bytes_max has no room for all weights, with less room."""
+    shards = [_deal(shape, census) for shape in shapes]
+    rooms = [_room(shape, shard, census) for shape, shard in zip(shapes, shards, strict=True)]
+    needed = sum(room.n_bytes for room in rooms)
+    if needed > bytes_max:
+        rooms = [_scaled(room, bytes_max / needed) for room in rooms]
+    n_labels = len(census.label_rows)
+    return [
+        _Growing(seed, shape, _topology(shape, shard, n_labels), _shards(room, len(shape.first)))
+        for seed, shape, shard, room in zip(seeds, shapes, shards, rooms, strict=True)
+    ]
+
+
 def _epoch(
-    source: RowSource,
+    windows: Windows,
+    n_rows: int,
     growing: list[_Growing],
     descent: Descent,
     epoch: int,
-    crew: Crew,
-    progress: Progress,
+    tools: Tools,
     shown: Shown | None,
 ) -> None:
-    n_rows = source.census.n_rows
     gone = epoch * n_rows
-    for number, window in enumerate(windows(source, descent.window_rows)):
+    for number, window in windows.visit(epoch):
         orders = []
         for tree in growing:
             shuffled = np.random.Generator(np.random.PCG64(derived_seed(tree.seed, _SHUFFLE, epoch, number)))
-            orders.append(shuffled.permutation(window.rows.n_rows).astype(np.int32))
+            orders.append(shuffled.permutation(window.n_rows).astype(np.int32))
         if shown is None:
-            _descend(window, orders, growing, descent, crew)
+            _descend(window, orders, growing, descent, tools.crew)
         else:
             for piece in shown.pieces(gone, window, orders[0]):
-                _descend(window, [piece] * len(growing), growing, descent, crew)
-        gone += window.rows.n_rows
-        progress("classifiers", gone, descent.epochs * n_rows)
+                _descend(window, [piece] * len(growing), growing, descent, tools.crew)
+        gone += window.n_rows
+        tools.progress("classifiers", gone, descent.epochs * n_rows)
 
 
 def _descend(
@@ -219,13 +198,6 @@ def _room(shape: Shape, shard: NDArray[np.int32], census: Census) -> _Room:
     return _Room(slots, room)
 
 
-def _steps(shape: Shape, census: Census) -> int:
-    """Return a bound on how often a value meets a weight in an epoch."""
-    values = _below(shape, census.label_nonzeros)
-    values[0] = census.n_nonzeros
-    return int((values * np.diff(shape.child_ptr)).sum())
-
-
 def _scaled(room: _Room, share: float) -> _Room:
     """Return less room: slots stay powers of two."""
     slots = [max(_SLOTS_MIN, 1 << (max(1, int(n * share)).bit_length() - 1)) for n in room.slots]
@@ -254,8 +226,9 @@ def _shards(room: _Room, n_nodes: int) -> list[Shard]:
     ]
 
 
-def _harvest(tree: _Growing, shape: Shape, descent: Descent, n_features: int) -> Tree:
-    """Return the tree with its weights w = v / Pi, small ones left out; the shards are given back."""
+def _harvest(tree: _Growing, descent: Descent, n_features: int) -> Tree:
+    """Return the tree with its weights w = v / Pi, small ones left out."""
+    shape = tree.shape
     chunks: list[Chunk | None] = [None] * len(shape.first)
     for number in range(len(tree.shards)):
         shard = tree.shards[number]

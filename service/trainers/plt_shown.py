@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import TreeEnsemble
-from service.rows import LabelRows, SparseRows
-from service.trainers.source import OnRows
-from service.trainers.spec import TrainingSet
+from service.trainers.source import OnRows, TrainingSet
 
 PARTS = 10
 """So many parts of the rows: one is shown with the trees that have learnt from those before it."""
@@ -35,25 +33,5 @@ class Shown:
             if low in self._begins:
                 self._ensemble = self._trees()
             if self._ensemble is not None:
-                self._on_rows(self._ensemble, rows_at(window, piece))
+                self._on_rows(self._ensemble, window.take(piece))
             yield piece
-
-
-def rows_at(data: TrainingSet, chosen: NDArray[np.int32]) -> TrainingSet:
-    """Return the rows at these positions, in their order."""
-    rows, labels = data
-    row_ptr, entries = _places(rows.indptr, chosen)
-    label_ptr, carried = _places(labels.indptr, chosen)
-    return TrainingSet(
-        SparseRows(row_ptr, rows.indices[entries], rows.values[entries], rows.n_features),
-        LabelRows(label_ptr, labels.indices[carried], labels.n_labels),
-    )
-
-
-def _places(
-    indptr: NDArray[np.int64], chosen: NDArray[np.int32]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the offsets of the chosen rows side by side, and where each of their entries is."""
-    sizes = indptr[chosen + 1] - indptr[chosen]
-    ptr = np.concatenate([[0], np.cumsum(sizes)])
-    return ptr, np.arange(ptr[-1]) + np.repeat(indptr[chosen] - ptr[:-1], sizes)

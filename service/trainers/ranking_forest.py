@@ -10,16 +10,14 @@ from pydantic import Field
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
-from service.kernels.training.ranking_tree import ATTEMPTS, Grown, Growth, TrainingRows, grow_tree
-from service.kernels.training.separator import PASSES_MAX
+from service.kernels.training.ranking_tree import Grown, Growth, TrainingRows, grow_tree
 from service.parameters import Parameters
 from service.rows import SparseRows
-from service.trainers.bounds import GROUP, Bound, Counts
-from service.trainers.clustering import derived_seed
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
-from service.trainers.spec import Trained, TrainingSet
+from service.trainers.source import TrainingSet
+from service.trainers.spec import Trained
 from service.trainers.weighing import IDF_ABOUT, Idf, weigh
-from service.trainers.work import Crew, Progress
+from service.trainers.work import Tools, derived_seed
 
 STAGE = "trees"
 
@@ -101,9 +99,7 @@ def grow_forest(
     parameters: ForestParameters,
     label_weight: NDArray[np.float32],
     n_trees: int,
-    seed: int,
-    crew: Crew,
-    progress: Progress,
+    tools: Tools,
 ) -> list[Grown]:
     """Grow the first n_trees trees, each on all rows that carry labels; the threads take a tree at a time.
 
@@ -118,13 +114,13 @@ def grow_forest(
     trees: dict[int, Grown] = {}
 
     def work(number: int) -> Grown:
-        return grow_tree(rows, labelled.copy(), growth, derived_seed(seed, number), crew.stop)
+        return grow_tree(rows, labelled.copy(), growth, derived_seed(tools.seed, number), tools.crew.stop)
 
     def done(number: int, grown: Grown) -> None:
         trees[number] = grown._replace(weight=weighed.plain(grown.feature, grown.weight))
-        progress(STAGE, len(trees), n_trees)
+        tools.progress(STAGE, len(trees), n_trees)
 
-    crew.run(work, range(n_trees), done)
+    tools.crew.run(work, range(n_trees), done)
     return [trees[number] for number in range(n_trees)]
 
 
@@ -176,9 +172,7 @@ def estimate_forest(
     data: TrainingSet,
     parameters: ForestParameters,
     label_weight: NDArray[np.float32],
-    seed: int,
-    crew: Crew,
-    progress: Progress,
+    tools: Tools,
 ) -> SizeEstimate:
     """Return the size of a forest, from its first tree.
 
@@ -187,7 +181,7 @@ def estimate_forest(
     feature: a forecast with room to spare, not a proof. alpha_per_depth is of the first tree. Cost: that of
     a tree.
     """
-    first = grow_forest(data, parameters, label_weight, 1, seed, crew, progress)[0]
+    first = grow_forest(data, parameters, label_weight, 1, tools)[0]
     n_weights = len(first.weight)
     n_features = len(np.unique(data.rows.indices))
     n_labels = len(np.unique(data.labels.indices))
@@ -211,15 +205,3 @@ def _alphas(grown: Grown) -> tuple[float, ...]:
         share = float(grown.n_used[node] / max(1, grown.n_used[above]))
         sums.setdefault(int(depth[node]), []).append(share)
     return tuple(sum(sums[d]) / len(sums[d]) for d in sorted(sums))
-
-
-def bound_forest(p: ForestParameters, c: Counts) -> Bound:
-    """Return what a training takes at most: at each level, a row is at one node."""
-    depth = min(p.max_depth, max(1, c.rows - 1))
-    passes = ATTEMPTS * p.max_steps * (PASSES_MAX + 1)
-    steps = p.trees * depth * passes * (c.values + c.rows)
-    weights = p.trees * min(depth * c.values, c.rows * c.features)
-    each = 8 * c.values + 150 * c.rows + 4 * (c.groups * GROUP + c.labels) + 24 * (c.carried + c.labels)
-    leaves = p.trees * c.carried
-    held = 2 * WEIGHT_BYTES * weights + 32 * leaves + 16 * c.values
-    return Bound(passes, steps, weights, p.trees, p.trees * 2 * c.rows, held, each, leaves)

@@ -13,7 +13,6 @@ from service.nearest import did_you_mean
 from service.parameters import Parameters
 from service.rows import LabelRows, SparseRows
 from service.trainers import plugins
-from service.trainers.bounds import plan_within
 from service.trainers.fastxml import FASTXML
 from service.trainers.huffman_tree import HUFFMAN_TREE
 from service.trainers.label_tree import LABEL_TREE
@@ -23,9 +22,9 @@ from service.trainers.lomtree import LOMTREE
 from service.trainers.ovr import OVR
 from service.trainers.pfastrexml import PFASTREXML
 from service.trainers.plt import PLT
-from service.trainers.source import OnPlan, OnRows, RowSource, no_plan
-from service.trainers.spec import Trained, TrainerSpec, TrainingSet, check_training_set
-from service.trainers.work import Crew, Progress, no_progress
+from service.trainers.source import MemorySource, OnRows, RowSource, TrainingSet, check_training_set
+from service.trainers.spec import Trained, TrainerSpec
+from service.trainers.work import Crew, Progress, Tools, no_progress
 
 TRAINERS: dict[str, TrainerSpec[Any]] = {
     spec.name: spec
@@ -42,6 +41,9 @@ TRAINERS: dict[str, TrainerSpec[Any]] = {
     )
 }
 """Every trainer of our own by the name that the command line takes."""
+
+_READS = {"rows": "trains in memory", "passes": "can stream", "once": "learns from standard input"}
+"""What a trainer can do that reads rows so, the least demanding last."""
 
 
 def trainer(name: str) -> TrainerSpec[Any]:
@@ -66,6 +68,38 @@ def parse_parameters(name: str, items: Sequence[str]) -> Parameters:
     return parsed
 
 
+def fit(
+    name: str,
+    parameters: Parameters,
+    source: RowSource,
+    seed: int = 0,
+    threads: int = 1,
+    progress: Progress = no_progress,
+    on_rows: OnRows | None = None,
+) -> Trained:
+    """Train with trainer `name` on the rows of a source.
+
+    parameters  of the trainer's class
+    seed        >= 0; the same seed and data give the same bits whatever the number of threads
+    threads     >= 1
+    progress    called in this thread with (stage, done, total)
+    on_rows     shown rows of the first pass with the model so far, before it learns from them
+
+    Raises BadParameter, BadData; a trainer that cannot read the source is refused before it is read. When
+    this thread is interrupted the threads end soon, and the exception goes on.
+    """
+    spec, tools = trainer(name), _tools(name, parameters, seed, threads, progress, on_rows)
+    if not _can_read(spec, source):
+        able = ", ".join(spec.name for spec in TRAINERS.values() if _can_read(spec, source))
+        raise BadParameter(f"trainer: expected one that {_READS[source.reads]}, {able}; found {name}")
+    if on_rows is not None and not spec.shows:
+        shows = ", ".join(spec.name for spec in TRAINERS.values() if spec.shows)
+        raise BadParameter(f"thresholds: expected a trainer of {shows}, found {name}")
+    if isinstance(source, MemorySource):
+        check_training_set(source.data)
+    return spec.fit(source, parameters, tools)
+
+
 def train(
     name: str,
     parameters: Parameters,
@@ -74,54 +108,9 @@ def train(
     seed: int = 0,
     threads: int = 1,
     progress: Progress = no_progress,
-    on_plan: OnPlan = no_plan,
 ) -> Trained:
-    """Train with trainer `name`.
-
-    parameters  of the trainer's class
-    rows        as features made them: usually rows of length 1
-    seed        >= 0; the same seed and data give the same bits whatever the number of threads
-    threads     >= 1
-    progress    called in this thread with (stage, done, total)
-    on_plan     called with what the training takes at most, before it begins
-
-    Raises BadParameter, BadData. When this thread is interrupted the threads end soon, and the exception
-    goes on.
-    """
-    data, crew = _prepare(name, parameters, rows, labels, seed, threads)
-    spec = trainer(name)
-    on_plan(plan_within(spec.bound, parameters, data, threads))
-    return spec.train(data, parameters, seed, crew, progress)
-
-
-def train_stream(
-    name: str,
-    parameters: Parameters,
-    source: RowSource,
-    seed: int = 0,
-    threads: int = 1,
-    progress: Progress = no_progress,
-    on_plan: OnPlan = no_plan,
-    on_rows: OnRows | None = None,
-) -> Trained:
-    """Train with trainer `name` on rows that need not fit in memory; see `train`.
-
-    on_plan  called with what the training will take, before the first row is trained on
-    on_rows  shown rows of the first pass with the model so far, before it learns from them
-
-    Raises BadParameter, before the source is read, for a trainer or parameters that cannot stream.
-    """
-    spec, crew = trainer(name), _crew(name, parameters, seed, threads)
-    if on_rows is not None:
-        if spec.train_shown is None:
-            shows = [spec.name for spec in TRAINERS.values() if spec.train_shown]
-            raise BadParameter(f"thresholds: expected a trainer of {', '.join(shows)}, found {name}")
-        return spec.train_shown(source, parameters, seed, crew, progress, on_plan, on_rows)
-    stream = spec.train_stream
-    if stream is None:
-        able = [spec.name for spec in TRAINERS.values() if spec.train_stream]
-        raise BadParameter(f"trainer: expected one that can stream, {', '.join(able)}; found {name}")
-    return stream(source, parameters, seed, crew, progress, on_plan)
+    """Train with trainer `name` on rows in memory, usually rows of length 1; see `fit`."""
+    return fit(name, parameters, MemorySource(TrainingSet(rows, labels)), seed, threads, progress)
 
 
 def estimate(
@@ -134,22 +123,28 @@ def estimate(
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Return nonzeros_bound, bytes_bound, ratio_to_ovr and alpha_per_depth of what `train` would train."""
-    data, crew = _prepare(name, parameters, rows, labels, seed, threads)
-    return trainer(name).estimate(data, parameters, seed, crew, progress).as_dict()
-
-
-def _prepare(
-    name: str, parameters: Parameters, rows: SparseRows, labels: LabelRows, seed: int, threads: int
-) -> tuple[TrainingSet, Crew]:
-    crew = _crew(name, parameters, seed, threads)
     data = TrainingSet(rows, labels)
+    tools = _tools(name, parameters, seed, threads, progress)
     check_training_set(data)
-    return data, crew
+    return trainer(name).estimate(data, parameters, tools).as_dict()
 
 
-def _crew(name: str, parameters: Parameters, seed: int, threads: int) -> Crew:
+def _can_read(spec: TrainerSpec[Any], source: RowSource) -> bool:
+    """Return whether a source offers what a trainer needs."""
+    ways = list(_READS)
+    return ways.index(source.reads) <= ways.index(spec.reads)
+
+
+def _tools(
+    name: str,
+    parameters: Parameters,
+    seed: int,
+    threads: int,
+    progress: Progress,
+    on_rows: OnRows | None = None,
+) -> Tools:
     if not isinstance(parameters, trainer(name).parameters):
         raise BadParameter(f"expected parameters of {name}, found {type(parameters).__name__}")
     if seed < 0 or threads < 1:
         raise BadParameter(f"expected a seed >= 0 and threads >= 1, found {seed} and {threads}")
-    return Crew(threads)
+    return Tools(seed, Crew(threads), progress, on_rows)

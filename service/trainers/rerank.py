@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from service.errors import BadParameter
 from service.rows import LabelRows, SparseRows
-from service.trainers.bounds import Counts
 from service.trainers.representations import label_sums, squared_lengths
 
 
@@ -53,8 +52,3 @@ def _at_length_one(rows: SparseRows) -> NDArray[np.float64]:
     scale = np.divide(1.0, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     scaled: NDArray[np.float64] = rows.values * np.repeat(scale, np.diff(rows.indptr))
     return scaled
-
-
-def rerank_numbers(c: Counts) -> int:
-    """Return how many numbers of 8 bytes the re-ranking arrays of a model take at most."""
-    return 3 * c.label_values + 4 * c.labels

@@ -13,7 +13,7 @@ from service.kernels.training.problem import count_features, forget_rows, rows_o
 from service.rows import SparseRows
 from service.trainers.classifiers import Members
 from service.trainers.shape import Shape
-from service.trainers.work import Crew, Progress
+from service.trainers.work import Tools
 
 WEIGHT_BYTES = 12
 """A weight of a tree: feature, child and value, four bytes each."""
@@ -43,9 +43,7 @@ class SizeEstimate:
         return asdict(self) | {"alpha_per_depth": list(self.alpha_per_depth)}
 
 
-def estimate_size(
-    rows: SparseRows, shapes: list[tuple[Shape, Members]], crew: Crew, progress: Progress
-) -> SizeEstimate:
+def estimate_size(rows: SparseRows, shapes: list[tuple[Shape, Members]], tools: Tools) -> SizeEstimate:
     """Return the bound on the size of a model with these trees.
 
     Source: Lin, Liu and Lin 2024, section 6.2, equations 17 to 20. A solver's weights lie in the span of the
@@ -56,7 +54,7 @@ def estimate_size(
     flat = 0
     weighted: dict[int, list[float]] = {}
     for number, (shape, members) in enumerate(shapes):
-        used = _features_used(rows, shape, members, crew)
+        used = _features_used(rows, shape, members, tools)
         n_children = np.diff(shape.child_ptr)
         bound += int((used * n_children).sum())
         flat = int(used[0]) * len(shape.labels)
@@ -69,7 +67,7 @@ def estimate_size(
                 parent = int(np.searchsorted(shape.child_ptr, node, "right")) - 1
                 sums[0] += float(n_children[node] * used[node] / max(1, used[parent]))
                 sums[1] += float(n_children[node])
-        progress("estimate", number + 1, len(shapes))
+        tools.progress("estimate", number + 1, len(shapes))
     return SizeEstimate(
         nonzeros_bound=bound,
         bytes_bound=bound * WEIGHT_BYTES,
@@ -78,7 +76,7 @@ def estimate_size(
     )
 
 
-def _features_used(rows: SparseRows, shape: Shape, members: Members, crew: Crew) -> NDArray[np.int64]:
+def _features_used(rows: SparseRows, shape: Shape, members: Members, tools: Tools) -> NDArray[np.int64]:
     """Return int64[nodes]: how many features the rows of each inner node have; 0 at leaves."""
     used = np.zeros(len(shape.first), np.int64)
     local = threading.local()
@@ -95,5 +93,5 @@ def _features_used(rows: SparseRows, shape: Shape, members: Members, crew: Crew)
     def done(node: int, count: int) -> None:
         used[node] = count
 
-    crew.run(work, shape.inner.tolist(), done)
+    tools.crew.run(work, shape.inner.tolist(), done)
     return used

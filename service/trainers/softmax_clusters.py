@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from service.kernels.training.cluster import kmeans
 from service.kernels.training.label_projection import add_embedded
-from service.trainers.clustering import ROUNDS_MAX, derived_seed
+from service.trainers.clustering import ROUNDS_MAX
 from service.trainers.shape import Shape, join
 from service.trainers.source import RowSource
-from service.trainers.work import Crew, Progress
+from service.trainers.work import Tools, derived_seed
 
 STAGE = "clustering"
 
@@ -44,9 +44,7 @@ def clustered_shape(
     labels: NDArray[np.int32],
     counts: NDArray[np.int64],
     arity: int,
-    seed: int,
-    crew: Crew,
-    progress: Progress,
+    tools: Tools,
 ) -> Shape:
     """Return the tree of fewest levels whose nodes have labels of like vectors.
 
@@ -79,9 +77,11 @@ def clustered_shape(
     for level in range(1, n_levels):
         large = np.flatnonzero(np.diff(bounds) > arity).tolist()
         room = arity ** (n_levels - level)
-        parts = [(int(bounds[p]), int(bounds[p + 1]), room, derived_seed(seed, level, p)) for p in large]
-        crew.run(divide, parts, lambda part, ends: found.append(ends))
-        progress(STAGE, level, n_levels - 1)
+        parts = [
+            (int(bounds[p]), int(bounds[p + 1]), room, derived_seed(tools.seed, level, p)) for p in large
+        ]
+        tools.crew.run(divide, parts, lambda part, ends: found.append(ends))
+        tools.progress(STAGE, level, n_levels - 1)
         bounds = np.unique(np.concatenate(found))
         levels.append(bounds)
     return join(labels[members], levels)

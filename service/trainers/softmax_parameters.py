@@ -6,9 +6,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from service.errors import BadData, BadParameter
+from service.errors import BadParameter
 from service.parameters import Parameters
-from service.trainers.source import Census
 
 _RATES = {"sgd": 0.5, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}
@@ -43,9 +42,6 @@ class SoftmaxParameters(Parameters):
         Literal["auto", "sgd", "adagrad"],
         Field(description="auto: sgd, whose rate falls to 0; with task=text adagrad"),
     ] = "auto"
-    window_rows: Annotated[
-        int, Field(ge=1, le=1 << 24, description="rows are shuffled within so many; 1: file order")
-    ] = 1 << 20
     pooling: Annotated[
         Literal["mean", "sum"],
         Field(description="labels: a row is the mean or the sum of its features' embeddings"),
@@ -93,9 +89,3 @@ class SoftmaxParameters(Parameters):
             raise BadParameter(
                 f"task: expected labels for rows that are no windows of words, found {self.task}"
             )
-
-    def check_source(self, census: Census) -> None:
-        """Raise BadParameter unless rows are what the task takes, BadData where none carries a label."""
-        self.check_features(census.n_features)
-        if not census.n_labelled:
-            raise BadData(f"expected rows with labels, found none in {census.n_rows} rows")

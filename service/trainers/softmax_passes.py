@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.kernels.training.softmax_dealing import Rule
-from service.trainers.clustering import derived_seed
 from service.trainers.softmax_parameters import SoftmaxParameters
-from service.trainers.source import RowSource, windows
-from service.trainers.spec import TrainingSet
+from service.trainers.source import RowSource, TrainingSet
+from service.trainers.windows import dealt
+from service.trainers.work import Tools, derived_seed
 
 PIECE_ROWS = 1 << 16
 """Rows that are trained on between two reports of progress, at most."""
@@ -63,9 +63,9 @@ def pieces(
     parameters: SoftmaxParameters,
     learning: TreeLearning | None,
     marks: list[int],
-    seed: int,
+    tools: Tools,
 ) -> Iterator[Piece]:
-    """Yield the rows with labels of all epochs, shuffled within windows anew for each, cut at the marks.
+    """Yield the rows with labels of all epochs, shuffled anew for each (`windows`), cut at the marks.
 
     The same pieces however the source cuts its rows.
     """
@@ -80,11 +80,12 @@ def pieces(
 
     cuts = np.unique([*marks, int(constant), *range(0, total, PIECE_ROWS)])
     done = 0
-    for epoch in range(p.epochs):
-        shuffled = np.random.Generator(np.random.PCG64(derived_seed(seed, _ORDER, epoch)))
-        for window in windows(source, parameters.window_rows):
-            labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
-            order, begin, end = shuffled.permutation(labelled), done, done + len(labelled)
-            for cut in [*cuts[(cuts > begin) & (cuts < end)].tolist(), end]:
-                yield Piece(window, order[done - begin : cut - begin], rate_at(done), rate_at(cut), done)
-                done = cut
+    with dealt(source, tools.seed, tools.progress) as windows:
+        for epoch in range(p.epochs):
+            shuffled = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _ORDER, epoch)))
+            for _, window in windows.visit(epoch):
+                labelled = np.flatnonzero(np.diff(window.labels.indptr)).astype(np.int32)
+                order, begin, end = shuffled.permutation(labelled), done, done + len(labelled)
+                for cut in [*cuts[(cuts > begin) & (cuts < end)].tolist(), end]:
+                    yield Piece(window, order[done - begin : cut - begin], rate_at(done), rate_at(cut), done)
+                    done = cut

@@ -10,18 +10,18 @@ from numpy.typing import NDArray
 from model_store.ensemble import Chunk, Tree
 from service.errors import BadParameter
 from service.kernels.training.softmax_tree import Network, SoftmaxTree
-from service.trainers.clustering import balanced_shape, derived_seed
+from service.trainers.clustering import balanced_shape
 from service.trainers.plt_trees import huffman_shape, parents_of, random_shape, shape_of
 from service.trainers.projected import projected_vectors
 from service.trainers.shape import Shape, join
 from service.trainers.source import RowSource
-from service.trainers.work import Crew, Progress
+from service.trainers.work import Tools, derived_seed
 
 FLAT_MAX = 65_536
 """Labels of a node of all labels, at most: each visit of a row moves the weights of all of them."""
 
 
-def first_shape(tree: str, arity: int, source: RowSource, seed: int, crew: Crew, progress: Progress) -> Shape:
+def first_shape(tree: str, arity: int, source: RowSource, tools: Tools) -> Shape:
     """Return the tree that training begins with, over the labels that rows carry.
 
     tree  huffman, random, kmeans or flat
@@ -39,10 +39,10 @@ def first_shape(tree: str, arity: int, source: RowSource, seed: int, crew: Crew,
     if tree == "huffman" or len(labels) <= arity:
         return huffman_shape(labels, counts[labels], arity)
     if tree == "random":
-        return random_shape(labels, arity, derived_seed(seed, 0))
-    vectors = projected_vectors(source, progress)
+        return random_shape(labels, arity, derived_seed(tools.seed, 0))
+    vectors = projected_vectors(source, tools)
     # balanced 2-means down to single labels puts labels that are alike next to each other
-    halved = balanced_shape(vectors, labels, 1, 2, derived_seed(seed, 0), crew, progress)
+    halved = balanced_shape(vectors, labels, 1, 2, tools.seeded(0))
     return even_shape(halved.labels, arity)
 
 

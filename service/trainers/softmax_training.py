@@ -15,13 +15,13 @@ from service.kernels.training.softmax_assign import assign_labels
 from service.kernels.training.softmax_dealing import Rule
 from service.kernels.training.softmax_tree import LabelStatistics, Network, SoftmaxTree, Steps, train_rows
 from service.settings import memory_bytes
-from service.trainers.clustering import derived_seed
+from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.softmax_parameters import SoftmaxParameters
 from service.trainers.softmax_passes import Piece, TreeLearning, marks_of, pieces
 from service.trainers.softmax_shapes import empty_topology, tree_of
-from service.trainers.source import Census, RowSource
+from service.trainers.source import Census, RowSource, TrainingSet
 from service.trainers.spec import Trained
-from service.trainers.work import Crew, Progress
+from service.trainers.work import Tools, derived_seed
 
 _DRAW, _START = 2, 3
 
@@ -40,9 +40,7 @@ def train_softmax(
     parameters: SoftmaxParameters,
     topology: SoftmaxTree,
     learning: TreeLearning | None,
-    seed: int,
-    crew: Crew,
-    progress: Progress,
+    tools: Tools,
 ) -> Trained:
     """Train on a tree that is fixed, or with `learning` is learnt too.
 
@@ -50,7 +48,7 @@ def train_softmax(
     anew for each pass, within windows, one at a time; plain descent ends at rate 0. One thread: the same bits
     on any number, and however the source cuts its rows.
     """
-    state, report = _descend(source, parameters, topology, learning, seed, crew, progress)
+    state, report = _descend(source, parameters, topology, learning, tools)
     return _trained(state, parameters, source.census, report)
 
 
@@ -58,14 +56,24 @@ def train_embeddings(
     source: RowSource,
     parameters: SoftmaxParameters,
     topology: SoftmaxTree,
-    seed: int,
-    crew: Crew,
-    progress: Progress,
+    tools: Tools,
 ) -> NDArray[np.float32]:
     """Return the embeddings alone of a training on a fixed tree, float32[V, dim]. Raises BadParameter."""
-    state, _ = _descend(source, parameters, topology, None, seed, crew, progress)
+    state, _ = _descend(source, parameters, topology, None, tools)
     _check_finite(state.network, parameters.descent().rate)
     return np.ascontiguousarray(state.network.embedding[:, : parameters.dim])
+
+
+def estimate_softmax(data: TrainingSet, p: SoftmaxParameters, tools: Tools) -> SizeEstimate:
+    """Return the bound on the weights of the nodes: each has all dimensions, and two children at least.
+
+    Embeddings are not counted: dim numbers a feature.
+    """
+    n_labels, n_used = len(np.unique(data.labels.indices)), len(np.unique(data.rows.indices))
+    weights = p.dim * 2 * n_labels
+    tools.progress("estimate", 1, 1)
+    flat = max(1, n_used * n_labels * FLAT_WEIGHT_BYTES)
+    return SizeEstimate(weights, weights * WEIGHT_BYTES, weights * WEIGHT_BYTES / flat, (1.0,))
 
 
 def _descend(
@@ -73,22 +81,20 @@ def _descend(
     parameters: SoftmaxParameters,
     topology: SoftmaxTree,
     learning: TreeLearning | None,
-    seed: int,
-    crew: Crew,
-    progress: Progress,
+    tools: Tools,
 ) -> tuple[_State, dict[str, Any]]:
     """Take all steps; return the parameters, and what is reported."""
     p, census = parameters.descent(), source.census
     total = p.epochs * census.n_labelled
-    state = _start(census, parameters, topology, learning, seed)
-    random = np.array([derived_seed(seed, _DRAW)], np.uint64)
+    state = _start(census, parameters, topology, learning, tools)
+    random = np.array([derived_seed(tools.seed, _DRAW)], np.uint64)
     marks = marks_of(learning, total)
     losses, moved = np.zeros(p.epochs), []
-    for piece in pieces(source, parameters, learning, marks, seed):
+    for piece in pieces(source, parameters, learning, marks, tools):
         steps = Steps(piece.first, piece.last, p.is_mean, p.by_probability)
-        losses[piece.n_before // census.n_labelled] += _run(piece, state, steps, random, crew)
+        losses[piece.n_before // census.n_labelled] += _run(piece, state, steps, random, tools)
         done = piece.n_before + len(piece.order)
-        progress("tree and embeddings" if learning else "embeddings", done, total)
+        tools.progress("tree and embeddings" if learning else "embeddings", done, total)
         if learning is not None and done in marks:
             state, n_moved = _deal_anew(state, census.label_rows, learning.rule)
             moved.append(n_moved)
@@ -103,7 +109,7 @@ def _descend(
     return state, report
 
 
-def _run(piece: Piece, state: _State, steps: Steps, random: NDArray[np.uint64], crew: Crew) -> float:
+def _run(piece: Piece, state: _State, steps: Steps, random: NDArray[np.uint64], tools: Tools) -> float:
     """Train on a piece, in a thread that an interrupt stops; return the sum of the losses."""
     found: list[float] = []
 
@@ -118,10 +124,10 @@ def _run(piece: Piece, state: _State, steps: Steps, random: NDArray[np.uint64], 
             state.statistics,
             steps,
             random,
-            crew.stop,
+            tools.crew.stop,
         )
 
-    crew.run(work, [0], lambda _, loss: found.append(loss))
+    tools.crew.run(work, [0], lambda _, loss: found.append(loss))
     return found[0]
 
 
@@ -130,7 +136,7 @@ def _start(
     parameters: SoftmaxParameters,
     tree: SoftmaxTree,
     learning: TreeLearning | None,
-    seed: int,
+    tools: Tools,
 ) -> _State:
     """Return the parameters before the first step: embeddings even within +-1 / d, nodes all 0."""
     dim = parameters.dim
@@ -138,7 +144,7 @@ def _start(
     n_places, n_turned = parameters.transitions()
     n_words = census.n_features // n_places
     _check_memory(parameters, padded, n_words, tree.child.size)
-    random = np.random.Generator(np.random.PCG64(derived_seed(seed, _START)))
+    random = np.random.Generator(np.random.PCG64(derived_seed(tools.seed, _START)))
     embedding = np.zeros((n_words, padded), np.float32)
     embedding[:, :dim] = random.uniform(-1 / dim, 1 / dim, (n_words, dim))
     transition = np.zeros((n_places, padded if n_turned == dim else n_turned, padded), np.float32)

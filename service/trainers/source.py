@@ -1,26 +1,65 @@
-"""Labelled rows that are read from front to back, as often as a trainer needs, and need not fit in memory."""
+"""Labelled rows as trainers read them: held in memory, read again for each pass, or seen once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import TreeEnsemble
+from service.errors import BadData
 from service.rows import LabelRows, SparseRows
-from service.trainers.spec import TrainingSet
 
-WINDOW_ENTRIES_MAX = 1 << 23
-"""Rows are held, shuffled and trained on in windows of about so many non-zeros and labels at most."""
+Reads = Literal["rows", "passes", "once"]
+"""How rows are read: all at hand, from the first to the last as often as needed, or as they come."""
 
-_ENTRY_BYTES, _ROW_BYTES = 8, 16
+
+class TrainingSet(NamedTuple):
+    """Instances and their labels; rows without features or labels, and unused labels, are allowed."""
+
+    rows: SparseRows
+    labels: LabelRows
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows."""
+        return self.labels.n_rows
+
+    @property
+    def n_entries(self) -> int:
+        """Return how much memory the rows take, in units of 8 bytes: see `entries_of`."""
+        return entries_of(self.n_rows, len(self.rows.indices), len(self.labels.indices))
+
+    @staticmethod
+    def join(parts: Sequence[TrainingSet]) -> TrainingSet:
+        """Return the rows of all parts, one at least, one after the other."""
+        return TrainingSet(
+            SparseRows.join([part.rows for part in parts]), LabelRows.join([part.labels for part in parts])
+        )
+
+    def cut(self, first: int, last: int) -> TrainingSet:
+        """Return rows first .. last - 1, as views where possible."""
+        return TrainingSet(self.rows.cut(first, last), self.labels.cut(first, last))
+
+    def take(self, chosen: NDArray[Any]) -> TrainingSet:
+        """Return the rows at these positions, in their order."""
+        return TrainingSet(self.rows.take(chosen), self.labels.take(chosen))
+
+
+def entries_of(n_rows: int, n_nonzeros: int, n_carried: int) -> int:
+    """Return the memory of rows in units of 8 bytes: a feature and its value; a label takes half of it."""
+    return n_nonzeros + n_carried + 2 * n_rows
+
+
+OnRows = Callable[[TreeEnsemble, TrainingSet], None]
+"""Called with the model so far, and rows that it has not learnt from, in the order in which it will."""
 
 
 class Census(NamedTuple):
-    """What is counted before training.
+    """What is counted of all rows.
 
     n_rows, n_features, n_nonzeros
     n_labelled      rows that carry a label
@@ -35,48 +74,34 @@ class Census(NamedTuple):
     label_rows: NDArray[np.int64]
     label_nonzeros: NDArray[np.int64]
 
+    @property
+    def n_entries(self) -> int:
+        """Return how much memory all rows would take, in units of 8 bytes."""
+        return entries_of(self.n_rows, self.n_nonzeros, int(self.label_rows.sum()))
 
-@dataclass(frozen=True)
-class Plan:
-    """What a training will take, known before it begins.
-
-    rows, epochs   the rows are read at most so many times, in memory those of a node
-    steps          an upper bound on how often a value of a row meets a weight: some 1e8 a second and thread
-    weights        an upper bound on the numbers that are trained
-    training_bytes in memory, what training takes besides the rows; of a stream, what the weights and the rows
-                   of two windows take: a part of the file that is being read, the trees and the label names
-                   come on top
-    model_bytes    an upper bound on the model; building and writing it takes as much again
-    capped         whether there is no room for all weights: features that a node meets late are left out
-    """
-
-    rows: int
-    epochs: int
-    steps: int
-    weights: int
-    training_bytes: int
-    model_bytes: int
-    capped: bool
-
-
-OnPlan = Callable[[Plan], None]
-"""Called once, before the first row is trained on."""
-
-
-def no_plan(plan: Plan) -> None:
-    """Say nothing."""
-
-
-OnRows = Callable[[TreeEnsemble, TrainingSet], None]
-"""Called with the model so far, and rows that it has not learnt from, in the order in which it will."""
+    def check_labelled(self) -> None:
+        """Raise BadData where no row carries a label."""
+        if not self.n_labelled:
+            raise BadData(f"expected rows with labels, found none in {self.n_rows} rows")
 
 
 class RowSource(Protocol):
-    """Rows with their labels, the same rows in the same order each time."""
+    """Rows with their labels: the same rows in the same order each time that they are read."""
+
+    @property
+    def reads(self) -> Reads:
+        """Return how the rows can be read; what is held in memory can be read in each way."""
 
     @property
     def census(self) -> Census:
-        """Return the counts of all rows."""
+        """Return the counts of all rows; of rows that are seen once, when the last of them has been."""
+
+    @property
+    def final_ids(self) -> NDArray[np.int32] | None:
+        """Return the final id of each label of rows that are seen once, when the last of them has been.
+
+        Their parts number labels by first appearance; None: ids are final.
+        """
 
     def parts(self) -> Iterator[TrainingSet]:
         """Yield all rows, from the first to the last, some at a time; how many is the source's affair."""
@@ -85,13 +110,25 @@ class RowSource(Protocol):
 class MemorySource:
     """The rows of a training set."""
 
+    reads: Reads = "rows"
+    final_ids = None
+
     def __init__(self, data: TrainingSet) -> None:
-        self._data = data
-        self.census = count(data)
+        self.data = data
+
+    @cached_property
+    def census(self) -> Census:
+        """Return the counts of all rows."""
+        return count(self.data)
 
     def parts(self) -> Iterator[TrainingSet]:
         """Yield the set as it is."""
-        yield self._data
+        yield self.data
+
+
+def all_rows(source: RowSource) -> TrainingSet:
+    """Return the rows of a source in memory."""
+    return TrainingSet.join(list(source.parts()))
 
 
 def count(data: TrainingSet) -> Census:
@@ -108,84 +145,14 @@ def count(data: TrainingSet) -> Census:
     )
 
 
-def window_bytes(census: Census, rows_max: int) -> int:
-    """Return what two windows of rows take in memory at most."""
-    entries = min(WINDOW_ENTRIES_MAX, census.n_nonzeros + int(census.label_rows.sum()))
-    return 2 * (entries * _ENTRY_BYTES + min(rows_max, census.n_rows) * _ROW_BYTES)
-
-
-def windows(source: RowSource, rows_max: int, entries_max: int = WINDOW_ENTRIES_MAX) -> Iterator[TrainingSet]:
-    """Yield the rows of a source in runs whose bounds do not depend on how the source cuts its parts.
-
-    A window ends when it has rows_max rows, or entries_max non-zeros and labels together or more. Memory: two
-    windows and a part of the source.
-    """
-    waiting: list[TrainingSet] = []
-    n_rows = n_entries = 0
-    for part in source.parts():
-        waiting.append(part)
-        n_rows += part.rows.n_rows
-        n_entries += len(part.rows.indices) + len(part.labels.indices)
-        if n_rows < rows_max and n_entries < entries_max:
-            continue
-        whole = _joined(waiting)
-        start = 0
-        while (stop := _end(whole, start, rows_max, entries_max)) is not None:
-            yield _cut(whole, start, stop)
-            start = stop
-        rest = _cut(whole, start, whole.rows.n_rows)
-        waiting = [_copied(rest)] if start < whole.rows.n_rows else []
-        n_rows = rest.rows.n_rows
-        n_entries = len(rest.rows.indices) + len(rest.labels.indices)
-    if waiting:
-        yield _joined(waiting)
-
-
-def _end(data: TrainingSet, start: int, rows_max: int, entries_max: int) -> int | None:
-    """Return where the window that begins at `start` ends; None when the rows at hand do not fill it."""
-    entries = data.rows.indptr + data.labels.indptr
-    full = int(np.searchsorted(entries, entries[start] + entries_max))
-    end = min(full, start + rows_max)
-    return end if end <= data.rows.n_rows else None
-
-
-def _joined(parts: list[TrainingSet]) -> TrainingSet:
-    if len(parts) == 1:
-        return parts[0]
-    return TrainingSet(
-        SparseRows(
-            _offsets([part.rows.indptr for part in parts]),
-            np.concatenate([part.rows.indices for part in parts]),
-            np.concatenate([part.rows.values for part in parts]),
-            parts[0].rows.n_features,
-        ),
-        LabelRows(
-            _offsets([part.labels.indptr for part in parts]),
-            np.concatenate([part.labels.indices for part in parts]),
-            parts[0].labels.n_labels,
-        ),
-    )
-
-
-def _offsets(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part) for part in parts]))])
-
-
-def _cut(data: TrainingSet, start: int, stop: int) -> TrainingSet:
-    """Return rows start .. stop - 1, as views where possible."""
-    rows, labels = data
-    of_rows, of_labels = rows.indptr[start : stop + 1], labels.indptr[start : stop + 1]
-    entries, carried = slice(of_rows[0], of_rows[-1]), slice(of_labels[0], of_labels[-1])
-    return TrainingSet(
-        SparseRows(of_rows - of_rows[0], rows.indices[entries], rows.values[entries], rows.n_features),
-        LabelRows(of_labels - of_labels[0], labels.indices[carried], labels.n_labels),
-    )
-
-
-def _copied(data: TrainingSet) -> TrainingSet:
-    """Return rows that do not keep larger arrays alive."""
-    rows, labels = data
-    return TrainingSet(
-        SparseRows(rows.indptr, rows.indices.copy(), rows.values.copy(), rows.n_features),
-        LabelRows(labels.indptr, labels.indices.copy(), labels.n_labels),
-    )
+def check_training_set(data: TrainingSet) -> None:
+    """Raise BadData when rows and labels disagree, no row carries a label, or a value is not finite."""
+    n_rows, n_labelled = data.rows.n_rows, data.labels.n_rows
+    if n_rows != n_labelled:
+        raise BadData(f"expected labels for {n_rows} rows, found them for {n_labelled}")
+    if not len(data.labels.indices):
+        raise BadData(f"expected rows with labels, found none in {n_rows} rows")
+    wrong = np.flatnonzero(~np.isfinite(data.rows.values))
+    if len(wrong):
+        row = int(np.searchsorted(data.rows.indptr, wrong[0], "right")) - 1
+        raise BadData(f"row {row}: expected finite values, found {data.rows.values[wrong[0]]}")

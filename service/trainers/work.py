@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
+
+from service.trainers.source import OnRows
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -19,11 +22,9 @@ def no_progress(stage: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def of_tree(progress: Progress, tree: int, n_trees: int) -> Progress:
-    """Return what tells the progress of one tree of several: which one follows the stage's name."""
-    if n_trees == 1:
-        return progress
-    return lambda stage, done, total: progress(f"{stage}, tree {tree + 1} of {n_trees}", done, total)
+def derived_seed(*words: int) -> int:
+    """Return a seed of 63 bits that depends on all the words: the user's seed, then what it is for."""
+    return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 class Crew:
@@ -62,3 +63,31 @@ class Crew:
                 for future in running:
                     future.cancel()
                 raise
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a training, or a part of it, works with.
+
+    seed      the same data, parameters and seed give the same bits, whatever the number of threads
+    crew      its threads
+    progress  is told how far it is
+    on_rows   is shown rows of the first pass before they are learnt, by a trainer that shows them
+    """
+
+    seed: int = 0
+    crew: Crew = field(default_factory=lambda: Crew(1))
+    progress: Progress = no_progress
+    on_rows: OnRows | None = None
+
+    def seeded(self, *words: int) -> Tools:
+        """Return the same with a seed of its own for a part of the work."""
+        return replace(self, seed=derived_seed(self.seed, *words))
+
+    def of_tree(self, tree: int, n_trees: int) -> Tools:
+        """Return what a tree of several is trained with: its number follows the name of each stage."""
+        part, progress = self.seeded(tree), self.progress
+        if n_trees == 1:
+            return part
+        told = f"tree {tree + 1} of {n_trees}"
+        return replace(part, progress=lambda stage, done, total: progress(f"{stage}, {told}", done, total))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,29 +11,42 @@ from numpy.typing import NDArray
 
 from model_store.manifest import DataInfo
 from model_store.names import NameTable, build_names
+from service.datasets import Dataset
 from service.datasets.parts import DataStream
+from service.errors import BadData
 from service.features import Featurizer, streaming_featurizer
-from service.trainers.source import Census
-from service.trainers.spec import TrainingSet
+from service.rows import SparseRows, offsets
+from service.trainers.source import Census, Reads, TrainingSet
+from service.workflows.choose_features import FeatureChoice
+from service.workflows.labelled import OnProgress
 
-OnProgress = Callable[[str, int, int], None]
+RAW_IDS_MAX = 1 << 24
+"""Feature ids of standard input with features.kind=raw are below this."""
 
 
 class FileSource:
-    """A RowSource over a file; its first pass is made when the census is first asked for.
+    """A RowSource over a file, or over standard input, whose rows are seen once.
 
-    After it `n_empty` says how many rows have no feature.
+    Texts and names of features are hashed; ids stay as they are. On standard input names are ids in decimals
+    with features.kind=raw. Label ids follow the names sorted by bytes.
+
+    The first pass over a file is made when the census is first asked for. After it `n_empty` says how many
+    rows have no feature.
 
     Raises BadData and BadParameter as it reads. Memory: a block of the file and its rows.
     """
 
+    choice: FeatureChoice | None = None
+
     def __init__(self, stream: DataStream, features: Mapping[str, Any], on_progress: OnProgress) -> None:
         self.stream = stream
+        self.reads: Reads = "once" if stream.is_read_once else "passes"
+        self.final_ids: NDArray[np.int32] | None = None
+        self.n_empty = 0
         self._features = dict(features)
         self._on_progress = on_progress
         self._census: Census | None = None
         self._featurizer: Featurizer | None = None
-        self.n_empty = 0
 
     @property
     def featurizer(self) -> Featurizer:
@@ -60,25 +74,28 @@ class FileSource:
     def census(self) -> Census:
         """Return the counts of all rows."""
         if self._census is None:
-            self._census = self._count()
+            for _ in self._first_pass():
+                pass
+        assert self._census is not None
         return self._census
 
     def parts(self) -> Iterator[TrainingSet]:
-        """Yield the rows of the file, from the first to the last."""
+        """Yield the rows, from the first to the last."""
+        if self.reads == "once":
+            yield from self._first_pass()
+            return
         n_labels = len(self.census.label_rows)
         for part in self.stream.parts():
             labels = part.labels._replace(n_labels=n_labels)
             yield TrainingSet(self.featurizer.transform_dataset(part), labels)
 
-    def _count(self) -> Census:
-        """Read the file once: count, find the labels, choose the featurizer, and check every line."""
+    def _first_pass(self) -> Iterator[TrainingSet]:
+        """Yield the rows while they are counted; find the labels, choose the featurizer, check every line."""
         n_rows = n_nonzeros = n_labelled = 0
         label_rows = label_nonzeros = np.zeros(0, np.int64)
-        featurizer = None
         for part in self.stream.parts(lambda done, total: self._on_progress("read", done, total)):
-            if featurizer is None or self.stream.n_features > featurizer.n_features:
-                featurizer = streaming_featurizer(part, self._features, self.stream.n_features)
-            counts = np.diff(featurizer.transform_dataset(part).indptr)
+            rows = self._transformed(part, n_rows)
+            counts = np.diff(rows.indptr)
             label_rows = _added(label_rows, np.bincount(part.labels.indices))
             of_label = np.bincount(part.labels.indices, np.repeat(counts, np.diff(part.labels.indptr)))
             label_nonzeros = _added(label_nonzeros, of_label.astype(np.int64))
@@ -86,18 +103,46 @@ class FileSource:
             self.n_empty += int((counts == 0).sum())
             n_nonzeros += int(counts.sum())
             n_labelled += int(np.count_nonzero(np.diff(part.labels.indptr)))
-        assert featurizer is not None  # a file has a row at least
-        self._featurizer = featurizer
+            yield TrainingSet(rows, part.labels)
         final = self.stream.settle()
+        self.final_ids = final if self.reads == "once" else None
         ids = np.arange(self.stream.n_labels) if final is None else final
-        return Census(
+        self._census = Census(
             n_rows,
-            featurizer.n_features,
+            self.featurizer.n_features,  # a file has a row at least
             n_nonzeros,
             n_labelled,
             _placed(label_rows, ids),
             _placed(label_nonzeros, ids),
         )
+
+    def _transformed(self, part: Dataset, n_before: int) -> SparseRows:
+        """Return the rows of a part of the first pass, with n_before rows before it."""
+        n_features = self.stream.n_features
+        if self.reads == "once" and part.named is not None and self._features.get("kind") == "raw":
+            part = replace(part, rows=_raw_rows(part.named, n_before), named=None)
+            assert part.rows is not None
+            n_features = part.rows.n_features
+        if self._featurizer is None or n_features > self._featurizer.n_features:
+            self._featurizer = streaming_featurizer(part, self._features, n_features)
+        return self._featurizer.transform_dataset(part)
+
+
+def _raw_rows(named: list[dict[str, float]], first: int) -> SparseRows:
+    """Return the rows whose feature names are ids in decimals; `first` rows went before."""
+    indices: list[int] = []
+    for row, instance in enumerate(named, first + 1):
+        for name in instance:
+            # isdecimal alone takes digits of other scripts too
+            if not (name.isascii() and name.isdecimal() and len(name) < 9 and int(name) < RAW_IDS_MAX):
+                wanted = f"feature ids from 0 to {RAW_IDS_MAX - 1} with features.kind=raw"
+                raise BadData(f"standard input: row {row}: expected {wanted}, found {name[:40]!r}")
+            indices.append(int(name))
+    values = [value for instance in named for value in instance.values()]
+    ids = np.array(indices, np.int32)
+    return SparseRows(
+        offsets(map(len, named)), ids, np.array(values, np.float32), max(indices, default=0) + 1
+    )
 
 
 def _added(sums: NDArray[np.int64], more: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -1,53 +1,105 @@
-"""A training file as the trainer takes it: rows of features, and what is to be said of them."""
+"""The data of a training as a source of rows, and what is known of them besides."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Protocol
 
 import numpy as np
 
+from model_store.manifest import DataInfo
 from model_store.names import NameTable, build_names
 from service.datasets import Dataset, read_dataset
-from service.datasets.parts import DataStream
+from service.datasets.parts import STDIN, DataStream
 from service.datasets.texts import read_texts
 from service.errors import BadParameter
 from service.features import Featurizer, default_kind, fit_featurizer, parameters_of
 from service.features.context import fit_context
 from service.features.parameters import AutoParameters, ContextParameters
-from service.rows import SparseRows
 from service.trainers.softmax_parameters import SoftmaxParameters
+from service.trainers.source import MemorySource, RowSource, TrainingSet
 from service.workflows.choose_features import FeatureChoice, choose_features
 from service.workflows.file_source import FileSource
 from service.workflows.labelled import OnProgress
 from service.workflows.parameters import Chosen
+from service.workflows.request import TrainRequest
 from service.workflows.text_source import TextSource
-
-if TYPE_CHECKING:
-    from service.workflows.train import TrainRequest
 
 EMPTY_SHARE_MAX = 0.1
 """A warning says when a larger share of the training rows has no feature."""
 
 
-class Prepared(NamedTuple):
-    """A training file as the trainer takes it; `choice` is what features were tried, if any were."""
+class PreparedSource(RowSource, Protocol):
+    """Rows to train on, and what a version tells of them: unless they are in memory, once they were read.
 
-    dataset: Dataset
-    names: NameTable
-    featurizer: Featurizer
-    rows: SparseRows
-    choice: FeatureChoice | None = None
+    n_empty  rows without a feature
+    warning  what the reader of the data says that may be wrong with them
+    choice   what features were tried, if any were
+    """
+
+    n_empty: int
+    choice: FeatureChoice | None
+
+    @property
+    def names(self) -> NameTable:
+        """Return the names of the labels."""
+
+    @property
+    def featurizer(self) -> Featurizer:
+        """Return what makes rows of instances."""
+
+    @property
+    def data_info(self) -> DataInfo:
+        """Return what a manifest says of the data."""
+
+    @property
+    def warning(self) -> str | None:
+        """Return what may be wrong with the data."""
 
 
-def warnings_of(n_empty: int, n_rows: int, kind: str) -> list[str]:
-    """Return what may be wrong with training rows, n_empty of which have no feature of a kind."""
-    if n_empty <= EMPTY_SHARE_MAX * n_rows:
-        return []
-    return [f"{n_empty} of {n_rows} training rows have no feature (kind {kind}): nothing is learnt from them"]
+class PreparedRows(MemorySource):
+    """Rows in memory."""
+
+    def __init__(
+        self,
+        data: TrainingSet,
+        names: NameTable,
+        featurizer: Featurizer,
+        data_info: DataInfo,
+        warning: str | None = None,
+        choice: FeatureChoice | None = None,
+    ) -> None:
+        super().__init__(data)
+        self.names = names
+        self.featurizer = featurizer
+        self.data_info = data_info
+        self.warning = warning
+        self.choice = choice
+        self.n_empty = int((np.diff(data.rows.indptr) == 0).sum())
 
 
-def prepare(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> Prepared:
+def warnings_of(source: PreparedSource) -> list[str]:
+    """Return what may be wrong with training rows that have been read."""
+    found = [] if source.warning is None else [source.warning]
+    n_rows = source.data_info.rows
+    if source.n_empty > EMPTY_SHARE_MAX * n_rows:
+        kind = f"no feature (kind {source.featurizer.kind})"
+        found.append(f"{source.n_empty} of {n_rows} training rows have {kind}: nothing is learnt from them")
+    return found
+
+
+def prepare(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> PreparedSource:
+    """Return the rows of the data: in memory, as a stream, or as they come. Raises BadInput."""
+    if request.stream or request.data == STDIN:
+        context = _context_parameters(chosen)
+        if context is not None and request.stream:
+            return TextSource(request.data, context, on_progress)
+        stream = DataStream(request.data, request.label_names, request.columns)
+        return FileSource(stream, chosen.features, on_progress)
+    return prepare_in_memory(request, chosen, on_progress)
+
+
+def prepare_in_memory(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> PreparedRows:
     """Read the training file and make rows of it. Raises BadInput."""
     context = _context_parameters(chosen)
     if context is not None:
@@ -63,7 +115,7 @@ def prepare(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> P
 
 def prepare_dataset(
     dataset: Dataset, seed: int, threads: int, chosen: Chosen, on_progress: OnProgress
-) -> Prepared:
+) -> PreparedRows:
     """Make rows of a data set; choose their features if the parameters leave that open. Raises BadInput."""
     names = dataset.label_names or [str(label) for label in range(dataset.labels.n_labels)]
     on_progress("features", 0, 1)
@@ -73,16 +125,8 @@ def prepare_dataset(
         parameters, choice = choose_features(dataset, parameters, seed, threads, on_progress)
     featurizer, rows = fit_featurizer(dataset, parameters)
     on_progress("features", 1, 1)
-    return Prepared(dataset, build_names(names), featurizer, rows, choice)
-
-
-def prepare_stream(request: TrainRequest, chosen: Chosen, on_progress: OnProgress) -> FileSource | TextSource:
-    """Return the rows of a training file as they are read for each pass. Raises BadInput."""
-    context = _context_parameters(chosen)
-    if context is not None:
-        return TextSource(request.data, context, on_progress)
-    stream = DataStream(request.data, request.label_names, request.columns)
-    return FileSource(stream, chosen.features, on_progress)
+    data, info = TrainingSet(rows, dataset.labels), DataInfo(dataset.source, dataset.n_rows, dataset.sha256)
+    return PreparedRows(data, build_names(names), featurizer, info, dataset.warning, choice)
 
 
 def _context_parameters(chosen: Chosen) -> ContextParameters | None:
@@ -95,13 +139,11 @@ def _context_parameters(chosen: Chosen) -> ContextParameters | None:
     return ContextParameters(window=chosen.trainer.window, min_count=chosen.trainer.min_count)
 
 
-def _prepare_texts(data: Path, parameters: ContextParameters, on_progress: OnProgress) -> Prepared:
+def _prepare_texts(data: Path, parameters: ContextParameters, on_progress: OnProgress) -> PreparedRows:
     """Read the texts of a file; a row is a window of words, its label the next word."""
     texts, source, sha256 = read_texts(data, lambda done, total: on_progress("read", done, total))
     on_progress("features", 0, 1)
     featurizer = fit_context(texts, parameters)
-    rows, labels = featurizer.windows_of(texts)
+    windows = TrainingSet(*featurizer.windows_of(texts))
     on_progress("features", 1, 1)
-    unknown = np.zeros(rows.n_rows, np.int32)
-    dataset = Dataset(source, sha256, rows.n_rows, rows, None, None, labels, unknown, None)
-    return Prepared(dataset, featurizer.words, featurizer, rows)
+    return PreparedRows(windows, featurizer.words, featurizer, DataInfo(source, windows.n_rows, sha256))

@@ -27,8 +27,7 @@ from service.thresholds.methods.starts import count_rows
 from service.thresholds.store.state import ThresholdDatabase
 from service.thresholds.store.tuned import Tuned
 from service.trainers.plt_shown import PARTS
-from service.trainers.source import RowSource
-from service.trainers.spec import TrainingSet
+from service.trainers.source import RowSource, TrainingSet
 
 STARTS = tuple(Start(a, a * ratio) for a in (1.0, 3.0, 10.0, 100.0) for ratio in (2.0, 4.0, 10.0, 20.0))
 """Start values that are tried, each with counters and thresholds of its own: 20 bytes a label."""

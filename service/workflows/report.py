@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -10,21 +10,14 @@ from model_store.version import Model
 from service.evaluation.forest_report import Reached, forest_report
 from service.evaluation.size_report import size_report
 from service.inference.forest_predictor import ForestPredictor
-from service.rows import LabelRows, SparseRows
+from service.trainers import TrainingSet
 
 ROWS_MAX = 4000
 """So many rows, at most, are sent down the trees for a report: evenly many of the file."""
 
 
-class Sample(NamedTuple):
-    """Rows and their labels."""
-
-    rows: SparseRows
-    labels: LabelRows
-
-
 def version_report(
-    model: Model, training: dict[str, Any], train: Sample | None, test: Sample | None
+    model: Model, training: dict[str, Any], train: TrainingSet | None, test: TrainingSet | None
 ) -> dict[str, Any]:
     """Return the report of a version as JSON takes it.
 
@@ -45,7 +38,7 @@ def version_report(
     return report
 
 
-def _reached(predictor: ForestPredictor, sample: Sample) -> Reached:
+def _reached(predictor: ForestPredictor, sample: TrainingSet) -> Reached:
     n_rows = sample.rows.n_rows
     chosen = np.unique(np.linspace(0, n_rows - 1, min(n_rows, ROWS_MAX)).astype(np.int64))
     ptr, leaves = predictor.leaves_reached(sample.rows, chosen)

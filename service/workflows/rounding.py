@@ -13,9 +13,9 @@ from model_store.embedding import EMBEDDING
 from model_store.ensemble import Weights
 from model_store.version import Draft, Model, manifest_of
 from model_store.weights import to_bfloat16
+from service.trainers import TrainingSet
 from service.workflows.evaluate import valid_figures
 from service.workflows.labelled import Labelled, OnProgress
-from service.workflows.report import Sample
 from service.workflows.weight_types import store_as
 
 WEIGHED = ("P@1", "P@3", "P@5", "nDCG@5")
@@ -30,7 +30,7 @@ def round_weights(
     weights: Weights,
     threads: int,
     valid: Labelled | None,
-    sample: Sample | None,
+    sample: TrainingSet | None,
     on_progress: OnProgress,
 ) -> tuple[Draft, dict[str, Any] | None]:
     """Return the draft with its weights stored in the type asked for, and what that costs in its metrics.
@@ -73,7 +73,7 @@ def _rounded(extra: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {name: to_bfloat16(array) if name == f"{EMBEDDING}/u" else array for name, array in extra.items()}
 
 
-def _some_of(sample: Sample) -> Labelled:
+def _some_of(sample: TrainingSet) -> Labelled:
     """Return the first rows of a sample, at most WEIGHED_ROWS."""
     n_rows = min(sample.rows.n_rows, WEIGHED_ROWS)
     return Labelled(sample.rows.cut(0, n_rows), sample.labels.cut(0, n_rows), np.zeros(n_rows, np.int32))

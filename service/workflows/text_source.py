@@ -15,8 +15,8 @@ from service.datasets.stream import DataFile
 from service.datasets.texts import check_texts, text_blocks
 from service.features.context import ContextFeaturizer, context_of, tokens_of
 from service.features.parameters import ContextParameters
-from service.trainers.source import Census
-from service.trainers.spec import TrainingSet
+from service.trainers.source import Census, Reads, TrainingSet
+from service.workflows.choose_features import FeatureChoice
 
 OnProgress = Callable[[str, int, int], None]
 
@@ -37,8 +37,11 @@ class TextSource:
     Raises BadData as it reads. Memory: the words that occur, a block of the file and its windows.
     """
 
+    reads: Reads = "passes"
+    final_ids = None
     n_empty = 0
     warning: str | None = None
+    choice: FeatureChoice | None = None
 
     def __init__(self, path: Path, parameters: ContextParameters, on_progress: OnProgress) -> None:
         check_texts(path)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.classifiers import members_of
-from service.trainers.clustering import derived_seed
 from service.trainers.plt_trees import random_shape
 from service.trainers.shape import join
 from service.trainers.size import SizeEstimate, estimate_size
-from service.trainers.spec import TrainingSet, rows_by_label
-from service.trainers.work import Crew, no_progress
+from service.trainers.source import TrainingSet
+from service.trainers.spec import rows_by_label
+from service.trainers.work import Tools, derived_seed
 from tests.oracles.problems import to_labels, to_rows
 
 WEIGHT_BYTES, FLAT_WEIGHT_BYTES = 12, 8
@@ -127,7 +127,7 @@ def size_of_depth(x: np.ndarray, arity: int, depth: int) -> SizeEstimate:
     shape = join(labels, levels)
     data = TrainingSet(to_rows(x), to_labels(np.eye(n_labels) > 0))
     members = members_of(*rows_by_label(data.labels), labels)
-    return estimate_size(data.rows, [(shape, members)], Crew(1), no_progress)
+    return estimate_size(data.rows, [(shape, members)], Tools())
 
 
 @pytest.mark.parametrize(("arity", "n_labels"), [(2, 16), (2, 31 + 1), (3, 54), (4, 128)])

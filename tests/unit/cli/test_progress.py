@@ -9,7 +9,7 @@ import time
 from rich.console import Console
 
 from service.cli.console import phase_bars
-from service.trainers.work import of_tree
+from service.trainers.work import Tools
 
 
 def last_picture(told: list[tuple[str, int, int]], wait: float = 0.0) -> list[str]:
@@ -46,6 +46,7 @@ def test_phases_of_one_step_and_of_no_known_end_tell_no_rate() -> None:
 
 def test_one_tree_is_not_counted() -> None:
     told: list[tuple[str, int, int]] = []
-    of_tree(lambda *seen: told.append(seen), 0, 1)("classifiers", 1, 2)
-    of_tree(lambda *seen: told.append(seen), 1, 3)("classifiers", 1, 2)
+    tools = Tools(progress=lambda *seen: told.append(seen))
+    tools.of_tree(0, 1).progress("classifiers", 1, 2)
+    tools.of_tree(1, 3).progress("classifiers", 1, 2)
     assert told == [("classifiers", 1, 2), ("classifiers, tree 2 of 3", 1, 2)]

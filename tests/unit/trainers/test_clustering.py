@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.trainers.clustering import balanced_shape, derived_seed, kmeans_shape
+from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.representations import label_representations
-from service.trainers.work import Crew, no_progress
+from service.trainers.work import Crew, Tools, derived_seed
 from tests.oracles.problems import (
     dense_labels,
     dense_rows,
@@ -45,7 +45,7 @@ def test_representations_of_rows_without_features_are_empty():
 def test_balanced_trees_are_balanced_and_no_wider_than_asked(leaf_size, arity):
     n = 157
     labels = np.arange(3, 3 + n, dtype=np.int32)
-    shape = balanced_shape(_vectors(3 + n), labels, leaf_size, arity, 5, Crew(2), no_progress)
+    shape = balanced_shape(_vectors(3 + n), labels, leaf_size, arity, Tools(5, Crew(2)))
     assert sorted(shape.labels) == labels.tolist()
     n_children = np.diff(shape.child_ptr)
     is_leaf = n_children == 0
@@ -64,7 +64,7 @@ def test_levels_are_as_few_as_the_arity_allows():
     labels = np.arange(160, dtype=np.int32)
     # 160 labels in parts of at most 10: 4 halvings.
     for arity, inner_levels in [(2, 4), (4, 2), (8, 2), (16, 1), (256, 1)]:
-        shape = balanced_shape(_vectors(160), labels, 10, arity, 0, Crew(1), no_progress)
+        shape = balanced_shape(_vectors(160), labels, 10, arity, Tools(0, Crew(1)))
         depth = np.zeros(len(shape.first), int)
         for node in shape.inner:
             depth[shape.child_ptr[node] : shape.child_ptr[node + 1]] = depth[node] + 1
@@ -73,7 +73,7 @@ def test_levels_are_as_few_as_the_arity_allows():
 
 def test_one_halving_is_not_made():
     for n, inner in [(10, 1), (11, 1), (20, 1), (21, 5)]:
-        shape = balanced_shape(_vectors(n), np.arange(n, dtype=np.int32), 10, 16, 0, Crew(1), no_progress)
+        shape = balanced_shape(_vectors(n), np.arange(n, dtype=np.int32), 10, 16, Tools(0, Crew(1)))
         assert len(shape.inner) == inner
 
 
@@ -82,7 +82,7 @@ def test_one_halving_is_not_made():
 )
 def test_kmeans_trees_respect_leaf_size_arity_and_depth(leaf_size, arity, depth):
     labels = np.arange(120, dtype=np.int32)
-    shape = kmeans_shape(_vectors(120), labels, leaf_size, arity, depth, 5, Crew(2), no_progress)
+    shape = kmeans_shape(_vectors(120), labels, leaf_size, arity, depth, Tools(5, Crew(2)))
     assert sorted(shape.labels) == labels.tolist()
     n_children = np.diff(shape.child_ptr)
     level = np.zeros(len(shape.first), int)
@@ -97,9 +97,9 @@ def test_kmeans_trees_respect_leaf_size_arity_and_depth(leaf_size, arity, depth)
 def test_equal_labels_end_as_one_part():
     rows = to_rows(np.ones((10, 3)))
     vectors = label_representations(rows, to_labels(np.ones((10, 8), bool)))
-    shape = kmeans_shape(vectors, np.arange(8, dtype=np.int32), 2, 4, 6, 0, Crew(1), no_progress)
+    shape = kmeans_shape(vectors, np.arange(8, dtype=np.int32), 2, 4, 6, Tools(0, Crew(1)))
     assert len(shape.inner) == 1
-    shape = balanced_shape(vectors, np.arange(8, dtype=np.int32), 2, 4, 0, Crew(1), no_progress)
+    shape = balanced_shape(vectors, np.arange(8, dtype=np.int32), 2, 4, Tools(0, Crew(1)))
     assert (np.diff(shape.child_ptr)[1:5] == 2).all()
 
 

@@ -18,7 +18,7 @@ from service.trainers import estimate, parse_parameters, train
 from service.trainers.classifiers import Solving, members_of, train_classifiers
 from service.trainers.shape import join
 from service.trainers.spec import rows_by_label
-from service.trainers.work import Crew, no_progress
+from service.trainers.work import Crew, Tools
 from tests.oracles.problems import (
     dense_labels,
     dense_rows,
@@ -133,7 +133,7 @@ def test_chunks_hold_the_solvers_weights():
     shape = join(used, [np.array([0, 20, len(used)])])
     members = members_of(ptr, of_label, used)
     solving = Solving("squared_hinge", 1.0, 0.0, 0.0, 1e-3, 1000, 0.0)
-    chunks = train_classifiers(rows, shape, members, solving, 1, Crew(2), no_progress, "classifiers")
+    chunks = train_classifiers(rows, shape, members, solving, Tools(1, Crew(2)), "classifiers")
     x, carried = dense_rows(rows), dense_labels(labels)
     assert [chunk is None for chunk in chunks] == [False] * 3 + [True] * len(used)
     for node in range(3):
@@ -164,9 +164,7 @@ def test_cost_rises_from_the_root_to_nodes_of_fewer_rows():
             shape,
             members,
             Solving("squared_hinge", 0.5, decay, 0.0, 1e-3, 1000, 0.0),
-            1,
-            Crew(1),
-            no_progress,
+            Tools(1),
             "classifiers",
         )
         for decay in (0.0, 1.0)

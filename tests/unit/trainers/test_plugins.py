@@ -120,9 +120,8 @@ def test_the_trainer_of_the_page_trains_and_predicts(installed: Path, tmp_path: 
     words = ("train", "means", "--data", data, "--valid", data, "--model", "m", "--store", store, "--json")
     done = xylem(installed, *words, "-p", "sharpness=10", "-p", "features.ngram_max=2")
     assert done.returncode == 0, done.stderr
-    plan, report = map(json.loads, done.stdout.splitlines())
+    report = json.loads(done.stdout)
     assert report["trainer"] == "means" and report["metrics"]["P@1"] == 100.0
-    assert report["model_bytes"] <= plan["plan"]["model_bytes"] + 65536
     shown = json.loads(xylem(installed, "models", "show", "m", "--store", store, "--json").stdout)
     assert shown["trainer"] == {"name": "means", "parameters": {"sharpness": 10.0, "middle": 0.5}}
     # the version needs nothing of the package that trained it

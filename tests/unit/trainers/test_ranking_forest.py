@@ -18,8 +18,8 @@ from service.trainers.fastxml import FastXmlParameters
 from service.trainers.pfastrexml import PfastreXmlParameters
 from service.trainers.ranking_forest import grow_forest, typical_value
 from service.trainers.rerank import rerank_arrays
-from service.trainers.spec import TrainingSet
-from service.trainers.work import Crew, no_progress
+from service.trainers.source import TrainingSet
+from service.trainers.work import Crew, Tools
 from tests.oracles.problems import (
     dense_labels,
     dense_rows,
@@ -45,8 +45,8 @@ def learnable(seed=0, n_rows=300, n_labels=20) -> tuple[SparseRows, LabelRows]:
 
 def forest(data, parameters: FastXmlParameters, seed=0, threads=1) -> list[Grown]:
     ones = np.ones(data[1].n_labels, np.float32)
-    crew = Crew(threads)
-    return grow_forest(TrainingSet(*data), parameters, ones, parameters.trees, seed, crew, no_progress)
+    tools = Tools(seed, Crew(threads))
+    return grow_forest(TrainingSet(*data), parameters, ones, parameters.trees, tools)
 
 
 def leaf_of(grown: Grown, row: np.ndarray) -> int:
@@ -234,7 +234,7 @@ def test_a_stopped_crew_ends_soon_with_what_there_is():
     data, crew = learnable(6), Crew(1)
     crew.stop[0] = 1
     ones = np.ones(20, np.float32)
-    grown = grow_forest(TrainingSet(*data), FastXmlParameters(trees=2), ones, 2, 0, crew, no_progress)
+    grown = grow_forest(TrainingSet(*data), FastXmlParameters(trees=2), ones, 2, Tools(0, crew))
     assert [len(tree.n_rows) for tree in grown] == [1, 1]
 
 

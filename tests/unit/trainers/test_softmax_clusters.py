@@ -13,9 +13,8 @@ from service.trainers import parse_parameters, softmax_training, train
 from service.trainers.shape import Shape
 from service.trainers.softmax_clusters import _fill, clustered_shape, label_vectors
 from service.trainers.softmax_shapes import FLAT_MAX
-from service.trainers.source import MemorySource
-from service.trainers.spec import TrainingSet
-from service.trainers.work import Crew, no_progress
+from service.trainers.source import MemorySource, TrainingSet
+from service.trainers.work import Crew, Tools
 from tests.contract.test_every_trainer import model_of
 from tests.oracles.problems import to_labels, to_rows
 
@@ -29,7 +28,7 @@ def clustered(vectors: np.ndarray, arity: int, threads: int = 1) -> Shape:
     n = len(vectors)
     labels = np.arange(n, dtype=np.int32) * 2  # not all labels have a leaf
     counts = np.arange(n, dtype=np.int64)[::-1] + 1
-    return clustered_shape(vectors, labels, counts, arity, 3, Crew(threads), no_progress)
+    return clustered_shape(vectors, labels, counts, arity, Tools(3, Crew(threads)))
 
 
 @pytest.mark.parametrize(("n", "arity"), [(1, 2), (2, 2), (3, 20), (64, 4), (65, 4), (100, 7), (40, 2)])

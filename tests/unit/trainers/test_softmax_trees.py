@@ -24,8 +24,8 @@ from service.trainers import parse_parameters, train
 from service.trainers.plt_trees import huffman_shape
 from service.trainers.softmax_shapes import even_shape, topology_of, tree_of
 from service.trainers.softmax_training import _settle, _start
-from service.trainers.source import count
-from service.trainers.spec import TrainingSet
+from service.trainers.source import TrainingSet, count
+from service.trainers.work import Tools
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.oracles.problems import to_labels, to_rows
@@ -57,7 +57,7 @@ def test_a_topology_becomes_the_tree_that_it_came_from() -> None:
     topology = topology_of(shape, 4, 22)
     data = TrainingSet(to_rows(np.eye(3)), to_labels(np.eye(3) > 0))
     parameters: Any = parse_parameters("huffman-tree", ["dim=2", "arity=4"])
-    state = _start(count(data), parameters, topology, None, 1)
+    state = _start(count(data), parameters, topology, None, Tools(1))
     state.network.weights[...] = np.arange(state.network.weights.size).reshape(state.network.weights.shape)
     tree = tree_of(topology, state.network, 2)
     np.testing.assert_array_equal(tree.child_ptr, shape.child_ptr)
@@ -76,7 +76,7 @@ def test_once_the_tree_is_learnt_nodes_begin_anew_and_embeddings_go_on() -> None
     data = TrainingSet(to_rows(np.eye(4)), to_labels(np.eye(4) > 0))
     parameters: Any = parse_parameters("learned-tree", ["dim=3", "arity=2", "optimiser=adagrad"])
     topology = topology_of(even_shape(np.arange(4, dtype=np.int32), 2), 2, 4)
-    state = _start(count(data), parameters, topology, None, 1)
+    state = _start(count(data), parameters, topology, None, Tools(1))
     for part in (*state.network, *state.squares):
         part[...] = 2.0
     _settle(state)

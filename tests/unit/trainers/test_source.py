@@ -1,27 +1,38 @@
-"""Windows over rows that come in parts: always the same ones, within their bounds."""
+"""What is counted of rows, and the windows that they are dealt to: the same ones however they come."""
 
 from __future__ import annotations
 
+import tempfile
+from collections import namedtuple
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from service.errors import BadParameter
 from service.rows import LabelRows
-from service.trainers.source import MemorySource, count, windows
-from service.trainers.spec import TrainingSet
-from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels, to_rows
+from service.trainers import windows
+from service.trainers.source import MemorySource, TrainingSet, count
+from service.trainers.windows import dealt
+from service.trainers.work import no_progress
+from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_rows
+
+few = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 class _Parts:
-    """A source that yields its rows cut at some bounds."""
+    """A source that is read again and again, its rows cut at some bounds."""
+
+    reads = "passes"
+    final_ids = None
 
     def __init__(self, data, cuts):
         self.census = count(data)
-        x, y = dense_rows(data.rows), dense_labels(data.labels)
-        bounds = [0, *sorted({c for c in cuts if 0 < c < len(x)}), len(x)]
-        self.cut = [TrainingSet(to_rows(x[a:b]), to_labels(y[a:b])) for a, b in pairwise(bounds)]
+        bounds = sorted({0, data.n_rows, *(c for c in cuts if c < data.n_rows)})
+        self.cut = [data.cut(a, b) for a, b in pairwise(bounds)]
 
     def parts(self):
         yield from self.cut
@@ -32,39 +43,70 @@ def _data(seed, n_rows):
     return TrainingSet(random_rows(rng, n_rows, 10, 0.3), random_labels(rng, n_rows, 5, 0.4))
 
 
-@settings(deadline=None, max_examples=60)
+def _visited(source, seed=4, epochs=2):
+    with dealt(source, seed, no_progress) as found:
+        return [list(found.visit(epoch)) for epoch in range(epochs)]
+
+
+@few
 @given(
     st.integers(0, 2**31),
     st.integers(1, 60),
     st.lists(st.integers(1, 59), max_size=8),
-    st.integers(1, 70),
-    st.integers(1, 150),
+    st.sampled_from([20, 60, 150, 1 << 20]),
 )
-def test_windows_do_not_depend_on_parts(seed, n_rows, cuts, rows_max, entries_max):
+def test_rows_of_a_file_are_in_the_windows_of_those_in_memory(monkeypatch, seed, n_rows, cuts, most):
+    monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", most)
     data = _data(seed, n_rows)
-    whole = list(windows(MemorySource(data), rows_max, entries_max))
-    in_parts = list(windows(_Parts(data, cuts), rows_max, entries_max))
-    assert len(whole) == len(in_parts)
-    for one, other in zip(whole, in_parts, strict=True):
-        for a, b in zip((*one.rows, *one.labels), (*other.rows, *other.labels), strict=True):
-            np.testing.assert_array_equal(a, b)
+    for one, other in zip(_visited(MemorySource(data)), _visited(_Parts(data, cuts)), strict=True):
+        assert [number for number, _ in one] == [number for number, _ in other]
+        for (_, a), (_, b) in zip(one, other, strict=True):
+            for x, y in zip((*a.rows, *a.labels), (*b.rows, *b.labels), strict=True):
+                np.testing.assert_array_equal(x, y)
+                assert np.asarray(x).dtype == np.asarray(y).dtype
 
 
-@settings(deadline=None, max_examples=60)
-@given(st.integers(0, 2**31), st.integers(1, 60), st.integers(1, 70), st.integers(1, 150))
-def test_windows_hold_every_row_once_and_no_more_than_asked(seed, n_rows, rows_max, entries_max):
+@few
+@given(st.integers(0, 2**31), st.integers(1, 80), st.sampled_from([15, 40, 1 << 20]))
+def test_windows_have_every_row_once(monkeypatch, seed, n_rows, most):
+    monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", most)
     data = _data(seed, n_rows)
-    found = list(windows(MemorySource(data), rows_max, entries_max))
-    np.testing.assert_array_equal(np.vstack([dense_rows(w.rows) for w in found]), dense_rows(data.rows))
-    np.testing.assert_array_equal(
-        np.vstack([dense_labels(w.labels) for w in found]), dense_labels(data.labels)
-    )
-    for number, window in enumerate(found):
-        entries = np.diff(window.rows.indptr) + np.diff(window.labels.indptr)
-        assert 1 <= len(entries) <= rows_max
-        assert entries[:-1].sum() < entries_max
-        if number < len(found) - 1:
-            assert len(entries) == rows_max or entries.sum() >= entries_max
+    expected = np.hstack([dense_rows(data.rows), dense_labels(data.labels)])
+    for visit in _visited(_Parts(data, [7])):
+        found = [np.hstack([dense_rows(part.rows), dense_labels(part.labels)]) for _, part in visit]
+        assert len(found) == -(-data.n_entries // most)
+        assert sorted(map(bytes, np.vstack(found))) == sorted(map(bytes, expected))
+
+
+def test_each_window_has_rows_from_all_over_and_another_turn_in_each_epoch(monkeypatch):
+    data = _data(1, 4000)
+    monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", data.n_entries // 7)
+    numbered = data._replace(rows=to_rows(np.arange(1.0, 4001)[:, None]))
+    first, second = _visited(MemorySource(numbered))
+    assert {number for number, _ in first} == {number for number, _ in second}
+    assert [number for number, _ in first] != [number for number, _ in second]
+    for _, part in first:
+        tenth = np.bincount(((part.rows.values - 1) // 400).astype(int), minlength=10) / part.n_rows
+        assert (tenth > 0.05).all()
+        assert (tenth < 0.16).all()
+
+
+def test_a_directory_without_room_is_refused_before_the_rows_are_read_again(monkeypatch):
+    monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 20)
+    source = _Parts(_data(2, 50), [])
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(windows.shutil, "disk_usage", lambda path: usage(8 * source.census.n_entries - 1))
+    source.cut = []
+    with pytest.raises(BadParameter, match=f"TMPDIR: expected room for .* in {tempfile.gettempdir()}, found"):
+        _visited(source)
+
+
+def test_a_disk_that_is_full_is_told(monkeypatch):
+    monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 20)
+    with Path("/dev/full").open("r+b", buffering=0) as full:
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda: full)
+        with pytest.raises(BadParameter, match=r"TMPDIR: expected room for .* none left: No space left"):
+            _visited(_Parts(_data(2, 50), []))
 
 
 def test_a_census_counts_rows_and_non_zeros_of_labels():

@@ -16,15 +16,15 @@ from service.errors import BadData, BadInput, BadParameter
 from service.rows import LabelRows, SparseRows
 from service.thresholds.methods.ofo import lower_bounds, thresholds_of
 from service.thresholds.store.state import ThresholdDatabase
-from service.trainers import parse_parameters, train_stream
-from service.trainers.plt_shown import rows_at
+from service.trainers import TrainingSet, fit, parse_parameters, windows
 from service.trainers.source import MemorySource
-from service.trainers.spec import TrainingSet
+from service.trainers.windows import STAGE
+from service.trainers.work import derived_seed
 from service.workflows.progressive import ProgressiveThresholds, predictor_so_far
 from service.workflows.train import TrainRequest, train_and_publish
 from service.workflows.tune import learn
 from tests.contract.test_every_trainer import bits_of, learnable, write_file
-from tests.oracles.problems import dense_labels, dense_rows, to_labels, to_rows
+from tests.oracles.problems import dense_rows, to_labels, to_rows
 
 SGD = ["solver=sgd", "tree=random", "arity=3", "prune=0"]
 Part = tuple[TreeEnsemble, TrainingSet]
@@ -55,22 +55,16 @@ def shown_by(data: TrainingSet, items: list[str], on_rows: Any = None) -> list[P
         if on_rows is not None:
             on_rows(ensemble, rows)
 
-    train_stream("plt", parse_parameters("plt", items), MemorySource(data), 3, 2, on_rows=show)
+    fit("plt", parse_parameters("plt", items), MemorySource(data), 3, 2, on_rows=show)
     return parts
 
 
-def test_rows_at_positions() -> None:
-    data = data_of(20)
-    chosen = np.array([7, 3, 19, 3], np.int32)
-    found = rows_at(data, chosen)
-    np.testing.assert_array_equal(dense_rows(found.rows), dense_rows(data.rows)[chosen])
-    np.testing.assert_array_equal(dense_labels(found.labels), dense_labels(data.labels)[chosen])
-    assert rows_at(data, chosen[:0]).rows.n_rows == 0
-
-
-@pytest.mark.parametrize("items", [["window_rows=25"], ["window_rows=1000"], ["trees=2", "window_rows=40"]])
-def test_every_row_but_those_of_the_first_part_is_shown_once(items: list[str]) -> None:
-    data = data_of(93)
+@pytest.mark.parametrize(("trees", "entries_max"), [(1, 300), (1, 1 << 20), (2, 500)])
+def test_every_row_but_those_of_the_first_part_is_shown_once(
+    trees: int, entries_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", entries_max)
+    data, items = data_of(93), [f"trees={trees}"]
     shown = np.vstack([dense_rows(part.rows) for _, part in shown_by(data, [*SGD, "epochs=3", *items])])
     assert len(shown) == 93 - 9
     every = {row.tobytes() for row in dense_rows(data.rows)}
@@ -78,24 +72,29 @@ def test_every_row_but_those_of_the_first_part_is_shown_once(items: list[str]) -
     assert len({row.tobytes() for row in shown} & every) == len(shown)
 
 
+def _order(n_rows: int) -> Any:
+    """The order of the rows in the first pass."""
+    seed = derived_seed(derived_seed(3, 0), 1, 0, 0)
+    return np.random.Generator(np.random.PCG64(seed)).permutation(n_rows)
+
+
 def test_the_trees_shown_have_learnt_the_rows_before_and_no_others() -> None:
     data = data_of(60)
-    items = [*SGD, "window_rows=1", "epochs=4"]  # file order
-    parts = shown_by(data, items)
+    parts = shown_by(data, [*SGD, "epochs=4"])
+    in_turn = data.take(_order(60))
     first_of = np.concatenate([[6], 6 + np.cumsum([part.rows.n_rows for _, part in parts])])
     for (ensemble, _), n_before in list(zip(parts, first_of, strict=False))[20::10]:
         cut = int(n_before) - int(n_before) % 6  # trees are made once a part
-        before = rows_at(data, np.arange(cut, dtype=np.int32))
-        parameters = parse_parameters("plt", [*SGD, "window_rows=1", "epochs=1"])
-        alone = train_stream("plt", parameters, MemorySource(before), 3)
+        before = in_turn.cut(0, cut).take(np.argsort(_order(cut)))  # so that they are learnt in that turn
+        alone = fit("plt", parse_parameters("plt", [*SGD, "epochs=1"]), MemorySource(before), 3)
         for name, array in alone.ensemble._asdict().items():
             assert array.tobytes() == getattr(ensemble, name).tobytes(), name
 
 
 def test_showing_rows_does_not_change_the_tree() -> None:
-    data, parameters = data_of(), parse_parameters("plt", [*SGD, "epochs=3", "window_rows=32"])
-    plain = train_stream("plt", parameters, MemorySource(data), 3)
-    shown = train_stream("plt", parameters, MemorySource(data), 3, on_rows=lambda ensemble, rows: None)
+    data, parameters = data_of(), parse_parameters("plt", [*SGD, "epochs=3"])
+    plain = fit("plt", parameters, MemorySource(data), 3)
+    shown = fit("plt", parameters, MemorySource(data), 3, on_rows=lambda ensemble, rows: None)
     assert bits_of(plain) == bits_of(shown)
 
 
@@ -157,22 +156,25 @@ def test_what_has_no_thresholds_is_refused(tmp_path: Path, database: ThresholdDa
         train_and_publish(store, "m", TrainRequest("plt", one, parameters=SGD, stream=True), kept_in=database)
     changed = write_file(tmp_path / "changed.txt", *learnable(30))
 
-    def change(_: object) -> None:
-        changed.write_text(changed.read_text().replace(":0.", ":1.", 1))
+    def change(phase: str, done: int, _: int) -> None:
+        if (phase, done) == (STAGE, 0):
+            changed.write_text(changed.read_text().replace(":0.", ":1.", 1))
 
     with pytest.raises(BadInput, match="it has changed"):
         request = TrainRequest("plt", changed, parameters=SGD, stream=True)
-        train_and_publish(store, "m", request, on_plan=change, kept_in=database)
+        train_and_publish(store, "m", request, change, database)
     assert store.models() == []
     assert database.load("m", 1) is None
 
 
 def test_labels_that_no_shown_row_has_keep_their_first_threshold(database: ThresholdDatabase) -> None:
     rows = SparseRows(np.arange(21), np.zeros(20, np.int32), np.ones(20, np.float32), 1)
-    labels = LabelRows(np.arange(21), np.array([1, *[0] * 19], np.int32), 3)  # label 1 only in the first part
+    carried = np.zeros(20, np.int32)
+    carried[_order(20)[0]] = 1  # label 1 only in the first part
+    labels = LabelRows(np.arange(21), carried, 3)
     source = MemorySource(TrainingSet(rows, labels))
     found = ProgressiveThresholds(source, 1, database)
-    shown_by(TrainingSet(rows, labels), [*SGD, "window_rows=1", "epochs=1"], found)
+    shown_by(TrainingSet(rows, labels), [*SGD, "epochs=1"], found)
     tuned = found.tuned()
     assert tuned.counters.hits[1] == 0
     assert np.isfinite(tuned.thresholds).all()

@@ -14,9 +14,9 @@ from model_store.weights import store_weights
 from service.errors import BadInput
 from service.evaluation.size_report import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
 from service.rows import SparseRows
-from service.trainers import estimate, parse_parameters, size, train
+from service.trainers import TrainingSet, estimate, parse_parameters, size, train
 from service.workflows.charts import draw_report
-from service.workflows.report import Sample, version_report
+from service.workflows.report import version_report
 from tests.contract.test_every_trainer import learnable, model_of, trained_on
 from tests.oracles.problems import to_labels, to_rows
 from tests.oracles.routing import leaves_reached, random_decision_forest, whole_rows
@@ -38,7 +38,7 @@ def forest() -> Any:
 
 def test_the_criteria_of_a_forest_are_those_of_a_slow_count(forest: Any) -> None:
     trees, model, rows, carried = forest
-    report = version_report(model, {"epochs": 3}, Sample(rows, to_labels(carried)), None)
+    report = version_report(model, {"epochs": 3}, TrainingSet(rows, to_labels(carried)), None)
     assert report["training"] == {"epochs": 3}
     assert report["forest"]["rows"] == 60
     for tree, found in zip(trees, report["forest"]["trees"], strict=True):
@@ -66,8 +66,8 @@ def test_splits_make_leaves_purer_and_answers_better(name: str) -> None:
     trained = trained_on(name, x, y)
     model = model_of(trained, y.shape[1], x.shape[1])
     unseen = learnable(80, seed=9)
-    test = Sample(to_rows(unseen[0]), to_labels(unseen[1]))
-    report = version_report(model, {}, Sample(to_rows(x), to_labels(y)), test)["forest"]
+    test = TrainingSet(to_rows(unseen[0]), to_labels(unseen[1]))
+    report = version_report(model, {}, TrainingSet(to_rows(x), to_labels(y)), test)["forest"]
     first, last = report["splits"][0], report["splits"][-1]
     assert first["splits"] == 0
     assert first["error"] == pytest.approx(1 - y.mean(axis=0).max(), abs=1e-4)
@@ -83,7 +83,7 @@ def test_splits_make_leaves_purer_and_answers_better(name: str) -> None:
 
 def test_a_report_says_the_test_error_only_of_test_rows(forest: Any) -> None:
     _, model, rows, carried = forest
-    sample = Sample(rows, to_labels(carried))
+    sample = TrainingSet(rows, to_labels(carried))
     assert "test_error" not in version_report(model, {}, sample, None)["forest"]["splits"][0]
     same = version_report(model, {}, sample, sample)["forest"]["splits"]
     for line in same:
@@ -124,7 +124,7 @@ def test_a_weight_counts_the_same_before_and_after_a_training() -> None:
 
 def test_pictures_are_drawn_of_what_there_is(forest: Any, tmp_path: Path) -> None:
     _, model, rows, carried = forest
-    sample = Sample(rows, to_labels(carried))
+    sample = TrainingSet(rows, to_labels(carried))
     drawn = draw_report(version_report(model, {}, sample, sample), "m@1", tmp_path / "forest")
     assert [file.name for file in drawn] == ["criteria.png", "error.png", "objective.png"]
     depths = [

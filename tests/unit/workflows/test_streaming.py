@@ -15,19 +15,20 @@ from model_store.store import Store
 from service.datasets import read_dataset, stream
 from service.datasets.parts import DataStream
 from service.errors import BadData, BadParameter
-from service.trainers.source import Plan, count, windows
-from service.trainers.spec import TrainingSet
+from service.trainers import TrainingSet, windows
+from service.trainers.source import count
 from service.workflows.file_source import FileSource
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
 
-SGD = ("solver=sgd", "window_rows=64", "epochs=3", "arity=4", "leaf_size=4", "prune=0")
+SGD = ("solver=sgd", "epochs=3", "arity=4", "leaf_size=4", "prune=0")
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many blocks in small files."""
+    """Many blocks in small files, and more windows than one."""
     monkeypatch.setattr(stream, "BLOCK_BYTES", 700)
+    monkeypatch.setattr(windows, "WINDOW_ENTRIES_MAX", 400)
 
 
 def _lines(suffix: str, n_rows: int = 150) -> str:
@@ -99,11 +100,9 @@ def test_a_stream_trains_the_same_model_as_memory(suffix: str, tree: str, tmp_pa
     parameters = [*SGD, f"tree={tree}", "trees=2"]
     if suffix == ".jsonl":
         parameters += ["features.kind=hashing", "features.n_features=1024"]
-    plans = []
     for is_stream, threads in ((False, 1), (True, 2)):
         request = TrainRequest("plt", path, parameters=parameters, seed=9, threads=threads, stream=is_stream)
-        train_and_publish(store, "m", request, on_plan=plans.append)
-    assert [plan.rows for plan in plans] == [150, 150]
+        train_and_publish(store, "m", request)
     memory, streamed = (store.open("m", version) for version in (1, 2))
     assert {*memory.arrays, ORIGIN} == streamed.arrays.keys()  # which says what came before it
     for name, array in memory.arrays.items():
@@ -112,7 +111,7 @@ def test_a_stream_trains_the_same_model_as_memory(suffix: str, tree: str, tmp_pa
     assert memory.manifest.features == streamed.manifest.features
 
 
-SOFTMAX = ("epochs=3", "dim=5", "arity=3", "window_rows=64")
+SOFTMAX = ("epochs=3", "dim=5", "arity=3")
 TREES = [
     *(("huffman-tree", f"tree={tree}") for tree in ("huffman", "random", "kmeans", "clustered", "flat")),
     *(("learned-tree", f"start={tree}") for tree in ("huffman", "kmeans", "random")),
@@ -121,12 +120,12 @@ TREES = [
 ]
 
 
-def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> list[Plan]:
-    """Train in memory and twice on the stream, check that all bits are the same, and return the plans."""
-    store, plans = Store(tmp_path / "store"), []
+def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> None:
+    """Train in memory and twice on the stream, and check that all bits are the same."""
+    store = Store(tmp_path / "store")
     for is_stream, threads in ((False, 1), (True, 2), (True, 1)):
         request = TrainRequest(name, path, parameters=parameters, seed=9, threads=threads, stream=is_stream)
-        train_and_publish(store, "m", request, on_plan=plans.append)
+        train_and_publish(store, "m", request)
     memory = store.open("m", 1)
     for version in (2, 3):
         streamed = store.open("m", version)
@@ -135,15 +134,12 @@ def _same(tmp_path: Path, name: str, path: Path, parameters: list[str]) -> list[
             assert memory.arrays[array].tobytes() == streamed.arrays[array].tobytes(), array
         assert memory.manifest.data == streamed.manifest.data
         assert memory.manifest.features == streamed.manifest.features
-    return plans
 
 
 @pytest.mark.parametrize(("name", "tree"), TREES)
 def test_softmax_trees_of_a_stream_are_those_of_memory(name: str, tree: str, tmp_path: Path) -> None:
-    assert len(list(windows(_source(_write(tmp_path, ".svm")), 64))) == 3
-    plans = _same(tmp_path, name, _write(tmp_path, ".svm"), [*SOFTMAX, tree])
-    assert plans[1] == plans[2]
-    assert plans[1].training_bytes > plans[0].training_bytes  # the windows
+    assert _source(_write(tmp_path, ".svm")).census.n_entries > 2 * windows.WINDOW_ENTRIES_MAX
+    _same(tmp_path, name, _write(tmp_path, ".svm"), [*SOFTMAX, tree])
 
 
 @pytest.mark.parametrize("name", ["huffman-tree", "learned-tree"])
@@ -162,21 +158,22 @@ def test_next_words_of_a_stream_are_those_of_memory(name: str, tree: str, tmp_pa
     late = [*texts, "only at the end", "only at the end"]
     path.write_text("\n".join(json.dumps({"text": text}) for text in late) + "\n\n")
     parameters = ["task=text", *SOFTMAX, tree]
-    plans = _same(tmp_path, name, path, parameters)
-    assert plans[0].rows == plans[1].rows
+    _same(tmp_path, name, path, parameters)
 
 
 def test_texts_that_change_while_they_are_read_are_refused(tmp_path: Path) -> None:
     path, store = tmp_path / "texts.jsonl", Store(tmp_path / "store")
     path.write_text('{"text": "one two one two"}\n' * 50)
 
-    def append(plan: object) -> None:
+    def append(phase: str, done: int, _: int) -> None:
+        if (phase, done) != (windows.STAGE, 0):
+            return
         with path.open("a") as file:
             file.write('{"text": "three"}\n')
 
     request = TrainRequest("huffman-tree", path, parameters=["task=text"], stream=True)
     with pytest.raises(BadData, match="expected the bytes that were read at first, found others"):
-        train_and_publish(store, "m", request, on_plan=append)
+        train_and_publish(store, "m", request, append)
     path.write_text("\n")
     with pytest.raises(BadData, match="expected at least one row, found none"):
         train_and_publish(store, "m", request)
@@ -262,10 +259,12 @@ def test_a_cut_gzip_file_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_changes_while_it_is_read_is_refused(suffix: str, more: str, tmp_path: Path) -> None:
     path, store = _write(tmp_path, suffix), Store(tmp_path / "store")
 
-    def append(plan: object) -> None:
+    def append(phase: str, done: int, _: int) -> None:
+        if (phase, done) != (windows.STAGE, 0):
+            return
         with path.open("a") as file:
             file.write(more)
 
     with pytest.raises(BadData, match="read at first, found"):
-        train_and_publish(store, "m", TrainRequest("plt", path, parameters=SGD, stream=True), on_plan=append)
+        train_and_publish(store, "m", TrainRequest("plt", path, parameters=SGD, stream=True), append)
     assert store.models() == []

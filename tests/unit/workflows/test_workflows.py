@@ -14,7 +14,6 @@ from model_store.store import Store
 from service.errors import BadData, BadInput, BadParameter
 from service.inference import parts as inference_parts
 from service.trainers import TRAINERS, parse_parameters
-from service.trainers.source import Plan
 from service.warm import kernels as warm
 from service.workflows import evaluate as measuring
 from service.workflows.evaluate import evaluate
@@ -98,12 +97,14 @@ def test_a_validation_file_that_cannot_be_used_is_refused_before_the_training(
     valid = tmp_path / name
     if content is not None:
         valid.write_text(content)
-    plans: list[Plan] = []
+    phases: list[str] = []
     request = TrainRequest("ovr", file, valid=valid)
     with pytest.raises(BadInput) as refused:
-        train_and_publish(Store(tmp_path / "store"), "colours", request, on_plan=plans.append)
+        train_and_publish(
+            Store(tmp_path / "store"), "colours", request, lambda phase, *_: phases.append(phase)
+        )
     assert words in str(refused.value)
-    assert not plans
+    assert "classifiers" not in phases
 
 
 def test_a_validation_file_that_cannot_be_read_is_refused_before_a_stream(file: Path, tmp_path: Path) -> None:

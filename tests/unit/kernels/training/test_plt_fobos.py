@@ -10,21 +10,24 @@ from hypothesis import strategies as st
 from service.trainers import plt_sgd
 from service.trainers.plt_sgd import Descent, train_trees
 from service.trainers.plt_trees import huffman_shape, random_shape
-from service.trainers.source import MemorySource
-from service.trainers.spec import TrainingSet
-from service.trainers.work import Crew, no_progress
+from service.trainers.source import MemorySource, TrainingSet
+from service.trainers.work import Crew, Tools, derived_seed
 from tests.oracles.label_trees import fobos
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows
 
 GIB = 1 << 30
+SEED = 5
 
 
-def _train(data, shape, descent, bytes_max=GIB, threads=1, plans=None):
-    on_plan = (lambda plan: None) if plans is None else plans.append
-    trees, report = train_trees(
-        MemorySource(data), [(5, shape)], descent, bytes_max, Crew(threads), no_progress, on_plan
-    )
+def _train(data, shape, descent, bytes_max=GIB, threads=1):
+    tools = Tools(SEED, Crew(threads))
+    trees, report = train_trees(MemorySource(data), [(tools, shape)], descent, bytes_max, tools)
     return trees[0], report
+
+
+def _order(epoch, n_rows):
+    """The order of the rows in an epoch, where they are one window."""
+    return np.random.Generator(np.random.PCG64(derived_seed(SEED, 1, epoch, 0))).permutation(n_rows)
 
 
 def _data(seed, n_rows=30, n_features=12, n_labels=9, density=0.3, share=0.3):
@@ -64,9 +67,9 @@ def _dense(tree, n_features):
 def test_sparse_steps_equal_the_dense_update(seed, rate, penalty, epochs, arity, huffman):
     data = _data(seed, n_rows=16)
     shape = _shape(data, arity, huffman)
-    descent = Descent(rate, penalty, epochs, window_rows=1, prune=0.0)  # windows of one row: file order
-    tree, report = _train(data, shape, descent)
-    expected = fobos(dense_rows(data.rows), dense_labels(data.labels), shape, rate, penalty, epochs)
+    tree, report = _train(data, shape, Descent(rate, penalty, epochs, prune=0.0))
+    order = np.concatenate([_order(epoch, 16) for epoch in range(epochs)])
+    expected = fobos(dense_rows(data.rows)[order], dense_labels(data.labels)[order], shape, rate, penalty, 1)
     for node, (w, b) in _dense(tree, data.rows.n_features).items():
         np.testing.assert_allclose(w, expected[node][0], rtol=2e-4, atol=2e-5)
         np.testing.assert_allclose(b, expected[node][1], rtol=2e-4, atol=2e-5)
@@ -77,7 +80,7 @@ def test_a_large_penalty_makes_small_weights():
     data = _data(1)
     norms = []
     for penalty in (0.0, 0.1, 10.0):
-        tree, _ = _train(data, _shape(data, 4), Descent(1.0, penalty, 5, 100, 0.0))
+        tree, _ = _train(data, _shape(data, 4), Descent(1.0, penalty, 5, 0.0))
         norms.append(sum(np.abs(chunk.weight).sum() for chunk in tree.chunks if chunk is not None))
     assert norms[0] > 2 * norms[1] > 10 * norms[2]
 
@@ -86,7 +89,7 @@ def test_a_large_penalty_makes_small_weights():
 def test_shards_and_threads_do_not_change_a_bit(shards, monkeypatch):
     data = _data(2, n_rows=200, n_labels=40)
     shape = _shape(data, 3)
-    descent = Descent(1.0, 1e-3, 3, 64, 0.0)
+    descent = Descent(1.0, 1e-3, 3, 0.0)
     expected, _ = _train(data, shape, descent)
     monkeypatch.setattr(plt_sgd, "SHARDS", shards)
     found, _ = _train(data, shape, descent, threads=3)
@@ -96,7 +99,7 @@ def test_shards_and_threads_do_not_change_a_bit(shards, monkeypatch):
             np.testing.assert_array_equal(a, b)
 
 
-def test_rows_are_shuffled_within_a_window_and_anew_each_epoch(monkeypatch):
+def test_rows_are_shuffled_anew_in_each_epoch(monkeypatch):
     orders = []
     real = plt_sgd.train_shard
     monkeypatch.setattr(
@@ -104,37 +107,23 @@ def test_rows_are_shuffled_within_a_window_and_anew_each_epoch(monkeypatch):
     )
     data = _data(3, n_rows=50)
     shape = _shape(data, 20)  # one inner node: one shard
-    _train(data, shape, Descent(1.0, 0.0, 2, 30, 0.0))
-    assert [len(order) for order in orders] == [30, 20, 30, 20]
+    _train(data, shape, Descent(1.0, 0.0, 2, 0.0))
+    assert [len(order) for order in orders] == [50, 50]
     assert all(sorted(order) == list(range(len(order))) for order in orders)
-    assert len({tuple(order) for order in orders}) == 4
-
-
-def test_a_plan_bounds_what_is_trained():
-    data = _data(4, n_rows=100, n_features=200, density=0.05)
-    shape = _shape(data, 3)
-    plans = []
-    tree, report = _train(data, shape, Descent(1.0, 0.0, 2, 100, 0.0), plans=plans)
-    (plan,) = plans
-    kept = sum(len(chunk.weight) for chunk in tree.chunks if chunk is not None)
-    assert 0 < kept <= report["weights"] <= plan.weights
-    assert (plan.rows, plan.epochs, plan.capped) == (100, 2, False)
-    assert plan.model_bytes == 12 * plan.weights
-    assert plan.training_bytes > 4 * plan.weights
+    assert len({tuple(order) for order in orders}) == 2
+    # all rows are one window, which a window of the first 30 could not give
+    assert max(orders[0][:20]) >= 30 > min(orders[0][30:])
 
 
 def test_without_room_late_features_are_left_out_and_said():
     data = _data(5, n_rows=100, n_features=200, density=0.1)
     shape = _shape(data, 3)
-    descent = Descent(1.0, 0.0, 2, 20, 0.0)
-    whole, _ = _train(data, shape, descent)
-    plans = []
-    tree, report = _train(data, shape, descent, bytes_max=8192, plans=plans)
-    assert plans[0].capped
-    assert 0 < report["weights"] <= plans[0].weights
+    descent = Descent(1.0, 0.0, 2, 0.0)
+    whole, plenty = _train(data, shape, descent)
+    tree, report = _train(data, shape, descent, bytes_max=8192)
+    assert plenty["passed_over"] == 0
+    assert 0 < 4 * report["weights"] <= 8192
     assert report["passed_over"] > 0
-    weights = plans[0].training_bytes - 16 * min(len(data.rows.indices) + len(data.labels.indices), 1 << 23)
-    assert weights <= 8192
     # the features that a node met first are there
     for one, all_of_them in zip(tree.chunks, whole.chunks, strict=True):
         if one is not None:
