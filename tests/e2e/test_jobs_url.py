@@ -93,9 +93,9 @@ def test_feedback_shows_its_key(
 ) -> None:
     event = json.dumps({"event_id": "e", "instance": {"text": "x"}, "labels": []})
     for key, said in (
-        (KEY, "found 404"),
-        ("another-key", "found 401"),
-        ("two keys", "of visible characters"),
+        (KEY, "404 model-not-found"),
+        ("another-key", "401 unauthorized"),
+        ("two keys", "expected visible characters"),
     ):
         monkeypatch.setenv("XYLEM_KEY", key)
         done = run_here("feedback", "none", "--url", url, store=store, input=event)
