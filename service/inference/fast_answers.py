@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,18 +44,13 @@ class Present(Uncopyable):
         signing = seal.keyed, seal.model, seal.version, seal.expiry
         self.at = handle_of(FastPresent(thresholds, log_threshold, *signing))
 
+    def seal_at(self, epoch: int) -> Seal:
+        """Return what signs ids of predictions made when the thresholds had an epoch."""
+        return self.seal._replace(epoch=epoch)
 
-class Signed(NamedTuple):
-    """What predictions are signed with, the epoch of their thresholds, and the first one's serial number."""
 
-    present: Present
-    epoch: int
-    serial: int
-
-    @property
-    def seal(self) -> Seal:
-        """Return what signs the ids of these predictions."""
-        return self.present.seal._replace(epoch=self.epoch)
+Signed: TypeAlias = tuple[Present, int, int]
+"""What predictions are signed with, the epoch of their thresholds, and the first one's serial number."""
 
 
 class RowsRead(NamedTuple):

@@ -81,9 +81,9 @@ def _take_predictions(
 
 
 def _write_predictions(names: NameTable, read: RowsRead, spans: Spans, signed: Signed) -> FastAnswer:
-    is_tuned, thresholds = read.asked.threshold == TUNED, signed.present.thresholds
-    named = thresholds[:0] if is_tuned else thresholds
-    written = predictions_json(names, named, signed.seal, signed.serial, spans)
+    (present, epoch, serial), is_tuned = signed, read.asked.threshold == TUNED
+    named = present.thresholds[:0] if is_tuned else present.thresholds
+    written = predictions_json(names, named, present.seal_at(epoch), serial, spans)
     return FastAnswer(read.asked.n_rows, b",".join(written), is_tuned)
 
 

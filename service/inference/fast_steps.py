@@ -123,7 +123,7 @@ class ForestRequests(TwoSteps):
 
     def _answer_rows(self, read: RowsRead, writer: Writer, signed: Signed) -> FastAnswer | None:
         began = perf_counter_ns()
-        options = self._options(read, signed.present.tuned)
+        options = self._options(read, signed[0].tuned)
         if options is None:
             return None
         found = self._predictor.predict(read.rows, options)

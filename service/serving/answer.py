@@ -41,7 +41,8 @@ class SearchDialect(Dialect[Query]):
         if span is not None:
             epoch = served.thresholds.epoch
             found = served.fast.answer(message, span, self.writer, served.ids.sign(epoch, SHORT_BEAMS))
-            if found is not None and _fits(found, limits):
+            identity = None if found is None else found.identity
+            if found is not None and (identity is None or utf8_length(identity) <= limits.name_bytes_max):
                 if notes.is_traced:
                     notes.take_counted(served.fast.times)
                 return self.wrap(found, epoch, served)
@@ -116,11 +117,6 @@ class SearchDialect(Dialect[Query]):
         self, reply: bytes, n_json: int | None, most: int, served: ServedVersion
     ) -> list[list[str]]:
         """Return the names of the first labels of each row, at most so many, of a version's answer."""
-
-
-def _fits(found: FastAnswer, limits: Limits) -> bool:
-    """Return whether the id that an answer repeats is no longer than it may be."""
-    return found.identity is None or utf8_length(found.identity) <= limits.name_bytes_max
 
 
 def _rows_read(query: Query, rows: SparseRows) -> RowsRead | None:

@@ -45,8 +45,10 @@ def write_predictions(
     epoch    that of the thresholds before the rows were predicted
     unknown  the rows of which the model knows nothing
     """
-    thresholds, signed = served.ids.thresholds_for(options), served.ids.sign(epoch, len(found.ptr) - 1)
-    predictions = predictions_json(served.labels, thresholds, signed.seal, signed.serial, spans_of(found))
+    thresholds = served.ids.thresholds_for(options)
+    present, _, serial = served.ids.sign(epoch, len(found.ptr) - 1)
+    seal = present.seal_at(epoch)
+    predictions = predictions_json(served.labels, thresholds, seal, serial, spans_of(found))
     if labels_json is not None:
         predictions = _with_members(predictions, labels_json, found, served)
     if len(found.costs):
@@ -73,9 +75,8 @@ def _with_members(
     """Return the predictions, each of their labels with further members."""
     places = np.arange(len(found.labels) + 1)
     spans = Spans(places[:-1], places[1:], found.labels, found.scores, np.zeros(len(found.labels), np.uint8))
-    signed = served.ids.sign(0, len(found.labels))
-    nothing = np.empty(0, np.float32)
-    singles = predictions_json(served.labels, nothing, signed.seal, signed.serial, spans)
+    present, _, serial = served.ids.sign(0, len(found.labels))
+    singles = predictions_json(served.labels, np.empty(0, np.float32), present.seal_at(0), serial, spans)
     objects = [
         b"%b,%b}" % (single[len(_BEGIN) : single.rindex(_END) - 1], members)
         for single, members in zip(singles, labels_json, strict=True)

@@ -77,7 +77,7 @@ class PredictionIds:
         if not is_same or sealed_by is not tokens or now > until:
             present = Present(thresholds, tuned, tokens.seal(self._model, live.version, 0))
             self._kept = _Kept(present, tokens, now + _SEAL_SECONDS)
-        return Signed(present, epoch, tokens.serials(n))
+        return present, epoch, tokens.serials(n)
 
 
 @functools.cache

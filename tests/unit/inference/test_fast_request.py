@@ -16,7 +16,7 @@ from model_store.version import Model
 from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import BodyForms, SparseQuery
 from service.inference.answering import Predictions
-from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, Present, RowsRead, Signed
+from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, Present, RowsRead
 from service.inference.fast_request import AS_PREDICTIONS, AS_TENSORS
 from service.inference.fast_steps import FastRequests, fast_requests
 from service.inference.prediction_json import predictions_json, spans_of
@@ -66,11 +66,10 @@ class Both:
         self.thresholds = np.linspace(0, 1, model.manifest.n_labels, dtype=np.float32)
         self.tuned = self.predictor.node_thresholds(self.thresholds / 8)
         self.seal = TOKENS.seal(model_hash("m"), 7, EPOCH)
-        self.signed = Signed(Present(self.thresholds, self.tuned, self.seal), EPOCH, 11)
+        self.signed = (Present(self.thresholds, self.tuned, self.seal), EPOCH, 11)
 
     def plainly(self, body: bytes, is_known: bool = True) -> FastAnswer | None:
-        unknown = self.signed._replace(present=Present(self.thresholds, None, self.seal))
-        signed = self.signed if is_known else unknown
+        signed = self.signed if is_known else (Present(self.thresholds, None, self.seal), EPOCH, 11)
         return self.plain.answer(b"head" + body, (4, 4 + len(body)), AS_PREDICTIONS, signed)
 
     def as_tensors(self, body: dict[str, Any]) -> FastAnswer | None:
