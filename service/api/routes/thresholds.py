@@ -135,8 +135,7 @@ async def tune(model: ModelName, request: Request, services: Wired) -> Response:
     """The file is one below the service's data directory (`XYLEM_DATA_DIR`). The answer is that of
     `xylem thresholds --json`.
 
-    A job does it, for which the request waits at most `XYLEM_TUNE_SECONDS_MAX`; `threshold-tuning-jobs` takes
-    the same without waiting.
+    A job does it, and the request waits for it, an hour at most. `threshold-tuning-jobs` does not wait.
     """
     limits = services.limits
     body = await services.admin_work.read(parse_json, await read_body(request, limits), limits)
