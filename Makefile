@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 export PYTHONDONTWRITEBYTECODE :=
 
 # What uses the inner parts of libraries: the server, the compiler, settings, the command line, the database.
-LOWEST_TESTS := tests/unit/api tests/unit/test_settings.py tests/contract/test_patched.py \
+LOWEST_TESTS := tests/unit/api tests/unit/base/test_settings.py tests/contract/test_patched.py \
 	tests/e2e/test_connections.py tests/e2e/test_plain_requests.py
 
 # What a change is tested with each time. The other tests start hundreds of servers, balancers and databases.

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from model_store.names import build_names
+from service.base.rows import LabelRows, SparseRows
 from service.datasets import Dataset, read_dataset
 from service.features import default_kind, fit_featurizer, parameters_of
-from service.rows import LabelRows, SparseRows
 
 _SUFFIXES = (".txt.gz", ".txt", ".jsonl.gz", ".jsonl")
 

@@ -27,8 +27,8 @@ from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.store import Store
 from model_store.version import Draft
+from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions, Predictor
-from service.rows import SparseRows
 
 SIZES = (10_000, 100_000, 1_000_000)
 N_FEATURES = 135_909

@@ -23,8 +23,8 @@ from benchmarks.runs import Settings, note, show, spread, trained
 from benchmarks.server import READY_SECONDS_MAX, cpu_seconds, free_port, served
 from benchmarks.systems import OURS
 from model_store.store import Store
+from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions, Predictor
-from service.rows import SparseRows
 
 TOP_R, BEAM_WIDTH = 10, 10
 SECONDS = 3.0

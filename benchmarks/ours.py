@@ -22,6 +22,7 @@ from model_store.calibration import NO_CALIBRATION
 from model_store.ensemble import LINK_CODES
 from model_store.store import Store
 from model_store.version import Model
+from service.base.rows import LabelRows, SparseRows
 from service.inference.buffers import BufferPool, Need
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from service.inference.predictor import PredictOptions, Predictor
@@ -29,7 +30,6 @@ from service.kernels.search.beam import beam_rows
 from service.kernels.search.beam_workspace import BeamShape, BeamWorkspace
 from service.kernels.search.call import set_rows, set_search
 from service.kernels.search.routing_rerank import NO_RERANK
-from service.rows import LabelRows, SparseRows
 from service.workflows.train import TrainRequest, train_and_publish
 
 

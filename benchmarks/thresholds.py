@@ -19,12 +19,12 @@ from benchmarks.data import Prepared
 from benchmarks.runs import Settings, note, show
 from model_store.store import Store
 from model_store.version import Model
+from service.base.rows import SparseRows
 from service.evaluation import EmptyConvention, FMeasures, f_measures
 from service.inference.parts import predict_all
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.rows import SparseRows
 from service.thresholds.store.tuned import METHODS
 from service.workflows.labelled import Labelled, read_labelled
 from service.workflows.train import TrainRequest, train_and_publish

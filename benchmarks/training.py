@@ -28,9 +28,9 @@ from benchmarks.runs import Settings, able, show, spread, train
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft, Model, manifest_of
+from service.base.rows import LabelRows, SparseRows
 from service.evaluation import propensities, ranking_metrics
 from service.inference.predictor import PredictOptions, Predictor
-from service.rows import LabelRows, SparseRows
 from service.trainers import parse_parameters
 from service.trainers import train as train_here
 from service.workflows.train import peak_memory_bytes

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 import xylem
-from service.errors import NotTuned
+from service.base.errors import NotTuned
 
 DATA = Path(__file__).resolve().parent / "debtags"
 ROWS = 4000

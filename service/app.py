@@ -51,10 +51,11 @@ from service.api.routes import (
 )
 from service.api.routes.openapi import openapi_document
 from service.api.routes.services import Services
-from service.collector import settle
+from service.base.collector import settle
+from service.base.logs import log
+from service.base.settings import Settings, read_settings
 from service.jobs.figures import JobFigures
 from service.jobs.jobs import Jobs
-from service.logs import log
 from service.registry.registry import Registry
 from service.remote.objects import shown_url
 from service.serving.denied import with_denied
@@ -67,7 +68,6 @@ from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
 from service.serving.scores import SCORES
 from service.serving.shadows import Shadows
-from service.settings import Settings, read_settings
 from service.traces.switch import open_tracer
 
 STREAMS = re.compile(r"/v1/models/[^/]+(/(versions|aliases)/[^/]+)?/(batch|feedback)")

@@ -18,15 +18,15 @@ from model_store.origin import parent_of
 from model_store.packed import Packed, pack, unpack
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
+from service.base.errors import BadData, BadParameter, NotTuned
+from service.base.rows import SparseRows
 from service.db.of_store import opened_database
-from service.errors import BadData, BadParameter, NotTuned
 from service.features import load_featurizer
 from service.inference.answering import Predictions
 from service.inference.chunks import check_chunk_characters, divide, search_chunks
 from service.inference.options import NodeThresholds
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.rows import SparseRows
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.calibrate import calibrated_draft, draft_of, fit_to_rows, refuse_link
 from service.workflows.evaluate import empty_convention, evaluate_rows
@@ -183,10 +183,10 @@ class InMemoryModel:
 
         Raises BadInput.
         """
+        from service.base.settings import Limits
         from service.serving.dialect import Body
         from service.serving.opening import serve_model
         from service.serving.predict import PREDICT
-        from service.settings import Limits
 
         is_matrix = hasattr(instance, "tocsr")
         checked = self._instances(instance if is_matrix else [instance])

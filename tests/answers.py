@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from service.base.settings import Limits
+from service.base.stages import StageNotes
 from service.serving.answer import SearchDialect
 from service.serving.dialect import Body, Reply
 from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
-from service.settings import Limits
-from service.stages import StageNotes
 
 
 def reply_of(body: bytes, served: ServedVersion, dialect: SearchDialect = PREDICT) -> Reply:

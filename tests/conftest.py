@@ -24,9 +24,10 @@ import pytest
 from fastapi import FastAPI
 
 from model_store.store import Store
-from service import cli, logs
+from service import cli
 from service.app import create_app
-from service.settings import Settings, read_settings
+from service.base import logs
+from service.base.settings import Settings, read_settings
 from tests.served_models import publish_all
 
 READY_SECONDS = 240.0

@@ -9,10 +9,10 @@ from tempfile import mkdtemp
 import numpy as np
 
 from model_store.store import Store
+from service.base.rows import SparseRows
 from service.db.engine import Database
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
 from service.inference.thresholded import Thresholded
-from service.rows import SparseRows
 from service.thresholds.live.events import Event, Events, as_columns, event_keys
 from service.thresholds.live.feedback import FeedbackOutcome, FeedbackWriter
 from service.thresholds.live.served import ServedThresholds

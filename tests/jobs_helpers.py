@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import update
 
+from service.base.settings import Limits, Settings
 from service.db.engine import Database, default_url
 from service.db.tables import JOBS
 from service.jobs.jobs import Jobs
 from service.jobs.leases import Leases
-from service.settings import Limits, Settings
 from tests.conftest import settings_of
 
 N_LABELS = 6

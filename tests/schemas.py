@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from service.app import create_app
-from service.settings import Limits, read_settings
+from service.base.settings import Limits, read_settings
 
 _TYPES: dict[str, Any] = {
     "null": lambda v: v is None,

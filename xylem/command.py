@@ -22,7 +22,7 @@ def main() -> None:
     except ImportError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(FAILED)
-    from service.entry import main as run
+    from service.cli.entry import main as run
 
     run()
 

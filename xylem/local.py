@@ -28,7 +28,7 @@ class Model:
 
     Instances are what it was trained on: a list of texts, of mappings from feature names to numbers, or a
     sparse matrix, a row each; a series, or a frame with `text_column`, as `train` takes them. What cannot be
-    used is refused with a `service.errors.BadInput`.
+    used is refused with a `service.base.errors.BadInput`.
     """
 
     def __init__(self, inner: InMemoryModel) -> None:
@@ -74,7 +74,7 @@ class Model:
         chunk_characters  longer texts are divided into chunks of at most so many characters, between words;
                      a label's score is the mean of its scores in the chunks
 
-        Raises `service.errors.NotTuned` for a version without tuned thresholds.
+        Raises `service.base.errors.NotTuned` for a version without tuned thresholds.
         """
         from service.in_memory import columns_from_memory
 
@@ -115,7 +115,7 @@ class Model:
         """Return this model with scores that are probabilities: a label of score 0.7 is true 7 times in 10.
 
         Instances, labels and columns are as for `train`: 100 rows or more that it was not trained on. The
-        ranking of labels stays as it is. Raises `service.errors.BadParameter` for a model whose
+        ranking of labels stays as it is. Raises `service.base.errors.BadParameter` for a model whose
         probabilities sum to 1 over the labels.
         """
         from service.in_memory import columns_from_memory
@@ -162,7 +162,7 @@ def train(
     label_column  the column of a frame that has a list of names in each row, in place of labels
     parameters    of the trainer by name, of the features as `features_NAME` (for `features.NAME`)
 
-    Raises `service.errors.BadInput` for what cannot be trained on; it names the row, from 0.
+    Raises `service.base.errors.BadInput` for what cannot be trained on; it names the row, from 0.
     """
     from service.in_memory import columns_from_memory, train_from_memory
 

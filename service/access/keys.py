@@ -13,9 +13,9 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from service.access.key_text import NewSecret, is_id, make_secret, without_secrets
 from service.access.scopes import AccessScope
+from service.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from service.db.engine import Database
 from service.db.tables import ACCESS_KEYS
-from service.errors import BadParameter, KeyNotFound, LimitExceeded
 
 KEYS_MAX = 1000
 """Keys of a database. Where there would be more, the oldest that is not in force any more goes; the newest

@@ -22,8 +22,7 @@ from pydantic import SecretStr
 from service.access.key_text import ID_PLACE, id_of
 from service.access.keys import AccessKey, all_keys, ensure_admin_key, note_uses, show_admin_key
 from service.access.scopes import ALL_SCOPES, AccessScope, open_scopes
-from service.db.engine import Database
-from service.errors import (
+from service.base.errors import (
     AccessRefused,
     DatabaseUnavailable,
     KeyExpired,
@@ -31,8 +30,9 @@ from service.errors import (
     ScopeMissing,
     XylemError,
 )
-from service.logs import log
-from service.settings import Settings
+from service.base.logs import log
+from service.base.settings import Settings
+from service.db.engine import Database
 
 REFRESH_SECONDS = 1.0
 """Between two reads of the keys."""

@@ -6,8 +6,8 @@ import enum
 import ipaddress
 from typing import Any
 
-from service.errors import BadParameter
-from service.settings import OPENABLE, Settings
+from service.base.errors import BadParameter
+from service.base.settings import OPENABLE, Settings
 
 _METHODS = ["GET", "POST", "PUT", "DELETE"]
 _REQUEST_HEADERS = [

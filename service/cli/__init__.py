@@ -13,8 +13,8 @@ import typer
 
 from model_store.compiled.faults import BadProcessor
 from model_store.errors import StoreError, StoreUnreadable, StoreUnwritable
+from service.base.errors import BadInput, XylemError, located
 from service.cli.console import complain, print_line
-from service.errors import BadInput, XylemError, located
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from service.base.errors import BadParameter
 from service.cli.console import print_json, print_line, print_result, print_table
 from service.cli.database import user_name
 from service.cli.options import DEFAULT_STORE, LATEST, Json, StoreDir, parse_version
 from service.db.of_store import opened_database
-from service.errors import BadParameter
 
 if TYPE_CHECKING:
     from model_store.alias import Alias as AliasDocument

@@ -19,9 +19,9 @@ def opened_learning(store: Path, *, create: bool) -> Iterator[OnlineLearning | N
 
     It logs nothing: what fails is for the command to say. Raises BadParameter as `opened_database` does.
     """
-    from service.logs import configure
+    from service.base.logs import configure
+    from service.base.settings import read_settings
     from service.serving.learning import OnlineLearning
-    from service.settings import read_settings
 
     settings = read_settings(store=store)
     if not create and not is_there(store, settings.database_url):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from service.base.errors import BadParameter
 from service.cli.aliases import Reason, cause_of, registry_of
 from service.cli.console import print_json, print_line
 from service.cli.options import DEFAULT_STORE, Json, StoreDir, parse_reference
-from service.errors import BadParameter
 
 if TYPE_CHECKING:
     from model_store.alias_changes import LabelChange

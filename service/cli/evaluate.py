@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from service.base.errors import BadParameter
 from service.cli.console import print_facts, print_json, print_line, print_table, progress
 from service.cli.groups import grouped
 from service.cli.options import (
@@ -23,7 +24,6 @@ from service.cli.options import (
     parse_reference,
 )
 from service.db.of_store import opened_database
-from service.errors import BadParameter
 
 if TYPE_CHECKING:
     from model_store.version import Model as OpenedModel

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from service.base.errors import BadInput, BadParameter
 from service.cli.console import print_facts, print_json, print_line, print_table
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
-from service.errors import BadInput, BadParameter
 
 app = typer.Typer(help="Labels of a version: a part of `xylem models`.")
 

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.base.errors import BadData, BadInput, Unavailable
 from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.database import opened_learning
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
 from service.cli.server_options import KeyFile, connect_server, read_key
-from service.errors import BadData, BadInput, Unavailable
 from service.serving.line_files import STDIN, blocks, opened
 
 if TYPE_CHECKING:
     from model_store.store import Store
+    from service.base.settings import Limits
     from service.serving.learning import OnlineLearning
     from service.serving.served import ServedVersion
-    from service.settings import Limits
 
 EVENTS_A_BLOCK = 64
 FAULTS_MAX = 10
@@ -60,8 +60,8 @@ def feedback(
     event counts once: a file that was sent in part can be sent again as a whole. Events that were not counted
     are told by reason, the first of them with their lines. Exit status 2 when some were rejected.
     """
+    from service.base.settings import read_settings
     from service.serving.lines import value_of
-    from service.settings import read_settings
 
     limits = read_settings().limits
     tally = _Tally()

@@ -9,12 +9,12 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from service.base.errors import JobNotFound
 from service.cli.console import print_facts, print_json, print_line, print_table
 from service.cli.groups import grouped
 from service.cli.options import Json
 from service.cli.server_options import Place, connect_server, read_key, refuse_beside_url
 from service.db.of_store import opened_database
-from service.errors import JobNotFound
 
 app = typer.Typer(
     help="Jobs: training, threshold tuning and batches; of the store, or with --url of a server.",
@@ -54,8 +54,8 @@ def _opened(context: typer.Context, place: Place) -> Iterator[Ask]:
         with connect_server(place.url, read_key(place.key_file)) as client:
             yield lambda name, *arguments: getattr(client, _OF_CLIENT.get(name, name))(*arguments)
         return
+    from service.base.settings import read_settings
     from service.jobs.jobs import Jobs
-    from service.settings import read_settings
 
     def ask(name: str, *arguments: Any) -> Any:
         if database is None and name == "list":

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.base.errors import BadParameter
 from service.cli.console import print_json, print_line, print_table
 from service.cli.database import user_name
 from service.cli.options import DEFAULT_STORE, Json, StoreDir
 from service.db.of_store import opened_database
-from service.errors import BadParameter
 
 if TYPE_CHECKING:
     from service.access.keys import AccessKeys

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.base.errors import BadInput, BadParameter
 from service.cli.console import print_facts, print_json, print_result
 from service.cli.options import DEFAULT_STORE, Json, StoreDir
-from service.errors import BadInput, BadParameter
 
 if TYPE_CHECKING:
     from model_store.store import Store

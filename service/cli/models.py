@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from service.base.errors import BadInput, BadParameter
 from service.cli.aliases import cause_of, store_to_publish, what_is_beside
 from service.cli.console import (
     mebibytes,
@@ -19,7 +20,6 @@ from service.cli.console import (
 )
 from service.cli.denied import denying
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
-from service.errors import BadInput, BadParameter
 
 if TYPE_CHECKING:
     from model_store.manifest import Manifest

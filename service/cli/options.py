@@ -8,9 +8,9 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from service.base.columns import TableColumns, columns_of, refuse_without_table
+from service.base.errors import BadParameter
 from service.cli.groups import in_panel
-from service.columns import TableColumns, columns_of, refuse_without_table
-from service.errors import BadParameter
 
 LATEST = "latest"
 

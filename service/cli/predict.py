@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from service.base.errors import BadData, BadParameter
 from service.cli.console import complain, progress
 from service.cli.database import opened_learning
 from service.cli.groups import grouped, in_panel
@@ -24,7 +25,6 @@ from service.cli.options import (
     parse_reference,
 )
 from service.cli.server_options import Place, read_key, refuse_beside_url
-from service.errors import BadData, BadParameter
 from service.serving.line_files import STDIN, Source, blocks, idle, in_order, opened
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ Answers = Callable[[Source], Iterator["Answered"]]
 
 def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[str, Any]) -> Answers:
     """Return what has a server answer. Raises BadParameter."""
+    from service.base.settings import read_settings
     from service.cli.predict_url import answer_by_server
-    from service.settings import read_settings
 
     key, limits = read_key(key_file), read_settings().limits
 
@@ -143,6 +143,7 @@ def _by_server(url: str, key_file: Path | None, model: Reference, given: dict[st
 def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, explain: bool) -> Answers:
     """Return what answers by a version of the store."""
     from model_store.store import Store
+    from service.base.settings import read_settings
     from service.serving.blocks import answer_block
     from service.serving.denied import denied_by, with_denied
     from service.serving.label_info import LabelInfos, label_info_options
@@ -150,7 +151,6 @@ def _by_store(store: Path, model: str, given: dict[str, Any], threads: int, *, e
     from service.serving.parse import parse_options
     from service.serving.rows import to_options
     from service.serving.schemas.predict import TUNED
-    from service.settings import read_settings
 
     limits = read_settings().limits
     told = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}

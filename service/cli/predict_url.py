@@ -9,8 +9,8 @@ from service.cli.options import Reference
 from service.cli.server_options import connect_server
 
 if TYPE_CHECKING:
+    from service.base.settings import Limits
     from service.serving.lines import Answered, LineBlock
-    from service.settings import Limits
 
 _ERROR = b'"error":{'
 """What the answer to a bad line has, and no other: a quote within a text has a backslash."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from model_store.errors import AliasNotFound
+from service.base.errors import BadInput, BadParameter
 from service.cli.aliases import fraction_of, what_is_beside
 from service.cli.console import mebibytes, print_result
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
-from service.errors import BadInput, BadParameter
 
 if TYPE_CHECKING:
     from model_store.alias import Alias

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from service.base.errors import BadData
 from service.cli.console import progress
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, Threads, n_threads, parse_reference
 from service.cli.predict import Instances
-from service.errors import BadData
 from service.serving.line_files import STDIN, blocks, idle, in_order, opened
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def score(
     used has an error in its place, and the exit status is 2 at the end.
     """
     from model_store.store import Store
+    from service.base.settings import read_settings
     from service.serving.denied import denied_by, with_denied
     from service.serving.opening import serve_model
     from service.serving.scores import score_block
-    from service.settings import read_settings
 
     limits = read_settings().limits
     opened_store, (name, reference) = Store(store), parse_reference(model)

@@ -54,8 +54,8 @@ def serve(
     The log is JSON lines on standard error; with --json a line on standard output says at the end that the
     server has stopped.
     """
+    from service.base.settings import read_settings
     from service.serve import run
-    from service.settings import read_settings
 
     given = {"store": store, "host": host, "port": port, "workers": workers, "jobs": jobs}
     run(read_settings(**{name: value for name, value in given.items() if value is not None}))
@@ -72,9 +72,9 @@ def worker(
     the data directory (XYLEM_DATA_DIR); all else is set by XYLEM_ variables. The log is JSON lines on
     standard error; with --json a line on standard output says at the end that the worker has stopped.
     """
+    from service.base.logs import configure
+    from service.base.settings import read_settings
     from service.jobs.worker import run_workers
-    from service.logs import configure
-    from service.settings import read_settings
 
     settings = read_settings(**({} if store is None else {"store": store}))
     configure(settings.log_level)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from service.base.errors import BadInput, BadParameter, Unavailable
 from service.cli.groups import in_panel
 from service.cli.options import DEFAULT_STORE, StoreDir
-from service.errors import BadInput, BadParameter, Unavailable
 
 if TYPE_CHECKING:
     from xylem import Client

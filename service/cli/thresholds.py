@@ -7,6 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import typer
 
+from service.base.errors import BadParameter
 from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.groups import grouped, in_panel
 from service.cli.options import (
@@ -22,7 +23,6 @@ from service.cli.options import (
     parse_reference,
 )
 from service.db.of_store import opened_database
-from service.errors import BadParameter
 
 Data = Annotated[
     Path | None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from service.base.errors import BadParameter
 from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, progress
 from service.cli.groups import grouped, in_panel
@@ -24,7 +25,6 @@ from service.cli.options import (
     n_threads,
 )
 from service.db.of_store import opened_database
-from service.errors import BadParameter
 
 if TYPE_CHECKING:
     from model_store.store import Store

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from model_store.names import NameTable
+from service.base.errors import BadData
 from service.datasets.delimited import text_lines
 from service.datasets.json_lines import JsonLines, RowCollector
 from service.datasets.stream import BLOCK_BYTES, LINE_BYTES_MAX, DataFile, Progress
-from service.errors import BadData
 
 DOCUMENT = ".txt"
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from model_store.names import NameTable, build_names, find_names
+from service.base.rows import LabelRows, SparseRows, offsets
 from service.kernels.text.sort_and_sum import sort_labels
-from service.rows import LabelRows, SparseRows, offsets
 
 N_IDS_MAX = 1 << 28
 """The most labels and the most features of a data set."""

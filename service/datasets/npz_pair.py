@@ -12,11 +12,11 @@ from numpy.lib.format import read_array_header_1_0, read_array_header_2_0
 from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
+from service.base.errors import BadData
+from service.base.rows import LabelRows, SparseRows, offsets
 from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX
 from service.datasets.stream import DataFile, Progress
-from service.errors import BadData
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
-from service.rows import LabelRows, SparseRows, offsets
 
 _KEYS = ("format", "shape", "indptr", "indices", "data")
 _ZIP_MAGIC = b"PK"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from service.base.errors import BadData, BadParameter
 from service.datasets.stream import LINE_BYTES_MAX, DataFile
-from service.errors import BadData, BadParameter
 
 BATCH_ROWS = 4096
 """Rows read at once."""

@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from service.columns import DEFAULT_COLUMNS, TABLES, TableColumns
+from service.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
+from service.base.errors import BadParameter
+from service.base.rows import LabelRows, SparseRows
 from service.datasets.annif import CorpusDirectory, parts_of_directory
 from service.datasets.dataset import Dataset, renumber_labels
 from service.datasets.json_lines import parts_of_jsonl
@@ -18,8 +20,6 @@ from service.datasets.sparse_text import parts_of_svm, parts_of_txt
 from service.datasets.standard_input import StandardInput
 from service.datasets.stream import DataFile, Progress
 from service.datasets.tables import parts_of_table
-from service.errors import BadParameter
-from service.rows import LabelRows, SparseRows
 
 STDIN = Path("-")
 """The data file that is standard input: JSON lines, which are read once."""

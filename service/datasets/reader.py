@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from model_store.names import NameTable
-from service.columns import DEFAULT_COLUMNS, TABLES, TableColumns
+from service.base.columns import DEFAULT_COLUMNS, TABLES, TableColumns
+from service.base.errors import BadData, BadParameter
 from service.datasets.annif import CorpusDirectory, read_directory
 from service.datasets.dataset import Dataset, first_features, first_labels, ids_in_model, renumber_labels
 from service.datasets.json_lines import JsonLines, read_jsonl
@@ -18,7 +19,6 @@ from service.datasets.parquet import check_installed
 from service.datasets.sparse_text import read_svm, read_txt
 from service.datasets.stream import DataFile, Progress
 from service.datasets.tables import read_table
-from service.errors import BadData, BadParameter
 
 JSON_LINES = (".jsonl", ".ndjson")
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from model_store.label_info import UNDETERMINED, Subject, is_language
+from service.base.errors import BadData, BadParameter
 from service.datasets.stream import DataFile
 from service.datasets.subject_tables import SubjectList, tidy
 from service.datasets.xml_entities import BadEntity, check_entities
-from service.errors import BadData, BadParameter
 
 RDF_FORMATS = {".ttl": "turtle", ".rdf": "xml", ".xml": "xml", ".owl": "xml", ".nt": "nt"}
 """rdflib's names of formats, by a file's suffix."""

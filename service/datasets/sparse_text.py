@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.errors import BadData
+from service.base.rows import LabelRows, SparseRows, offsets
 from service.datasets import sparse_kernel as kernels
 from service.datasets.dataset import N_IDS_MAX, N_ROWS_MAX, Growing
 from service.datasets.stream import DataFile
-from service.errors import BadData
 from service.kernels.text.sort_and_sum import sort_and_sum_rows, sort_labels
-from service.rows import LabelRows, SparseRows, offsets
 
 _FOUND_MAX = 40
 

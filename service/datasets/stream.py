@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from service.errors import BadData
+from service.base.errors import BadData
 
 BLOCK_BYTES = 1 << 20
 """How much is read and parsed at once."""

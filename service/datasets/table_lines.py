@@ -9,10 +9,10 @@ from typing import Self
 
 import orjson
 
-from service.columns import TableColumns
+from service.base.columns import TableColumns
+from service.base.errors import BadData
 from service.datasets.stream import DataFile
 from service.datasets.tables import table_rows
-from service.errors import BadData
 
 
 class TableLines:

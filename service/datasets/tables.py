@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from model_store.names import NameTable
-from service.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.datasets.annif import corpus_lines, is_corpus, uris_in
 from service.datasets.delimited import DELIMITERS, delimited_rows
 from service.datasets.json_lines import JsonLines, RowCollector

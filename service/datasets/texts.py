@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import orjson
 
+from service.base.errors import BadData
 from service.datasets.dataset import N_ROWS_MAX
 from service.datasets.reader import suffix_of
 from service.datasets.stream import DataFile, Progress
-from service.errors import BadData
 
 
 class Texts(NamedTuple):

@@ -16,9 +16,9 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.sql.selectable import Select
 
+from service.base.errors import BadParameter, DatabaseUnavailable
+from service.base.settings import Settings
 from service.db.migrations import migrate
-from service.errors import BadParameter, DatabaseUnavailable
-from service.settings import Settings
 
 CONNECT_SECONDS = 5
 """The longest wait for a connection, and on SQLite for another writer's transaction."""

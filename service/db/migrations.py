@@ -23,8 +23,8 @@ from sqlalchemy import (
     update,
 )
 
+from service.base.errors import DatabaseUnsupported
 from service.db import tables
-from service.errors import DatabaseUnsupported
 
 _LOCK = 0x58796C656D
 """PostgreSQL's advisory lock under which one process migrates while the others wait: "Xylem"."""

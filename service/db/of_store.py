@@ -17,8 +17,8 @@ def opened_database(store: Path, *, create: bool) -> Iterator[Database | None]:
 
     Raises BadParameter for a URL that cannot be used.
     """
+    from service.base.settings import read_settings
     from service.db.engine import Database, default_url
-    from service.settings import read_settings
 
     url = read_settings().database_url
     if not create and not is_there(store, url):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.rows import LabelRows
 from service.evaluation.decisions import LabelCounts, mark_true, ranks_of
 from service.evaluation.fmeasure import EmptyConvention
 from service.evaluation.ranking import KS, RECALL_K
 from service.evaluation.report import PredictedRows
-from service.rows import LabelRows
 
 STARTS = (0, 1, 10, 100, 1000)
 """The training rows at which bands begin."""

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.rows import LabelRows
 from service.evaluation.fmeasure import EmptyConvention, f_scores
 from service.evaluation.report import PredictedRows
-from service.rows import LabelRows
 
 
 class LabelCounts(NamedTuple):

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
-from service.errors import BadParameter
-from service.rows import LabelRows
+from service.base.errors import BadParameter
+from service.base.rows import LabelRows
 
 EmptyConvention = Literal["one", "zero"]
 """What F is where nothing is true and nothing predicted: "zero" is scikit-learn's default, "one" the

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import TreeEnsemble
+from service.base.rows import LabelRows, ranges
 from service.evaluation.tree_criteria import (
     NodeCounts,
     counts_of,
@@ -22,7 +23,6 @@ from service.evaluation.tree_criteria import (
     leaf_criteria,
     splits_by_depth,
 )
-from service.rows import LabelRows, ranges
 
 _POINTS = 40
 """Numbers of splits, at most, at which the criteria are told."""

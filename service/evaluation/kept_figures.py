@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.names import NameTable, name_of
+from service.base.rows import LabelRows
 from service.evaluation.bands import frequency_bands
 from service.evaluation.decisions import LabelCounts, count_labels, mark_true
 from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention
 from service.evaluation.reliability import calibration_error, reliability
 from service.evaluation.report import PredictedRows
-from service.rows import LabelRows
 
 LABELS_MAX = 1000
 """Labels whose figures are kept, at most: those that are true most often."""

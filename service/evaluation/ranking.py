@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
-from service.rows import LabelRows
+from service.base.rows import LabelRows
 
 KS = (1, 3, 5)
 RECALL_K = 5

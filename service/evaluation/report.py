@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.rows import LabelRows
 from service.evaluation.fmeasure import USUAL_EMPTY, EmptyConvention, f_measures
 from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
 from service.evaluation.ranking import ranking_metrics
-from service.rows import LabelRows
 
 Report = dict[str, float | int | str | None]
 """Figures by name; None for one that cannot be had."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
-from service.rows import offsets
+from service.base.rows import offsets
 
 WORD, MARK, UNSPACED, SPACE = 1, 2, 4, 8
 """Bits of a character's class: part of a word (a letter, digit or underscore), a mark that goes with the

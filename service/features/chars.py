@@ -13,7 +13,8 @@ from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32_1, I64_1, U8_1, U64_2, Handle, handle, struct_at
 from model_store.errors import Corrupt
 from model_store.names import NameTable, build_names
-from service.errors import BadData, BadParameter
+from service.base.errors import BadData, BadParameter
+from service.base.rows import RowArrays, SparseRows
 from service.features.blocks import in_blocks
 from service.features.char_ngrams import char_counts, char_spans, ngrams_a_character, pad_words
 from service.features.characters import classes, encoded
@@ -26,7 +27,6 @@ from service.features.vocabulary import Vocabulary, choose, rows_meant
 from service.features.weights import NORM_CODES, idf_of, normalise_rows, weighted_rows
 from service.features.word_forms import WordForms, load_forms
 from service.features.words import NgramSpans, Words, ngrams_a_word
-from service.rows import RowArrays, SparseRows
 
 CHAR_IDF = "features/char_idf"
 """The array of the weights of n-grams of characters."""

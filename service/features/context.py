@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from model_store.errors import Corrupt
 from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, NameTable, build_names, find_name
-from service.errors import BadData
+from service.base.errors import BadData
+from service.base.rows import LabelRows, SparseRows, ranges
 from service.features.featurizer import Featurizer
 from service.features.parameters import ContextParameters
 from service.features.tables import table_arrays, take_feature_names
-from service.rows import LabelRows, SparseRows, ranges
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"
 """Before a text, after it, and any word that the vocabulary lacks."""

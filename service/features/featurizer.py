@@ -8,13 +8,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from service.base.errors import BadInstance
+from service.base.rows import SparseRows
 from service.datasets import Dataset
-from service.errors import BadInstance
 from service.features.parameters import FeatureParameters, RawParameters
 from service.features.raw import rows_of_csr
 from service.features.weights import normalise
 from service.features.word_forms import WordForms
-from service.rows import SparseRows
 
 
 class Featurizer(ABC):

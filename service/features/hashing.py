@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import U8_1, Handle, handle, struct_at
 from model_store.names import hash_bytes
+from service.base.rows import RowArrays, SparseRows, offsets
 from service.features.characters import classes
 from service.features.parameters import HashingParameters
 from service.features.raw import finite_values, tidied
@@ -20,7 +21,6 @@ from service.features.weights import NORM_CODES, normalise_rows
 from service.features.word_forms import WordForms
 from service.features.words import Words, ngram_spans, ngrams_a_word, split
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
-from service.rows import RowArrays, SparseRows, offsets
 
 _SIGN_BIT = np.uint64(63)
 

@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
-from service.errors import BadData, BadParameter
-from service.faults import fault, unknown
+from service.base.errors import BadData, BadParameter
+from service.base.faults import fault, unknown
 
 EXTRA = "pip install 'xylem-serve[languages]'"
 

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import kernel
 from model_store.errors import BadNames
 from model_store.names import NameTable, build_names, find_all
-from service.errors import BadData
+from service.base.errors import BadData
+from service.base.rows import SparseRows, offsets
 from service.features.featurizer import Featurizer
 from service.features.parameters import NamedParameters
 from service.features.raw import finite_values, tidied
 from service.features.sparse_request import finish_rows
 from service.features.tables import table_arrays, take_feature_names
 from service.features.weights import NORM_CODES
-from service.rows import SparseRows, offsets
 
 
 class NamedFeaturizer(Featurizer):

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import BadInstance
+from service.base.errors import BadInstance
+from service.base.rows import SparseRows
 from service.kernels.text.sort_and_sum import narrow_features, sort_and_sum_rows
-from service.rows import SparseRows
 
 _NUMBER = frozenset({int, float})
 

@@ -8,8 +8,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from model_store.errors import Corrupt
+from service.base.errors import BadData, BadParameter
+from service.base.parameters import Scalar
+from service.base.rows import SparseRows
 from service.datasets import Dataset
-from service.errors import BadData, BadParameter
 from service.features.chars import fit_chars, load_chars
 from service.features.context import load_context
 from service.features.featurizer import Featurizer
@@ -32,8 +34,6 @@ from service.features.parameters import (
 from service.features.tables import CHARS, FeatureNames, take_names
 from service.features.tfidf import fit_tfidf, load_tfidf
 from service.features.word_forms import fit_forms, load_forms
-from service.parameters import Scalar
-from service.rows import SparseRows
 
 
 class RawFeaturizer(Featurizer):

@@ -16,6 +16,7 @@ from model_store.compiled.calls import address_of
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import Handle, handle_of, struct_at
 from model_store.compiled.uncopyable import Uncopyable
+from service.base.rows import RowArrays, SparseRows
 from service.features.featurizer import Featurizer
 from service.features.text_featurizer import TextFeaturizer, body_texts
 from service.features.weights import NORM_CODES, normalise_rows
@@ -46,7 +47,6 @@ from service.kernels.text.texts import (
     read_text,
     write_rows,
 )
-from service.rows import RowArrays, SparseRows
 
 _INSTANCES = np.frombuffer(b'"instances"', np.uint8)
 _TOP_R = np.frombuffer(b'"top_r"', np.uint8)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined
+from service.base.rows import RowArrays
 from service.features.sparse_request import COUNT_LIMIT
 from service.kernels.text.decimals import parse_id
 from service.kernels.text.sparse_json import (
@@ -18,7 +19,6 @@ from service.kernels.text.sparse_json import (
     skip_blanks,
 )
 from service.kernels.text.texts import BodyTexts, read_bytes, read_string
-from service.rows import RowArrays
 
 INDPTR, INDICES, VALUES, TEXT = range(4)
 """The tensors, also their types: INT64, INT32, FP32 and BYTES."""

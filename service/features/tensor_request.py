@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import Handle, struct_at
+from service.base.rows import RowArrays, SparseRows
 from service.features.featurizer import Featurizer
 from service.features.sparse_request import (
     BodyForms,
@@ -55,7 +56,6 @@ from service.kernels.text.tensors import (
     PLACES,
 )
 from service.kernels.text.texts import TEXTS, BodyTexts
-from service.rows import RowArrays, SparseRows
 
 Words = tuple[NDArray[np.uint8], NDArray[np.int64]]
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.handles import handle_of
 from model_store.compiled.uncopyable import refuse_copy
+from service.base.rows import RowArrays, SparseRows
 from service.features.blocks import in_blocks
 from service.features.characters import encoded, ready_codes
 from service.features.featurizer import Featurizer
@@ -23,7 +24,6 @@ from service.features.parameters import (
 from service.features.words import Words, split_words
 from service.kernels.text.strings import UTF8_A_CHARACTER
 from service.kernels.text.texts import BodyTexts
-from service.rows import RowArrays, SparseRows
 
 TextKernel: TypeAlias = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], RowArrays]
 """A kernel (utf8, text_ptr, table) -> (indptr, indices, values): what `encoded` returned, and a handle."""

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from model_store.compiled.handles import handle_of
+from service.base.rows import SparseRows
 from service.features.featurizer import Featurizer
 from service.features.text_featurizer import TextFeaturizer, body_texts
 from service.kernels.text.texts import read_text_lines
-from service.rows import SparseRows
 
 _BYTES_MAX = 1 << 24
 """Of all lines together: they take four times as much while they are read."""

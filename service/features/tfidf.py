@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import kernel
 from model_store.compiled.handles import F32_1, I32_1, I64_1, U8_1, Handle, handle, struct_at
 from model_store.names import NameTable, build_names, probe
+from service.base.errors import BadData, BadParameter
+from service.base.rows import RowArrays, SparseRows, offsets
 from service.datasets.dataset import Growing
-from service.errors import BadData, BadParameter
 from service.features.blocks import in_blocks
 from service.features.characters import classes
 from service.features.parameters import TfidfParameters
@@ -24,7 +25,6 @@ from service.features.weights import NORM_CODES, idf_of, weigh_counts, weighted_
 from service.features.word_forms import WordForms, fit_forms, load_forms
 from service.features.words import Words, find_ngrams, ngram_spans, ngrams_a_word, split, split_words
 from service.kernels.text.sort_and_sum import sort_and_sum_rows
-from service.rows import RowArrays, SparseRows, offsets
 
 IDF = "features/idf"
 """The array of the words' weights."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
 from model_store.names import N_NAMES_MAX, NAME_BYTES_MAX, probe
-from service.errors import BadData
+from service.base.errors import BadData
 from service.features.words import NgramSpans
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
 from model_store.names import NameTable, build_names
-from service.errors import BadData
+from service.base.errors import BadData
 from service.features.languages import lemmas_of, stemmer_of, stop_list
 from service.features.parameters import WordParameters
 from service.features.tables import table_arrays, take_names

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from service.errors import BadModel
+from service.base.errors import BadModel
 
 SETTINGS_BYTES_MAX = 1 << 20
 """The largest file of settings."""

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk, Link, Tree
+from service.base.rows import offsets, ranges
 from service.features.parameters import Norm
 from service.importers.files import ModelFile
-from service.rows import offsets, ranges
 
 DEPTH_MAX = 1000
 """The most levels of a tree."""

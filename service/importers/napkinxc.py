@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Link
+from service.base.rows import offsets
 from service.features.parameters import Norm
 from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import (
@@ -32,7 +33,6 @@ from service.importers.foreign import (
     plant,
     split_bias,
 )
-from service.rows import offsets
 
 VERSIONS = ("0.7.0", "0.7.1", "0.7.2")
 LINKS: tuple[Link, ...] = ("logistic", "hinge2")

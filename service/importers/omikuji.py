@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk, Link, Tree
+from service.base.rows import offsets
 from service.importers.cbor import read_cbor
 from service.importers.files import ModelFile, ModelFiles
 from service.importers.foreign import (
@@ -26,7 +27,6 @@ from service.importers.foreign import (
     finite_weights,
     plant,
 )
-from service.rows import offsets
 
 LINKS: dict[str, Link] = {"Hinge": "hinge2", "Log": "logistic"}
 

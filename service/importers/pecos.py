@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk, Link
+from service.base.rows import offsets
 from service.importers.files import ModelFile, ModelFiles, SavedSettings
 from service.importers.foreign import (
     IDS_MAX,
@@ -26,7 +27,6 @@ from service.importers.foreign import (
     split_bias,
 )
 from service.importers.npz import SparseMatrix, read_npz
-from service.rows import offsets
 
 LINKS: dict[str, Link] = {"l2-hinge": "hinge2", "l3-hinge": "hinge3", "sigmoid": "logistic"}
 """The post-processors whose scores multiply along the path, and the links that they are."""

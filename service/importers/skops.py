@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 from numpy.typing import NDArray
 
+from service.base.what_is import what_is
 from service.importers.files import ModelFile
 from service.importers.npz import DAMAGE, read_npy
-from service.what_is import what_is
 
 MEMBER_BYTES_MAX = 1 << 30
 """The largest file in an archive, unpacked."""

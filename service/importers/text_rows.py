@@ -13,7 +13,7 @@ from model_store.manifest import Manifest
 from model_store.origin import ORIGIN, origin_array, parent_of
 from model_store.store import Store
 from model_store.version import Draft, Model
-from service.errors import BadModel
+from service.base.errors import BadModel
 from service.features import Featurizer, featurizer_arrays, featurizer_config
 from service.features.chars import CharsFeaturizer, WeightedNames, no_names
 from service.features.parameters import CharsParameters, Norm, RawParameters, TfidfParameters, parameters_of

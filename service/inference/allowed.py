@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.names import NameTable, find_all
-from service.errors import UnknownLabel
+from service.base.errors import UnknownLabel
 
 
 def allowed_labels(

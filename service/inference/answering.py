@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.rows import offsets
+from service.base.rows import offsets
 
 NOT_WANTED = np.empty((0, 2), np.int64)
 """Costs of rows that nobody asked for."""

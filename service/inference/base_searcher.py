@@ -17,14 +17,14 @@ from model_store.compiled.uncopyable import Uncopyable, refuse_copy
 from model_store.ensemble import LINK_CODES, Kind
 from model_store.rerank import Rerank
 from model_store.version import Model
-from service.errors import Unavailable
+from service.base.errors import Unavailable
+from service.base.rows import SparseRows
 from service.inference.answering import NOT_WANTED, Predictions, gather, in_parts, places_for, writeable
 from service.inference.buffers import FIRST, LAST, BufferPool, Buffers, MakeOwn, Need
 from service.inference.options import PredictOptions
 from service.kernels.search.calibrated import Knots
 from service.kernels.search.call import set_answers, set_rows, set_search
 from service.kernels.search.threshold_update import Paths, RowSearch
-from service.rows import SparseRows
 
 _NUMBERS = frozenset({int, float})
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import BadParameter
+from service.base.errors import BadParameter
+from service.base.rows import SparseRows, offsets
 from service.inference.answering import Predictions
 from service.inference.options import PredictOptions
-from service.rows import SparseRows, offsets
 
 CHUNK_CHARACTERS_MIN = 500
 """The least length of a chunk: what a chunk needs besides its text has a bound then."""

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from model_store.embedding import Embedding, assemble_embedding
 from model_store.version import Model
+from service.base.rows import SparseRows, offsets
 from service.inference.answering import Predictions, writeable
 from service.inference.explain import Explanation, top_features
 from service.inference.options import LabelScores, PredictOptions
 from service.inference.predictor import Predictor
 from service.kernels.search.embed_rows import embed_rows, turned_rows
 from service.kernels.search.threshold_update import RowSearch
-from service.rows import SparseRows, offsets
 
 
 class RowEmbedding:

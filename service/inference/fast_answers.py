@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from model_store.compiled.handles import handle_of
 from model_store.compiled.uncopyable import Uncopyable
+from service.base.rows import SparseRows
 from service.features.sparse_request import BodyForms, SparseQuery
 from service.inference.options import NodeThresholds
 from service.inference.prediction_json import Seal
 from service.kernels.search.fast_request import FastLimits as FastLimits
 from service.kernels.search.fast_request import FastPresent
-from service.rows import SparseRows
 
 _NO_THRESHOLDS = np.empty(0, np.float32)
 _NO_FORM = np.empty(0, np.int64)

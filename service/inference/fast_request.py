@@ -18,6 +18,7 @@ from model_store.compiled.handles import handle_of
 from model_store.ensemble import LINK_CODES
 from model_store.names import NameTable
 from model_store.version import Model
+from service.base.stages import N_TIMES, StageTimes
 from service.features import Featurizer
 from service.features.sparse_request import SparseQuery, read_body
 from service.features.tensor_request import TensorBodies, read_tensors
@@ -45,7 +46,6 @@ from service.kernels.search.fast_request import (
 from service.kernels.search.query import TUNED
 from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
 from service.kernels.text.tensors import IDENTITY, IDENTITY_END, write_tensors
-from service.stages import N_TIMES, StageTimes
 
 _FIRST_NEED = Need(1, 256, 10, 10)
 _KIND = 4
@@ -117,7 +117,7 @@ AS_TENSORS = Writer(TENSORS, TensorBodies.read_infer, _take_tensors, _write_tens
 class BeamRequests:
     """Answers sparse requests by the beam search of a label tree. One call at a time.
 
-    times   int64[N_TIMES]  of the last answer's call (`service.stages`)
+    times   int64[N_TIMES]  of the last answer's call (`service.base.stages`)
     """
 
     def __init__(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.version import Model
+from service.base.stages import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
 from service.features import Featurizer
 from service.features.tensor_request import TensorBodies
 from service.inference.embedded import EmbeddedPredictor
@@ -23,7 +24,6 @@ from service.inference.searcher import Searcher
 from service.kernels.search.fast_request import TENSORS, is_taken
 from service.kernels.search.query import NUMBER, TUNED
 from service.kernels.text.texts import TEXTS
-from service.stages import BEGAN, FEATURES, HAS_READ, MADE, N_TIMES, READ, StageTimes
 
 
 class TwoSteps(ABC):

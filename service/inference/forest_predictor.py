@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from model_store.rerank import assemble_rerank, has_rerank
 from model_store.version import Model
+from service.base.rows import SparseRows
 from service.inference.allowed import allowed_labels
 from service.inference.answering import Predictions, writeable
 from service.inference.base_searcher import BaseSearcher, SearchPlan, check_kind
@@ -31,7 +32,6 @@ from service.kernels.search.routing_explain import explain_route
 from service.kernels.search.routing_rerank import NO_RERANK
 from service.kernels.search.routing_workspace import RoutingShape, RoutingWorkspace
 from service.kernels.search.threshold_update import NO_PATHS, Paths, move_thresholds
-from service.rows import SparseRows
 
 
 class ForestPredictor(BaseSearcher):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from model_store.names import find_name
 from model_store.version import Model
-from service.errors import UnknownLabel, UnsupportedOption
+from service.base.errors import UnknownLabel, UnsupportedOption
 from service.features import feature_names
 from service.features.tables import FeatureNames
 from service.inference.label_weights import leaf_weights, mean_weights, strongest

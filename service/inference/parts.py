@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.rows import SparseRows
 from service.inference.answering import Predictions
 from service.inference.chunks import CHUNK_LABELS, mean_of
 from service.inference.predictor import NodeThresholds, PredictOptions
 from service.inference.searcher import Searcher
-from service.rows import SparseRows
 
 PLACES_MAX = 1 << 24
 """Places for predicted labels at a time: rows of a part times labels of the model."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from model_store.compiled.handles import read_only
 from model_store.ensemble import LANES, TreeEnsemble
 from model_store.version import Model
+from service.base.rows import SparseRows
 from service.inference.allowed import allowed_labels
 from service.inference.answering import Predictions, writeable
 from service.inference.base_searcher import BaseSearcher, SearchPlan
@@ -32,7 +33,6 @@ from service.kernels.search.routing_rerank import NO_RERANK
 from service.kernels.search.subtrees import greatest_below
 from service.kernels.search.threshold import threshold_rows
 from service.kernels.search.threshold_update import Paths, move_thresholds
-from service.rows import SparseRows
 
 _BLOCK_ROWS_MIN = 32
 """From so many rows on, rows that need the same chunk are answered together."""

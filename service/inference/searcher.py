@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.rows import SparseRows
 from service.inference.answering import Predictions
 from service.inference.explain import Explanation, RoutedExplanation
 from service.inference.options import LabelScores, NodeThresholds, NodeWeights, PredictOptions
 from service.kernels.search.threshold_update import RowSearch
-from service.rows import SparseRows
 
 
 class Searcher(Protocol):

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.rows import SparseRows
 from service.inference.predictor import NodeThresholds, PredictOptions
 from service.inference.searcher import Searcher
 from service.kernels.search.threshold_update import RowSearch
-from service.rows import SparseRows
 
 PREDICTED_MAX = 1000
 """Labels that a row counts as predicted, at most: the best ones. A finite bound on what an event touches."""

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from service.columns import TableColumns
-from service.errors import BadData
+from service.base.columns import TableColumns
+from service.base.errors import BadData
 from service.inference.predictor import PredictOptions
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.files import OFFSET, PART, RESULT

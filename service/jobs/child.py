@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from service.base.logs import configure, log
+from service.base.settings import Settings
 from service.jobs.confinement import confine
 from service.jobs.files import directory_of
 from service.jobs.messages import Reporter, settings_of_json
-from service.logs import configure, log
-from service.settings import Settings
 
 LOCK_SECONDS = 10.0
 """So long it waits for the process of a worker that lost the job, on the same machine, to end."""
@@ -96,7 +96,7 @@ def _lock(directory: Path) -> int:
 
     Raises Unavailable when another one holds it on.
     """
-    from service.errors import Unavailable
+    from service.base.errors import Unavailable
 
     lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     until = time.monotonic() + LOCK_SECONDS
@@ -112,7 +112,7 @@ def _lock(directory: Path) -> int:
 
 def _fault(error: Exception, settings: Settings) -> tuple[str, str]:
     """Return what callers are told of an error, and its code."""
-    from service.errors import located
+    from service.base.errors import located
     from service.jobs.data import DataRoot
     from service.jobs.process import memory_exceeded
     from service.serving.problems import code_of

@@ -18,7 +18,7 @@ import resource
 import signal
 from pathlib import Path
 
-from service.settings import Limits
+from service.base.settings import Limits
 
 SLACK_BYTES = 512 << 20
 """What a process may ask for beyond its memory: libraries, stacks and spare of the allocator."""

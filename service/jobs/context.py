@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from model_store.store import Store
+from service.base.errors import DatabaseUnavailable
+from service.base.settings import Settings
 from service.db.engine import Database
-from service.errors import DatabaseUnavailable
 from service.jobs.data import DataRoot, Fingerprint, check_unchanged, fingerprint
 from service.jobs.files import WORK
 from service.jobs.job import Job
 from service.jobs.leases import Claim, Leases
 from service.registry.registry import Registry
-from service.settings import Settings
 from service.workflows.labelled import OnProgress
 
 PATIENCE_SECONDS = 60.0

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from service.errors import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
+from service.base.errors import BadData, BadRequest, DataNotFound, LimitExceeded, Unavailable
 
 NAME_MAX = 512
 """The most characters of a name."""

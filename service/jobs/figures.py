@@ -23,14 +23,14 @@ from sqlalchemy import Connection, Row, and_, case, func, select
 
 from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
+from service.base.errors import DatabaseUnavailable, Unavailable, XylemError
+from service.base.logs import log
+from service.base.settings import Settings
 from service.db.engine import Database
 from service.db.tables import JOB_TOTALS, JOBS
-from service.errors import DatabaseUnavailable, Unavailable, XylemError
 from service.jobs.job import ENDED
 from service.jobs.queue import now
-from service.logs import log
 from service.serving.problems import PROBLEMS, code_of, describe_error
-from service.settings import Settings
 
 READ_SECONDS = 2.0
 """The pause between two reads of the figures of a server."""

@@ -18,9 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from sqlalchemy import Connection, func, insert, select
 
 from model_store.errors import Conflict
-from service.db.engine import Database
-from service.db.tables import JOBS
-from service.errors import (
+from service.base.errors import (
     BadRequest,
     IdempotencyConflict,
     JobConflict,
@@ -29,11 +27,13 @@ from service.errors import (
     Overloaded,
     Unavailable,
 )
+from service.base.settings import Settings
+from service.db.engine import Database
+from service.db.tables import JOBS
 from service.jobs.data import DataRoot
 from service.jobs.files import RESULT, directory_of, read_log
 from service.jobs.job import STATES, Job
 from service.jobs.queue import begin_totals, change, end, find, forget_old, job_of, now, take_turns
-from service.settings import Settings
 
 REQUEST_BYTES_MAX = 64 << 10
 """The most bytes of a job's request, as JSON."""

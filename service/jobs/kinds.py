@@ -17,20 +17,20 @@ from pydantic import ValidationError
 
 from model_store.errors import InvalidName
 from model_store.identifiers import check_alias, check_model, parse_ref
-from service.columns import TABLES, is_table, refuse_without_table
-from service.errors import BadData, BadFields, BadInput, BadParameter, BadRequest
+from service.base.columns import TABLES, is_table, refuse_without_table
+from service.base.errors import BadData, BadFields, BadInput, BadParameter, BadRequest
+from service.base.settings import Limits
+from service.base.what_is import what_is
 from service.features.parameters import PARAMETERS
 from service.jobs.data import DataRoot
 from service.jobs.requests import BatchJob, TableFields, TrainingJob, TuningJob
 from service.serving.parse import PREDICT_ONLY
 from service.serving.schemas.faults import all_faults_of
 from service.serving.schemas.instances import RequestModel
-from service.settings import Limits
 from service.thresholds.methods.ofo import Start, check_start
 from service.trainers.plugins import installed
 from service.trainers.registry import TRAINERS
 from service.trainers.registry import trainer as find_trainer
-from service.what_is import what_is
 from service.workflows.parameters import from_json
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, and_, or_, select, update
 
+from service.base.errors import JobNotFound, XylemError
+from service.base.settings import Limits
 from service.db.engine import Database
 from service.db.tables import JOBS
-from service.errors import JobNotFound, XylemError
 from service.jobs.job import Job, JobProgress, PromotionVerdict, State
 from service.jobs.queue import change, end, find, forget_old, job_of, now
-from service.settings import Limits
 
 Word = Literal["go on", "cancel", "lost"]
 """What a worker learns when it renews its claim: somebody cancels the job; or it is not its own any more."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from service.base.settings import Settings
 from service.jobs.job import JobProgress
-from service.settings import Settings
 
 LINE_BYTES_MAX = 1 << 20
 """The longest line: results of jobs are small."""

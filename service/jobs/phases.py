@@ -5,8 +5,8 @@ from __future__ import annotations
 from time import perf_counter_ns
 from typing import Any
 
+from service.base.stages import Stretch
 from service.jobs.job import Job
-from service.stages import Stretch
 from service.traces.tracer import SpanShape, Tracer
 
 PHASES_MAX = 256

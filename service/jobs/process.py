@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from service.base.settings import Limits, Settings
 from service.jobs.confinement import group_memory_bytes, memory_bytes, stand_back
 from service.jobs.files import WORK, BoundedLog
 from service.jobs.job import JobProgress
 from service.jobs.leases import Claim, Word
 from service.jobs.messages import LINE_BYTES_MAX, Rate, settings_as_json
 from service.jobs.phases import PhaseNotes
-from service.settings import Limits, Settings
 
 TICK_SECONDS = 0.1
 """The pause between two looks at the memory of a job, and at whether its worker stops."""

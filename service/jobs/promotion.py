@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from model_store.errors import NotFound, StoreError
 from model_store.moves import Cause
-from service.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.jobs.context import JobContext, patiently
 from service.jobs.job import PromotionVerdict
 from service.jobs.requests import PromotionCondition, PromotionRule

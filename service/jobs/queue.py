@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, insert, select, text, update
 
+from service.base.errors import JobNotFound
 from service.db.tables import JOB_TOTALS, JOBS
-from service.errors import JobNotFound
 from service.jobs.files import is_id
 from service.jobs.job import ENDED, Job, JobProgress, PromotionVerdict, State
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import FailFast, Field, PlainValidator
 
-from service.columns import COLUMNS_MAX, TableColumns, columns_of
-from service.faults import fault
+from service.base.columns import COLUMNS_MAX, TableColumns, columns_of
+from service.base.faults import fault
+from service.base.what_is import what_is
 from service.serving.schemas.instances import RequestModel
 from service.serving.schemas.predict import Options
-from service.what_is import what_is
 from service.workflows.tune import KAPPA_MAX, KAPPA_MIN
 
 Name = Annotated[str, Field(max_length=512)]

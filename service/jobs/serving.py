@@ -10,10 +10,10 @@ import subprocess
 import sys
 import time
 
+from service.base.logs import log
+from service.base.settings import Settings
 from service.jobs.messages import settings_as_json
 from service.jobs.process import inherited_environment
-from service.logs import log
-from service.settings import Settings
 
 RESTART_SECONDS = 2.0
 """The pause before a process that died is started again."""

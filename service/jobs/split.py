@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from service.columns import DEFAULT_COLUMNS, TableColumns, is_table
-from service.errors import BadData
+from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
+from service.base.errors import BadData
 from service.workflows.labelled import OnProgress
 
 _TELL_EVERY = 10_000

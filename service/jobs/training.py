@@ -17,7 +17,7 @@ from model_store.manifest import Manifest
 from model_store.moves import Cause
 from model_store.report import read_report
 from model_store.store import Store
-from service.columns import TableColumns
+from service.base.columns import TableColumns
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.promotion import LATEST, promote_if
 from service.jobs.requests import PromotionRule, TrainingJob, TuningChoice

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from service.columns import TableColumns
+from service.base.columns import TableColumns
 from service.jobs.context import JobContext, WatchedFiles, patiently
 from service.jobs.requests import TuningChoice, TuningJob
 from service.workflows.tune import OnKeep, request_of, tune_and_keep

@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING
 
 from model_store.fs import FileSystem
 from model_store.staging import collect
+from service.base.errors import DatabaseUnavailable
+from service.base.logs import configure, log
+from service.base.settings import Settings
 from service.db.engine import Database
-from service.errors import DatabaseUnavailable
 from service.jobs.files import BoundedLog, can_work, make_directory, remove_forgotten, remove_leftovers
 from service.jobs.job import JobProgress
 from service.jobs.leases import Claim, ClaimLost, Leases, Word
 from service.jobs.messages import settings_of_json
 from service.jobs.phases import JobSpan
 from service.jobs.process import CHILD, JobProcess, Outcome
-from service.logs import configure, log
-from service.settings import Settings
 from service.traces.switch import open_tracer
 from service.traces.tracer import Tracer
 

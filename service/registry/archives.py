@@ -9,7 +9,7 @@ from model_store.fs import Buffer
 from model_store.manifest import Manifest
 from model_store.moves import Cause
 from model_store.store import Store
-from service.errors import LimitExceeded
+from service.base.errors import LimitExceeded
 from service.registry.registry import Registry
 
 

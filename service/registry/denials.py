@@ -10,8 +10,8 @@ from model_store.alias_changes import Change, LabelChange, denying
 from model_store.errors import BadNames
 from model_store.names import NameTable, find_all, nearest_name
 from model_store.store import Store
-from service.errors import UnknownLabel
-from service.nearest import did_you_mean
+from service.base.errors import UnknownLabel
+from service.base.nearest import did_you_mean
 
 
 class Denial(NamedTuple):

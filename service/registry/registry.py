@@ -14,9 +14,9 @@ from model_store.errors import Conflict, Corrupt, NotFound, VersionInUse
 from model_store.identifiers import check_alias, is_alias
 from model_store.moves import DENIED, PROMOTED, SPLIT, Cause, Move
 from model_store.store import LATEST, Store
+from service.base.errors import BadParameter, DatabaseUnavailable
 from service.db.engine import Database
 from service.db.tables import VERSIONS
-from service.errors import BadParameter, DatabaseUnavailable
 
 
 class Removal(NamedTuple):

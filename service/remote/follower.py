@@ -11,8 +11,8 @@ from model_store.errors import Conflict, NotFound, StoreError
 from model_store.manifest import manifest_digest
 from model_store.moves import FOUND, Cause
 from model_store.store import LATEST, Store
-from service.errors import XylemError
-from service.logs import log
+from service.base.errors import XylemError
+from service.base.logs import log
 from service.remote.documents import RemoteIndex, RemoteModel, RemoteVersion
 from service.remote.objects import INDEX, RemoteStore
 

@@ -21,7 +21,7 @@ from model_store.identifiers import check_alias, check_model
 from model_store.label_info import head_digest
 from model_store.manifest import Manifest, manifest_digest
 from model_store.store import Store
-from service.errors import BadParameter, Unavailable, XylemError
+from service.base.errors import BadParameter, Unavailable, XylemError
 from service.remote.conditional import object_at
 from service.remote.documents import (
     INDEX_BYTES_MAX,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from model_store.alias import Alias
-from service.logs import log
+from service.base.logs import log
 from service.serving.split import LiveSplit, live_split
 
 T = TypeVar("T")

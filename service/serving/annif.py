@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 
 from model_store.label_info import NOTATION, URI
 from model_store.names import name_of
-from service.errors import BadRequest, LimitExceeded
+from service.base.errors import BadRequest, LimitExceeded
+from service.base.settings import Limits
+from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
 from service.inference.answering import Predictions
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.label_info import LabelFacts, check_language, languages_of
@@ -28,8 +30,6 @@ from service.serving.schemas.limits import limit_fault
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
 from service.serving.wire import dump
-from service.settings import Limits
-from service.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
 
 FORM = frozenset({b"application/x-www-form-urlencoded"})
 """What HTML forms send, and clients of Annif."""

@@ -8,11 +8,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.rows import SparseRows
+from service.base.settings import Limits
+from service.base.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
 from service.features.sparse_request import NO_THRESHOLD, NUMBER, SparseQuery
 from service.features.sparse_request import TUNED as TUNED_KIND
 from service.inference.fast_answers import FastAnswer, RowsRead
 from service.inference.fast_request import Writer
-from service.rows import SparseRows
 from service.serving.chunks import search_chunked
 from service.serving.dialect import Body, Dialect, Longer, Query, Reply
 from service.serving.rows import to_options
@@ -20,8 +22,6 @@ from service.serving.schemas.limits import utf8_length
 from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion
 from service.serving.short import SHORT_BEAMS, is_short
-from service.settings import Limits
-from service.stages import FEATURES, QUEUE, READ, SEARCH, WRITE, StageNotes
 
 _NO_BODY = b"", (0, 0)
 

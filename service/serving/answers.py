@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from service.base.rows import SparseRows
 from service.features.tables import FeatureNames
 from service.inference.answering import Predictions
 from service.inference.explain import FeatureShare, PathNode, ReachedLeaf, RoutedExplanation
 from service.inference.prediction_json import Spans, predictions_json, spans_of
 from service.inference.predictor import PredictOptions
-from service.rows import SparseRows
 from service.serving.label_info import LabelInfoOptions, members_of
 from service.serving.schemas.explanations import (
     ExplainedLeaf,

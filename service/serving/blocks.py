@@ -9,7 +9,9 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.settings import Limits
+from service.base.stages import QUEUE, READ, SEARCH, WRITE, StageNotes
 from service.features import Featurizer
 from service.features.sparse_lines import read_sparse_lines
 from service.features.text_lines import text_rows_of_lines
@@ -24,8 +26,6 @@ from service.serving.rows import rows_and_faults, with_present_thresholds
 from service.serving.schemas.predict import AnyLine
 from service.serving.served import ServedVersion
 from service.serving.wire import dump
-from service.settings import Limits
-from service.stages import QUEUE, READ, SEARCH, WRITE, StageNotes
 
 
 def answer_block(

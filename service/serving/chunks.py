@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.rows import SparseRows
 from service.features import Featurizer
 from service.inference.answering import Predictions
 from service.inference.chunks import chunks_of, search_chunks
 from service.inference.predictor import NodeThresholds, PredictOptions
-from service.rows import SparseRows
 from service.serving.rows import to_rows, transform, unknown_rows
 from service.serving.schemas.instances import AnyInstance, TextInstance
 from service.serving.served import ServedVersion

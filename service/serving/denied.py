@@ -9,13 +9,13 @@ import numpy as np
 from model_store.identifiers import is_version
 from model_store.names import find_all, name_of
 from model_store.store import Store
-from service.errors import UnknownLabel
+from service.base.errors import UnknownLabel
+from service.base.settings import Limits
+from service.base.stages import StageTimes
 from service.inference.fast_steps import fast_requests
 from service.serving.label_masks import LabelMasks
 from service.serving.served import DeniedLabels, ServedVersion
 from service.serving.short import fast_forms
-from service.settings import Limits
-from service.stages import StageTimes
 
 
 def with_denied(

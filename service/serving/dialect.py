@@ -9,6 +9,8 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.settings import Limits
+from service.base.stages import StageNotes
 from service.features import Featurizer
 from service.inference.answering import Predictions
 from service.inference.fast_answers import FastAnswer
@@ -16,8 +18,6 @@ from service.inference.predictor import PredictOptions
 from service.serving.chunks import ChunkedRows
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
-from service.settings import Limits
-from service.stages import StageNotes
 
 Q = TypeVar("Q")
 _NO_FORM = np.empty(0, np.int64)

@@ -15,13 +15,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from numpy.typing import NDArray
 
 from model_store.names import NameTable, find_all
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.rows import SparseRows, offsets
+from service.base.settings import Limits
 from service.features import Featurizer
 from service.features.sparse_lines import read_sparse_lines
 from service.features.text_lines import text_rows_of_lines
-from service.rows import SparseRows, offsets
 from service.serving.schemas.limits import longest, utf8_length
-from service.settings import Limits
 
 
 class _Event(Struct, forbid_unknown_fields=True):

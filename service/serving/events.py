@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.names import NameTable, find_all
-from service.errors import BadInput, UnknownLabel
+from service.base.errors import BadInput, UnknownLabel
+from service.base.rows import LabelRows, SparseRows
+from service.base.settings import Limits
 from service.features import Featurizer
-from service.rows import LabelRows, SparseRows
 from service.serving.event_bodies import read_sparse_events
 from service.serving.parse import parse_event
 from service.serving.problems import describe_error
@@ -20,7 +21,6 @@ from service.serving.rows import rows_and_faults, transform
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLineResult
 from service.serving.schemas.instances import AnyInstance
 from service.serving.served import ServedVersion
-from service.settings import Limits
 from service.thresholds.live.events import (
     NO_EPOCH,
     NO_LABELS,

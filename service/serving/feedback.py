@@ -10,7 +10,9 @@ from operator import itemgetter
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from model_store.errors import VersionNotFound
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.settings import Limits
+from service.base.stages import COMMIT, READ, StageNotes
 from service.serving.denied import denying_as
 from service.serving.events import (
     CheckedEvent,
@@ -29,8 +31,6 @@ from service.serving.parse import parse_feedback
 from service.serving.schemas.feedback import FeedbackAnswer, FeedbackLineResult
 from service.serving.served import ServedVersion
 from service.serving.wire import dump_line
-from service.settings import Limits
-from service.stages import COMMIT, READ, StageNotes
 from service.thresholds.live.events import ALL_COUNT, Event, Events
 from service.thresholds.live.feedback import FeedbackOutcome, Result
 

@@ -15,8 +15,8 @@ from model_store.label_info import NAME, NOTATION, UNDETERMINED, URI, LabelInfo
 from model_store.name_search import names_with
 from model_store.names import NameTable, find_names
 from model_store.store import Store
-from service.errors import BadInput, UnsupportedOption, told_of
-from service.logs import log
+from service.base.errors import BadInput, UnsupportedOption, told_of
+from service.base.logs import log
 from service.serving.schemas.predict import InfoQuery
 from service.serving.wire import dump
 

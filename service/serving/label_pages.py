@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from model_store.name_search import names_with
 from model_store.names import NameTable, find_name, name_of
+from service.base.errors import BadRequest, NotTuned, UnknownLabel
 from service.db.engine import Database
-from service.errors import BadRequest, NotTuned, UnknownLabel
 from service.inference.label_features import label_features
 from service.serving.label_info import (
     LabelInfoOptions,

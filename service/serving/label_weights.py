@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.names import NameTable
-from service.errors import UnsupportedOption
+from service.base.errors import UnsupportedOption
 from service.evaluation.propensity import USUAL_CONSTANTS, PropensityConstants, propensities
 from service.inference.allowed import label_ids
 from service.inference.predictor import NodeWeights

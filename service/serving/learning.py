@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from model_store.version import Model
+from service.base.settings import Settings
 from service.db.engine import Database
 from service.inference.searcher import Searcher
 from service.inference.thresholded import Thresholded
-from service.settings import Settings
 from service.thresholds.live.feedback import FeedbackWriter
 from service.thresholds.live.follower import Follower
 from service.thresholds.live.served import ServedThresholds

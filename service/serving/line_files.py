@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from service.columns import DEFAULT_COLUMNS, TableColumns, is_table
-from service.errors import BadData
+from service.base.columns import DEFAULT_COLUMNS, TableColumns, is_table
+from service.base.errors import BadData
 
 if TYPE_CHECKING:
     from service.serving.lines import Answered, LineBlock

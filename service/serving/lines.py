@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from service.errors import BadInput, LimitExceeded
+from service.base.errors import BadInput, LimitExceeded
+from service.base.settings import Limits
 from service.serving.parse import parse_json
-from service.settings import Limits
 
 
 class LineBlock(NamedTuple):

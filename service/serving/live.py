@@ -29,8 +29,8 @@ from model_store.identifiers import check_model, is_version
 from model_store.label_info import LABEL_INFO
 from model_store.store import ModelInfo, Store
 from model_store.version import Model
-from service.errors import ModelUnavailable, TimedOut, Unavailable, told_of
-from service.logs import log
+from service.base.errors import ModelUnavailable, TimedOut, Unavailable, told_of
+from service.base.logs import log
 from service.serving.alias_views import AliasKey, Deny, ServedAliases, deny_nothing
 from service.serving.live_status import Failure, LiveStatus, Pointer
 from service.serving.split import LiveSplit

@@ -12,7 +12,8 @@ import orjson
 from numpy.typing import NDArray
 
 from model_store.names import name_of
-from service.errors import BadInput, BadRequest, LimitExceeded, UnsupportedOption
+from service.base.errors import BadInput, BadRequest, LimitExceeded, UnsupportedOption
+from service.base.settings import Limits
 from service.features import Featurizer
 from service.inference.answering import Predictions
 from service.inference.fast_answers import FastAnswer
@@ -30,7 +31,6 @@ from service.serving.schemas.predict import TUNED
 from service.serving.served import ServedVersion
 from service.serving.tensors import binary_texts, check_kind, divide_binary, numbers_of, texts_of
 from service.serving.wire import dump
-from service.settings import Limits
 
 HEADER = "inference-header-content-length"
 """The header that says how many bytes of a body are JSON, where binary data follow."""

@@ -8,7 +8,9 @@ from typing import Any
 from model_store.name_search import names_with
 from model_store.names import name_of, nearest_name
 from model_store.version import Model
-from service.errors import BadInstance
+from service.base.errors import BadInstance
+from service.base.settings import Limits
+from service.base.stages import StageTimes
 from service.evaluation.propensity import constants_of
 from service.features import feature_names, load_featurizer
 from service.features.json_items import items_of
@@ -29,8 +31,6 @@ from service.serving.schemas.instances import NamedInstance, SparseInstance, Tex
 from service.serving.schemas.predict import PredictRequest
 from service.serving.served import ServedVersion
 from service.serving.short import fast_forms
-from service.settings import Limits
-from service.stages import StageTimes
 
 _TENSORS = (
     b'{"inputs":[{"name":"indptr","shape":[2],"datatype":"INT64","data":[0,1]},'

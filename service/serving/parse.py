@@ -15,7 +15,9 @@ import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from model_store.alias import DENIED_MAX
-from service.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from service.base.errors import BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from service.base.settings import Limits
+from service.base.what_is import what_is
 from service.features.json_items import items_of
 from service.serving.schemas.faults import faults_of
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackEvents
@@ -30,8 +32,6 @@ from service.serving.schemas.predict import (
     SparseLine,
     TextLine,
 )
-from service.settings import Limits
-from service.what_is import what_is
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import orjson
 
+from service.base.settings import Limits
 from service.features import Featurizer
 from service.inference.answering import Predictions
 from service.inference.fast_answers import FastAnswer
@@ -18,7 +19,6 @@ from service.serving.parse import parse_predict, parse_predict_asked
 from service.serving.schemas.instances import AnyInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import TUNED, PredictRequest
 from service.serving.served import ServedVersion
-from service.settings import Limits
 
 
 class PredictQuery(Query):

@@ -9,8 +9,8 @@ import logging
 from typing import Any, NamedTuple
 
 from model_store.errors import StoreError
-from service.errors import BadFields, BadInput, XylemError, told_of
-from service.logs import log
+from service.base.errors import BadFields, BadInput, XylemError, told_of
+from service.base.logs import log
 
 
 class ProblemType(NamedTuple):

@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import BadInput, BadInstance, DatabaseUnavailable, NotTuned
+from service.base.errors import BadInput, BadInstance, DatabaseUnavailable, NotTuned
+from service.base.rows import SparseRows
 from service.features import Featurizer
 from service.inference.predictor import NodeThresholds, PredictOptions
-from service.rows import SparseRows
 from service.serving.schemas.instances import AnyInstance, NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion

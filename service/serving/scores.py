@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from model_store.names import find_all, name_of
-from service.errors import BadInput, BadInstance, LimitExceeded, UnknownLabel
+from service.base.errors import BadInput, BadInstance, LimitExceeded, UnknownLabel
+from service.base.rows import offsets
+from service.base.settings import Limits
+from service.base.stages import StageNotes
 from service.features.context import ContextFeaturizer
-from service.rows import offsets
 from service.serving.denied import check_not_denied
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.lines import Answered, LineBlock, value_of
@@ -34,8 +36,6 @@ from service.serving.schemas.score import (
 )
 from service.serving.served import ServedVersion
 from service.serving.wire import dump, dump_line
-from service.settings import Limits
-from service.stages import StageNotes
 
 SHORT_LABELS = 64
 """Labels of a request that are scored in a fraction of a millisecond."""

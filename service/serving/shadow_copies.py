@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.settings import Limits
 from service.serving.answer import SearchDialect
 from service.serving.dialect import Body, Reply
 from service.serving.served import ServedVersion
-from service.settings import Limits
 
 TOPS = (1, 5)
 """How many of the first labels are compared."""

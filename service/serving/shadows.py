@@ -18,10 +18,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from model_store.errors import StoreError
-from service.errors import XylemError
-from service.logs import log
+from service.base.errors import XylemError
+from service.base.logs import log
+from service.base.settings import Limits
 from service.serving.shadow_copies import ShadowCopy, compare
-from service.settings import Limits
 
 SECONDS_MAX = 1.0
 """A search of a shadow that has taken longer is ended when the next request is offered."""

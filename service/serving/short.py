@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from service.base.settings import Limits
 from service.features.sparse_request import BodyForms
 from service.inference.fast_answers import FastForms, FastLimits
 from service.serving.dialect import Query
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
-from service.settings import Limits
 
 SHORT_BEAMS = 64
 """Rows times beam width up to which a prediction runs on the event loop: a fraction of a millisecond."""

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import BadRequest, LimitExceeded
+from service.base.errors import BadRequest, LimitExceeded
+from service.base.settings import Limits
+from service.base.what_is import what_is
 from service.serving.schemas.limits import limit_fault, utf8_length
 from service.serving.schemas.oip import INPUTS, InferTensor
-from service.settings import Limits
-from service.what_is import what_is
 
 _DTYPES: dict[str, np.dtype[Any]] = {
     "INT64": np.dtype("<i8"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from model_store.names import name_of
+from service.base.errors import NotTuned
 from service.db.engine import Database
-from service.errors import NotTuned
 from service.serving.schemas.thresholds import (
     LabelThreshold,
     ShadowSummary,

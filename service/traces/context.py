@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from random import getrandbits
 from typing import NamedTuple
 
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 
 TRACESTATE_MAX = 512
 """The most bytes of a `tracestate` that is kept; of a longer one nothing is."""

@@ -22,8 +22,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 
 from model_store.version import code_version
-from service.errors import BadParameter
-from service.logs import log
+from service.base.errors import BadParameter
+from service.base.logs import log
 from service.traces.otlp import encode_request
 from service.traces.tracer import EndedSpan, EndedTrace
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 
-from service.errors import BadParameter
-from service.settings import Settings
+from service.base.errors import BadParameter
+from service.base.settings import Settings
 from service.traces.context import sampling_of
 from service.traces.tracer import Tracer
 

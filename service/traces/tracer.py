@@ -8,7 +8,7 @@ from random import getrandbits, random
 from time import perf_counter_ns, time_ns
 from typing import Literal, NamedTuple, Protocol
 
-from service.stages import Stretch
+from service.base.stages import Stretch
 from service.traces.context import (
     ID_BITS,
     SPAN_ID,

@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Link, Tree
-from service.faults import fault
-from service.parameters import Parameters
-from service.rows import SparseRows
+from service.base.faults import fault
+from service.base.parameters import Parameters
+from service.base.rows import SparseRows
 from service.trainers.classifiers import Members, Solving, members_of, train_classifiers
 from service.trainers.clustering import balanced_shape, kmeans_shape
 from service.trainers.pruning import PRUNE_ABOUT, Prune, prune_of

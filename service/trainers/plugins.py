@@ -11,9 +11,9 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from service.errors import BadParameter
-from service.logs import log
-from service.parameters import Parameters
+from service.base.errors import BadParameter
+from service.base.logs import log
+from service.base.parameters import Parameters
 from service.trainers.spec import TrainerSpec
 
 GROUP = "xylem.trainers"

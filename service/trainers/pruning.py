@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from service.rows import SparseRows
+from service.base.rows import SparseRows
 
 Prune = Literal["auto"] | Annotated[float, Field(ge=0.0, le=100.0)]
 

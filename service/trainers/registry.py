@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from service.errors import BadParameter
-from service.nearest import did_you_mean
-from service.parameters import Parameters
-from service.rows import LabelRows, SparseRows
+from service.base.errors import BadParameter
+from service.base.nearest import did_you_mean
+from service.base.parameters import Parameters
+from service.base.rows import LabelRows, SparseRows
 from service.trainers import plugins
 from service.trainers.label_tree import LABEL_TREE
 from service.trainers.ldsm.trainer import LDSM

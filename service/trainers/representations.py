@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from service.rows import LabelRows, SparseRows
+from service.base.rows import LabelRows, SparseRows
 
 
 class Representations(NamedTuple):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import BadParameter
-from service.rows import LabelRows, SparseRows
+from service.base.errors import BadParameter
+from service.base.rows import LabelRows, SparseRows
 from service.trainers.representations import label_sums, squared_lengths
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.rows import SparseRows
 from service.kernels.training.problem import count_features, forget_rows, rows_of
-from service.rows import SparseRows
 from service.trainers.classifiers import Members
 from service.trainers.shape import Shape
 from service.trainers.work import Tools

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import TreeEnsemble
-from service.errors import BadData
-from service.rows import LabelRows, SparseRows
+from service.base.errors import BadData
+from service.base.rows import LabelRows, SparseRows
 
 Reads = Literal["rows", "passes", "once"]
 """How rows are read: all at hand, from the first to the last as often as needed, or as they come."""

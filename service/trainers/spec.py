@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Kind, Link, TreeEnsemble
-from service.parameters import Parameters, Scalar
-from service.rows import LabelRows, offsets
+from service.base.parameters import Parameters, Scalar
+from service.base.rows import LabelRows, offsets
 from service.trainers.size import SizeEstimate
 from service.trainers.source import Reads, RowSource, TrainingSet
 from service.trainers.work import Tools

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk
-from service.rows import SparseRows
+from service.base.rows import SparseRows
 
 Idf = Literal["auto", "yes", "no"]
 

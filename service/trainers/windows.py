@@ -19,8 +19,8 @@ from typing import IO, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from service.errors import BadParameter
-from service.rows import LabelRows, SparseRows, offsets
+from service.base.errors import BadParameter
+from service.base.rows import LabelRows, SparseRows, offsets
 from service.trainers.source import Census, RowSource, TrainingSet, all_rows
 from service.trainers.work import Progress, derived_seed
 

@@ -25,14 +25,14 @@ from model_store.ensemble import Weights
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
-from service.collector import collect_seldom
+from service.base.collector import collect_seldom
+from service.base.settings import Limits
 from service.serving.blocks import answer_block
 from service.serving.label_info import LabelInfos, LiveLabelInfo
 from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
-from service.settings import Limits
 from service.thresholds.store.tuned import METHODS
 from service.trainers import TRAINERS
 from service.workflows.evaluate import evaluate

@@ -18,8 +18,8 @@ from model_store.origin import ORIGIN, origin_array, parent_of
 from model_store.report import REPORT, read_report, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model
-from service.columns import DEFAULT_COLUMNS, TableColumns
-from service.errors import BadData, BadParameter
+from service.base.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.errors import BadData, BadParameter
 from service.evaluation import PredictedRows
 from service.evaluation.decisions import mark_true
 from service.evaluation.isotonic import apply_calibration, fit_calibration

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from service.errors import BadInput
+from service.base.errors import BadInput
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

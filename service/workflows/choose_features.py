@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft, Model, manifest_of
+from service.base.errors import BadParameter
 from service.datasets import Dataset
-from service.errors import BadParameter
 from service.evaluation.ranking import KS, ranking_metrics
 from service.features import Featurizer, fit_featurizer, parameters_of
 from service.features.parameters import PARAMETERS, AutoParameters, FeatureParameters, as_config

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from model_store.names import NameTable, find_names
 from model_store.version import Model
-from service.columns import DEFAULT_COLUMNS, TableColumns
-from service.errors import BadData, BadParameter
+from service.base.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.errors import BadData, BadParameter
 from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows
 from service.evaluation.bootstrap import (
     RESAMPLES,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from model_store.manifest import has_calibration
 from model_store.rerank import has_rerank
 from model_store.version import Model
-from service.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.columns import DEFAULT_COLUMNS, TableColumns
 from service.evaluation import USUAL_EMPTY, EmptyConvention, PredictedRows, Report, evaluation_report
 from service.evaluation.bands import frequency_bands
 from service.evaluation.decisions import LabelCounts, count_labels, mark_true

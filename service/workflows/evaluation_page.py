@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from model_store.names import NameTable
-from service.errors import BadInput
+from service.base.errors import BadInput
 from service.evaluation.ranking import KS
 from service.workflows.charts import new_chart
 from service.workflows.evaluate import Evaluation, list_unknown

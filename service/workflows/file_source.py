@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from model_store.manifest import DataInfo
 from model_store.names import NameTable, build_names
+from service.base.errors import BadData
+from service.base.rows import SparseRows, offsets
 from service.datasets import Dataset
 from service.datasets.parts import DataStream
-from service.errors import BadData
 from service.features import Featurizer, streaming_featurizer
-from service.rows import SparseRows, offsets
 from service.trainers.source import Census, Reads, TrainingSet
 from service.workflows.choose_features import FeatureChoice
 from service.workflows.labelled import OnProgress

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.errors import BadData
 from service.datasets import Dataset
-from service.errors import BadData
 
 HELD_OUT_PARTS = 5
 """Without folds one of so many parts is held out."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from service.errors import BadData, BadParameter
+from service.base.errors import BadData, BadParameter
 
 _SHOWN_MAX = 10
 

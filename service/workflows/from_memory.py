@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.names import NameTable
+from service.base.errors import BadData
+from service.base.rows import LabelRows, SparseRows, offsets
 from service.datasets import Dataset
 from service.datasets.dataset import N_IDS_MAX
 from service.datasets.json_lines import RowCollector
 from service.datasets.stream import DataFile
-from service.errors import BadData
 from service.features.raw import rows_of_csr
-from service.rows import LabelRows, SparseRows, offsets
 
 SOURCE = "python"
 """What the origin of a version says instead of a file's name."""

@@ -11,10 +11,10 @@ from model_store.errors import BadNames
 from model_store.label_info import NAME, URI, LabelInfo, build_label_info, is_language
 from model_store.names import find_names
 from model_store.store import Store
+from service.base.errors import BadData, BadParameter
 from service.datasets.skos import RDF_FORMATS, read_skos
 from service.datasets.stream import DataFile
 from service.datasets.subject_tables import SubjectList, read_subject_csv, read_subject_tsv
-from service.errors import BadData, BadParameter
 from service.workflows.train import TrainReport
 
 SUFFIXES = (".tsv", ".csv", *RDF_FORMATS)

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 
 from model_store.names import NameTable, name_of
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 from service.workflows.evaluate import Evaluation
 
 COLUMNS = ("label", "support", "hits", "precision", "recall", "F", "threshold")

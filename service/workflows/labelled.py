@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from model_store.manifest import DataInfo
 from model_store.names import NameTable
 from model_store.version import Model
-from service.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.errors import BadData, BadInstance, BadParameter
+from service.base.rows import LabelRows, SparseRows
 from service.datasets import Dataset, read_dataset
 from service.datasets.texts import read_texts
-from service.errors import BadData, BadInstance, BadParameter
 from service.evaluation import Truth
 from service.features import Featurizer, load_featurizer
 from service.features.context import ContextFeaturizer
 from service.inference.chunks import divide
-from service.rows import LabelRows, SparseRows
 from service.trainers.work import Progress
 from service.trainers.work import no_progress as no_progress
 

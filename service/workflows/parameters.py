@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from model_store.manifest import WORD_FORMS
-from service.errors import BadParameter, ParameterFault
+from service.base.errors import BadParameter, ParameterFault
+from service.base.parameters import Parameters, json_object, scalar_of, split_items
 from service.features.languages import FILE_SUFFIX
 from service.features.parameters import PREFIX, WordParameters, check_features
 from service.features.word_forms import fit_forms
-from service.parameters import Parameters, json_object, scalar_of, split_items
 from service.trainers.registry import trainer
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from model_store.manifest import DataInfo
 from model_store.names import NameTable, build_names
+from service.base.errors import BadParameter
 from service.datasets import Dataset, read_dataset
 from service.datasets.parts import STDIN, DataStream
 from service.datasets.texts import read_texts
-from service.errors import BadParameter
 from service.features import Featurizer, default_kind, fit_featurizer, parameters_of
 from service.features.context import fit_context
 from service.features.parameters import AutoParameters, ContextParameters

@@ -15,12 +15,12 @@ from model_store.ensemble import TreeEnsemble
 from model_store.manifest import DataInfo, TrainerInfo
 from model_store.names import build_names
 from model_store.version import Draft, Model, manifest_of
-from service.errors import BadData
+from service.base.errors import BadData
+from service.base.rows import LabelRows
 from service.evaluation import USUAL_EMPTY
 from service.inference.parts import predict_parts
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.rows import LabelRows
 from service.thresholds.methods.estimates import EstimateKeeper, Estimates, count_at, macro_f
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.methods.starts import count_rows

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from model_store.ensemble import Weights
-from service.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.errors import BadParameter
 from service.datasets.parts import STDIN
-from service.errors import BadParameter
 from service.trainers.registry import TRAINERS
 from service.workflows.parameters import Chosen, from_json, parse
 

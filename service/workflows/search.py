@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from model_store.names import NameTable, build_names
 from model_store.version import Model, manifest_of
-from service.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.errors import BadInput, BadParameter
+from service.base.parameters import Scalar, scalar_of, split_items
 from service.datasets import Dataset, read_dataset
-from service.errors import BadInput, BadParameter
 from service.features import load_featurizer
-from service.parameters import Scalar, scalar_of, split_items
 from service.workflows.evaluate import metrics_of
 from service.workflows.folds import FOLDS_MAX, Fold, folds_of
 from service.workflows.labelled import Labelled, OnProgress, no_progress

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from service.errors import BadParameter
+from service.base.errors import BadParameter
+from service.base.parameters import Scalar
 from service.features.parameters import PREFIX, TfidfParameters, WordsCharsParameters
-from service.parameters import Scalar
 from service.trainers.registry import trainer
 
 if TYPE_CHECKING:

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from model_store.version import Model
-from service.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.columns import DEFAULT_COLUMNS, TableColumns
+from service.base.errors import BadData, BadParameter
+from service.base.rows import LabelRows, SparseRows
 from service.db.engine import Database
-from service.errors import BadData, BadParameter
 from service.evaluation import USUAL_EMPTY, EmptyConvention, FMeasures, f_measures
 from service.evaluation.fmeasure import empty_convention
 from service.inference.answering import writeable
@@ -22,7 +23,6 @@ from service.inference.parts import predict_all, predict_parts
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.inference.thresholded import Thresholded
-from service.rows import LabelRows, SparseRows
 from service.thresholds.live.events import instances_of
 from service.thresholds.live.shadow import put_shadow
 from service.thresholds.live.threshold_counters import ThresholdCounters

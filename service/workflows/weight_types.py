@@ -5,7 +5,7 @@ from __future__ import annotations
 from model_store.ensemble import TreeEnsemble, Weights
 from model_store.manifest import WEIGHTS
 from model_store.weights import store_weights
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 
 
 def weight_type(name: str) -> Weights:

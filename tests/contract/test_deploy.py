@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import make_url
 
 from service.access.scopes import open_scopes
-from service.settings import read_settings, variables
+from service.base.settings import read_settings, variables
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "deploy" / "compose.yaml").read_text()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from service.app import create_app
-from service.settings import ELSEWHERE, read_settings, variables
+from service.base.settings import ELSEWHERE, read_settings, variables
 from tests.contract.test_documents import COMMANDS
 from tests.contract.test_metrics_page import families, name_of
 

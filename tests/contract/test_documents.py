@@ -12,11 +12,11 @@ import typer.main
 
 import model_store.errors
 import service.api.door.problems
-import service.errors
+import service.base.errors
 from service import cli
+from service.base.parameters import Parameters, expected_of
 from service.cli.options import TRAINER_NAMES
 from service.features.parameters import PARAMETERS
-from service.parameters import Parameters, expected_of
 from service.trainers import TRAINERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,7 +85,7 @@ def test_every_parameter_of_the_features_is_documented_with_its_default() -> Non
 
 def test_every_error_code_is_documented() -> None:
     page = (ROOT / "docs" / "errors.md").read_text()
-    modules = (model_store.errors, service.errors, service.api.door.problems)
+    modules = (model_store.errors, service.base.errors, service.api.door.problems)
     codes = {
         value.code
         for module in modules

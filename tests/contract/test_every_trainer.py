@@ -23,7 +23,7 @@ import pytest
 from model_store.origin import ORIGIN
 from model_store.store import Store
 from model_store.version import Draft, Model, manifest_of
-from service.errors import BadInput
+from service.base.errors import BadInput
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.trainers import Trained, estimate, parse_parameters, train

@@ -11,10 +11,10 @@ import pytest
 
 import model_store.errors
 import service.api.door.problems as problems
-import service.errors
+import service.base.errors
+from service.base.settings import ELSEWHERE, Limits, read_settings, variables
 from service.serving.parse import parse_options
 from service.serving.schemas.predict import Options
-from service.settings import ELSEWHERE, Limits, read_settings, variables
 from tests.schemas import fault_of, openapi, openapi_under
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -65,7 +65,9 @@ def test_every_code_is_documented_with_its_status_and_title() -> None:
     assert documented == {code: [str(p.status), p.title] for code, p in problems.PROBLEMS.items()}
 
 
-@pytest.mark.parametrize("module", [service.errors, model_store.errors, problems], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [service.base.errors, model_store.errors, problems], ids=lambda m: m.__name__
+)
 def test_every_error_class_has_a_status(module: Any) -> None:
     classes = [cls for cls in error_classes(module) if issubclass(cls, Exception)]
     assert classes
@@ -74,14 +76,18 @@ def test_every_error_class_has_a_status(module: Any) -> None:
 
 
 def test_codes_are_unique_and_input_faults_are_4xx() -> None:
-    classes = [*error_classes(service.errors), *error_classes(model_store.errors), *error_classes(problems)]
+    classes = [
+        *error_classes(service.base.errors),
+        *error_classes(model_store.errors),
+        *error_classes(problems),
+    ]
     codes = [cls.__dict__["code"] for cls in classes if "code" in cls.__dict__]  # others have their base's
     assert len(codes) == len(set(codes))
     for cls in classes:
         status = problems.PROBLEMS[cls.code].status  # type: ignore[attr-defined]
         assert (400 <= status < 500) == issubclass(
             cls,
-            service.errors.BadInput
+            service.base.errors.BadInput
             | model_store.errors.NotFound
             | model_store.errors.Conflict
             | model_store.errors.InvalidName
@@ -180,7 +186,7 @@ def test_a_batch_takes_the_options_that_the_document_gives_it_and_refuses_the_ot
         if name in documented:
             parse_options(query, Limits())
         else:
-            with pytest.raises(service.errors.UnsupportedOption):
+            with pytest.raises(service.base.errors.UnsupportedOption):
                 parse_options(query, Limits())
 
 

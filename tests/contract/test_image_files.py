@@ -14,7 +14,7 @@ import pytest
 
 from deploy.image.sbom import bill, purl_of
 from deploy.image.trim import KEPT, UNUSED, is_unused
-from service.settings import ELSEWHERE, Settings, variables
+from service.base.settings import ELSEWHERE, Settings, variables
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

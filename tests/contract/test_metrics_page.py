@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client.metrics_core import Metric
 
 from service.app import create_app
-from service.settings import read_settings
+from service.base.settings import read_settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "metrics.md"
 FOREIGN = ("process_", "python_")

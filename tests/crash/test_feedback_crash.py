@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from service.base.errors import DatabaseUnavailable
 from service.db.engine import Compiled
-from service.errors import DatabaseUnavailable
 from tests.databases import database_url, postgresql  # noqa: F401
 from tests.feedback_helpers import Replica, token_event
 

@@ -256,7 +256,7 @@ def test_every_recipe_for_batches_runs(url: str, tmp_path: Path, monkeypatch: py
             if kind == "curl" and shutil.which("curl") is None:
                 continue
             there = example.replace("http://127.0.0.1:8080", url)
-            there = there.replace("xylem predict", f"{sys.executable} -m service.entry predict")
+            there = there.replace("xylem predict", f"{sys.executable} -m service.cli.entry predict")
             command = ["sh", "-c", there] if language == "sh" else [sys.executable, "-c", there]
             done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
             assert done.returncode == 0, done.stderr

@@ -188,7 +188,7 @@ def test_the_worker_of_a_server_that_was_killed_ends(tmp_path: Path) -> None:
 
 def test_xylem_worker_runs_until_it_is_told_to_stop(desk: Desk) -> None:
     environment = {**os.environ, "XYLEM_DATA_DIR": str(desk.settings.data_dir), "XYLEM_JOB_NICE": "0"}
-    command = [sys.executable, "-m", "service.entry", "worker", "--jobs", "2", "--json"]
+    command = [sys.executable, "-m", "service.cli.entry", "worker", "--jobs", "2", "--json"]
     worker = subprocess.Popen(
         [*command, "--store", str(desk.settings.store)], env=environment, stdout=subprocess.PIPE
     )

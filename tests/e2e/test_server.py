@@ -273,7 +273,16 @@ def test_a_hangup_does_not_end_a_server_that_starts(shared_store: Path, seconds:
 
     The time counts from the first line of ours: before that, Python itself has not started.
     """
-    command = [sys.executable, "-m", "service.entry", "serve", "--store", str(shared_store), "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "service.cli.entry",
+        "serve",
+        "--store",
+        str(shared_store),
+        "--port",
+        "0",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: ignores_hangup(process.pid))
         time.sleep(seconds)
@@ -301,7 +310,7 @@ def test_an_unknown_variable_keeps_it_from_starting(variable: str, says: str) ->
 
 def test_a_port_in_use_is_said(shared_store: Path, server: ServerProcess) -> None:
     code = (
-        "from service.serve import run; from service.settings import read_settings;"
+        "from service.serve import run; from service.base.settings import read_settings;"
         f"run(read_settings(port={server.port}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

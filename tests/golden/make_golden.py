@@ -19,13 +19,13 @@ import numpy as np
 from model_store.report import REPORT, report_array
 from model_store.store import Store
 from model_store.version import Draft, Model
+from service.base.rows import SparseRows
 from service.features import featurizer_arrays, featurizer_config, load_featurizer
 from service.features.chars import fit_chars
 from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
 from service.features.tfidf import fit_tfidf
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.rows import SparseRows
 from tests.small_models import calibrated_draft, random_rerank, small_draft, softmax_draft
 
 HERE = Path(__file__).resolve().parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from service.rows import LabelRows, SparseRows
+from service.base.rows import LabelRows, SparseRows
 
 MASK = (1 << 64) - 1
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from model_store.calibration import Calibration, check_calibration
 from model_store.compiled.decorators import kernel
 from model_store.version import Model, manifest_of
+from service.base.rows import SparseRows
 from service.inference.options import PredictOptions
 from service.inference.predictors import make_predictor
 from service.kernels.search.calibrated import calibrate_scores, log_reaching
-from service.rows import SparseRows
 from tests.small_models import calibrated_draft, random_calibration, random_rerank, small_draft
 
 STEP = st.floats(1e-6, 1.0)

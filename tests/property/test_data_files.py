@@ -14,8 +14,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.base.errors import BadData
 from service.datasets import read_dataset, stream
-from service.errors import BadData
 from tests.datasets_helpers import as_rows, check_dataset
 from tests.oracles.data_files import RefusedError, Row, parse_svm, parse_txt
 

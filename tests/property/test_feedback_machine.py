@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of
 from service.thresholds.store.state import ThresholdDatabase
 from service.thresholds.store.tuned import Tuned

@@ -16,9 +16,9 @@ from model_store.checks import check_version
 from model_store.ensemble import TreeEnsemble
 from model_store.first_trees import first_trees, take_first_trees
 from model_store.version import Model, manifest_of
+from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.rows import SparseRows
 from tests.oracles.routing import random_decision_forest, reranked_scores, routed_scores, whole_rows
 from tests.oracles.trees import label_probabilities, random_forest, random_rows
 from tests.small_models import random_rerank, small_draft

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
-from service.errors import DatabaseUnavailable, NotTuned
+from service.base.errors import DatabaseUnavailable, NotTuned
 from service.thresholds.live.events import Event
 from service.thresholds.live.shadow import ShadowDatabase, shadow_macro_f
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of

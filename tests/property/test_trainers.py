@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.rows import LabelRows, SparseRows
+from service.base.rows import LabelRows, SparseRows
 from service.trainers import estimate, parse_parameters, train
 from tests.oracles.problems import random_labels, random_rows
 

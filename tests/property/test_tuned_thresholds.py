@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.rows import LabelRows
+from service.base.rows import LabelRows
 from service.thresholds.methods.calibration import fit_power
 from service.thresholds.methods.estimates import EstimateKeeper, count_at, mark_hits
 from service.thresholds.methods.fta import GRID, SUPPORT, fta

@@ -10,8 +10,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
 
 from service.api.door.problems import BodyTimeout, UnsupportedEncoding, UnsupportedMediaType
-from service.errors import Overloaded
-from service.settings import Limits
+from service.base.errors import Overloaded
+from service.base.settings import Limits
 
 PROBES = frozenset({"/livez", "/readyz", "/v2/health/live", "/v2/health/ready"})
 """Routes that machines ask every few seconds whether the service runs, and is ready."""

@@ -36,8 +36,10 @@ from service.api.door.heads import (
 from service.api.door.problems import error_response
 from service.api.door.request_log import RequestLog, RequestOutcome
 from service.api.door.stage_notes import TRACE
-from service.errors import AccessRefused, XylemError
-from service.logs import log
+from service.base.errors import AccessRefused, XylemError
+from service.base.logs import log
+from service.base.settings import Limits
+from service.base.stages import StageNotes
 from service.serving.answer import SearchDialect
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.oip import HEADER
@@ -46,8 +48,6 @@ from service.serving.shadow_copies import ShadowCopy
 from service.serving.shadows import Shadows
 from service.serving.short import SHORT_ITEMS
 from service.serving.split import ChosenVersion, LiveSplit
-from service.settings import Limits
-from service.stages import StageNotes
 from service.traces.tracer import Trace
 
 HEADS_KEPT = 4096

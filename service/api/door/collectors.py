@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from service.api.door.streams import Streams
-from service.stages import STAGE_SECONDS, StageTimes
+from service.base.stages import STAGE_SECONDS, StageTimes
 
 
 class StageCollector(Collector):

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Match
 
 from model_store.errors import StoreError
 from service.api.door.problems import error_response, problem_response
-from service.errors import XylemError
+from service.base.errors import XylemError
 
 _HTTP_CODES = {404: "route-not-found", 405: "method-not-allowed"}
 

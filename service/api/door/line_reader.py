@@ -10,9 +10,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from service.api.door.problems import BodyTimeout
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.settings import Limits
 from service.serving.lines import LineBlock
-from service.settings import Limits
 
 
 class LineReader:

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from service.logs import log
+from service.base.logs import log
 
 SECONDS_MAX = 1.0
 """So long a worker is waited for."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from service.api.door.stage_notes import trace_id_of
-from service.errors import AccessRefused, BadInput
+from service.base.errors import AccessRefused, BadInput
 from service.serving.problems import PROBLEMS, code_of, describe_error, log_untold
 
 RETRY_AFTER_SECONDS = 1

@@ -18,8 +18,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from service.api.door.admission import BODY_IS_HERE
 from service.api.door.joined_writes import JoinedWrites
-from service.logs import log
-from service.settings import Limits
+from service.base.logs import log
+from service.base.settings import Limits
 
 _WHOLE: dict[str, dict[str, object]] = {BODY_IS_HERE: {}}
 """The ASGI extensions of a request that has been received."""

@@ -17,8 +17,8 @@ from service.api.door.admission import ALWAYS, PROBES
 from service.api.door.ended_request import EndedRequest, shape_of
 from service.api.door.heads import RequestHeaders
 from service.api.door.metrics import SECONDS, Metrics, Series, Timing
-from service.logs import Request, log_requests, said_of
-from service.stages import StageNotes, Stretch
+from service.base.logs import Request, log_requests, said_of
+from service.base.stages import StageNotes, Stretch
 from service.traces.tracer import EndedTrace, SpanShape, Trace, Tracer
 
 SETTLE_SECONDS = 0.002

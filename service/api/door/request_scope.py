@@ -16,9 +16,9 @@ from service.api.door.heads import OWN, headers_of
 from service.api.door.problems import error_response, problem_response
 from service.api.door.request_log import RequestLog
 from service.api.door.stage_notes import NOTES, TRACE, trace_id_of
-from service.errors import XylemError
-from service.logs import log
-from service.stages import StageNotes
+from service.base.errors import XylemError
+from service.base.logs import log
+from service.base.stages import StageNotes
 
 CLIENT_GONE = 499
 """The status logged for a request whose client left before the answer."""

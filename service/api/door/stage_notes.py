@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from starlette.types import Scope
 
-from service.stages import StageNotes, StageTimes
+from service.base.stages import StageNotes, StageTimes
 from service.traces.tracer import Trace
 
 NOTES = "xylem.stages"

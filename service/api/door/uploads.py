@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request
 
 from service.api.door.problems import BodyTimeout
-from service.settings import Limits
+from service.base.settings import Limits
 
 PIECE_BYTES = 1 << 20
 """Pieces are joined up to about this size: what is done with each costs a thread."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from service.errors import Overloaded, TimedOut
+from service.base.errors import Overloaded, TimedOut
 from service.serving.parse import LONG_BYTES
 
 T = TypeVar("T")

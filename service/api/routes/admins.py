@@ -14,8 +14,8 @@ from model_store.errors import StoreError
 from service.access.ring import Principal
 from service.access.scopes import AccessScope
 from service.api.routes.services import Services
-from service.errors import XylemError
-from service.logs import log
+from service.base.errors import XylemError
+from service.base.logs import log
 from service.serving.problems import code_of
 
 

@@ -18,7 +18,7 @@ from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import ModelName, answers, problems, query_parameters, takes
 from service.api.routes.registry import cause_of
 from service.api.routes.services import CATCH_UP_SECONDS, Wired
-from service.errors import BadData, LimitExceeded, Unavailable
+from service.base.errors import BadData, LimitExceeded, Unavailable
 from service.registry.archives import export_to, import_from
 from service.serving.parse import parse_query
 from service.serving.schemas.registry import ArchiveQuery, ImportQuery, Published

@@ -16,7 +16,7 @@ from service.api.door.stage_notes import span_of
 from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.operations import answers, content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
-from service.errors import Overloaded
+from service.base.errors import Overloaded
 from service.jobs.job import Job
 from service.jobs.jobs import submitted_json
 from service.serving.parse import parse_json, parse_query

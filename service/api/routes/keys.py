@@ -13,7 +13,7 @@ from service.api.routes.admins import AuditedRoute, needs
 from service.api.routes.bodies import json_body
 from service.api.routes.operations import content, problems, query_parameters, takes
 from service.api.routes.services import Services, Wired
-from service.errors import Unavailable
+from service.base.errors import Unavailable
 from service.serving.parse import parse_query
 from service.serving.schemas.registry import (
     AuditFacts,

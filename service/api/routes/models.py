@@ -16,7 +16,7 @@ from model_store.store import ModelInfo, Store
 from service.api.routes.admins import needs
 from service.api.routes.operations import ModelName, VersionPath, problems
 from service.api.routes.services import Wired
-from service.errors import Unavailable
+from service.base.errors import Unavailable
 from service.serving.problems import describe_error
 from service.serving.schemas.figures import VersionFigures
 from service.serving.schemas.models import (

@@ -12,7 +12,7 @@ from service.api.routes.operations import OPEN_INFERENCE, content, of_version, p
 from service.api.routes.replies import reply_in
 from service.api.routes.services import Wired
 from service.api.routes.versions import find_served
-from service.errors import Unavailable
+from service.base.errors import Unavailable
 from service.features import Featurizer
 from service.inference.tensors_json import OUTPUTS
 from service.serving.oip import HEADER, TENSORS

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from model_store.version import code_version
 from service.api.routes.operations import problems
+from service.base.settings import Limits
 from service.serving.problems import PROBLEMS
 from service.serving.schemas.annif import SuggestBatchRequest, SuggestForm
 from service.serving.schemas.feedback import FeedbackEvent, FeedbackLine, FeedbackRequest
@@ -35,7 +36,6 @@ from service.serving.schemas.registry import (
 )
 from service.serving.schemas.score import ScoreRequest
 from service.serving.schemas.thresholds import CandidateRequest, RestoreRequest
-from service.settings import Limits
 
 TAGS = {
     "predict": "Labels of instances: a request, or lines streamed both ways",

@@ -16,9 +16,9 @@ from service.api.door.stage_notes import notes_of
 from service.api.door.work import WorkPool
 from service.api.routes.services import Services
 from service.api.routes.versions import choose_served
+from service.base.stages import READ
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.parse import LONG_BYTES
-from service.stages import READ
 
 
 async def reply_in(

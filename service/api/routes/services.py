@@ -17,13 +17,13 @@ from service.api.door.metrics import Metrics
 from service.api.door.neighbours import Neighbours
 from service.api.door.streams import Streams
 from service.api.door.work import WorkPool
+from service.base.settings import Limits, Settings
 from service.jobs.jobs import Jobs
 from service.registry.registry import Registry
 from service.serving.feedback import FeedbackDesk
 from service.serving.learning import OnlineLearning
 from service.serving.served import LiveServed
 from service.serving.shadows import Shadows
-from service.settings import Limits, Settings
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from service.api.routes.operations import (
 )
 from service.api.routes.services import Services, Wired
 from service.api.routes.versions import find_served
-from service.errors import BadRequest, JobConflict, JobFailed, Overloaded, TimedOut, Unavailable
+from service.base.errors import BadRequest, JobConflict, JobFailed, Overloaded, TimedOut, Unavailable
 from service.jobs.job import Job
 from service.serving.parse import parse_json, parse_query
 from service.serving.schemas.thresholds import (

@@ -30,13 +30,13 @@ from model_store.compiled.handles import (
     word_of,
     write_struct,
 )
+from service.base.stages import BEGAN, FEATURES, HAS_READ, MADE, READ, SEARCH, SEARCHED, WRITE, WRITTEN
 from service.kernels.search.answers import Answers
 from service.kernels.search.beam_workspace import widest_level
 from service.kernels.search.calibrated import log_reaching
 from service.kernels.search.call import Call
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED, Search
 from service.kernels.text.texts import TEXTS, write_rows
-from service.stages import BEGAN, FEATURES, HAS_READ, MADE, READ, SEARCH, SEARCHED, WRITE, WRITTEN
 
 _UniTuple: Any = types.UniTuple
 READS, SEARCHES, WRITES = _UniTuple(types.int64, 6), types.none, types.boolean
@@ -133,7 +133,7 @@ class FastCall(NamedTuple):
     exact                    [most rows]
     offsets, utf8            the fields of a NameTable
     token, text, text_ends   as `write_predictions` takes them
-    times                    [N_TIMES]  of the call (`service.stages`)
+    times                    [N_TIMES]  of the call (`service.base.stages`)
     bounds_ns, stage_counts, total_ns   of a StageTimes
     """
 

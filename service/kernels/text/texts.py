@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from model_store.compiled.calls import caller
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.handles import I32_1, I64_1, U8_1, Handle, handle, struct_at
+from service.base.rows import RowArrays
 from service.kernels.text.sparse_json import (
     CLOSE,
     COLON,
@@ -25,7 +26,6 @@ from service.kernels.text.sparse_json import (
     skip_blanks,
 )
 from service.kernels.text.strings import QUOTE, code_of, encode, next_code, size_of
-from service.rows import RowArrays
 
 _Tuple: Any = types.Tuple
 ROWS = _Tuple([types.int64[::1], types.int32[::1], types.float32[::1]])

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
-from service.rows import LabelRows, SparseRows
+from service.base.rows import LabelRows, SparseRows
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)

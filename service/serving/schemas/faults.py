@@ -7,11 +7,11 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from service.errors import BadInput, BadRequest, LimitExceeded
-from service.faults import FAULT, sentence_of, unknown
+from service.base.errors import BadInput, BadRequest, LimitExceeded
+from service.base.faults import FAULT, sentence_of, unknown
+from service.base.what_is import shortened, what_is
 from service.serving.schemas.instances import KINDS, TAGS
 from service.serving.schemas.limits import LIMIT
-from service.what_is import shortened, what_is
 
 FAULTS_MAX = 100
 """Faults that are told of a request."""

@@ -7,7 +7,7 @@ from typing import Annotated, NotRequired, TypeAlias, cast
 from pydantic import Field, SkipValidation, model_validator
 from typing_extensions import TypedDict
 
-from service.faults import fault
+from service.base.faults import fault
 from service.serving.schemas.instances import AnyInstance, Instance, RequestModel
 from service.serving.schemas.limits import AtMost, utf8_length
 from service.serving.schemas.predict import LabelList

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from service.faults import fault
+from service.base.faults import fault
 from service.serving.schemas.limits import AtMost, longest, utf8_length
 
 FIELDS_MAX = 100

@@ -9,7 +9,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic_core import PydanticCustomError, core_schema
 
 LIMIT = "limit-exceeded"
-"""The type of errors of our own where what was asked is too much; see service.faults."""
+"""The type of errors of our own where what was asked is too much; see service.base.faults."""
 
 LIMIT_KEY = "x-limit"
 """The key by which a JSON schema names the limit of a value."""

@@ -15,7 +15,8 @@ from pydantic import (
     model_validator,
 )
 
-from service.faults import fault
+from service.base.faults import fault
+from service.base.what_is import what_is
 from service.inference.chunks import CHUNK_CHARACTERS_MIN
 from service.serving.schemas.instances import (
     NAMED,
@@ -29,7 +30,6 @@ from service.serving.schemas.instances import (
     kind_of,
 )
 from service.serving.schemas.limits import LIMIT_KEY, AtMost, check_limit, exceeded, longest, utf8_length
-from service.what_is import what_is
 
 TUNED: Literal["tuned"] = "tuned"
 PROPENSITY: Literal["propensity"] = "propensity"

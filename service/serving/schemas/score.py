@@ -7,7 +7,7 @@ from typing import Annotated, NotRequired, TypeAlias
 from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 from typing_extensions import TypedDict
 
-from service.faults import fault
+from service.base.faults import fault
 from service.serving.schemas.explanations import Float32
 from service.serving.schemas.instances import (
     NAMED,

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.rows import LabelRows, SparseRows, offsets
 from service.db.tables import EVENT_KEY_BYTES
-from service.rows import LabelRows, SparseRows, offsets
 
 NO_EPOCH = -1
 """The epoch of an event whose instance is predicted when it is counted."""

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
+from service.base.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
+from service.base.logs import log
 from service.db.engine import Database
-from service.errors import DatabaseUnavailable, Overloaded, Unavailable, XylemError
-from service.logs import log
 from service.thresholds.live.events import ALL_COUNT, Events, join
 from service.thresholds.live.feedback_transaction import FeedbackTransaction
 from service.thresholds.live.served import ServedThresholds

@@ -9,9 +9,9 @@ import time
 import weakref
 from collections.abc import Callable
 
+from service.base.errors import DatabaseUnavailable, XylemError
+from service.base.logs import log
 from service.db.engine import Database
-from service.errors import DatabaseUnavailable, XylemError
-from service.logs import log
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.store.state import Head, all_heads
 

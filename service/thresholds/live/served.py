@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection
 
-from service.errors import DatabaseUnavailable
+from service.base.errors import DatabaseUnavailable
 from service.evaluation.fmeasure import USUAL_EMPTY
 from service.thresholds.live.events import Event, as_columns
 from service.thresholds.live.shadow import Shadow, ShadowState, read_shadow

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
+from service.base.errors import DatabaseUnavailable, NotTuned
 from service.db.engine import Database
 from service.db.tables import SHADOWS
-from service.errors import DatabaseUnavailable, NotTuned
 from service.evaluation.fmeasure import EmptyConvention
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, no_counts

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.rows import SparseRows
 from service.kernels.search.threshold_update import RowSearch
-from service.rows import SparseRows
 from service.thresholds.live.events import ALL_COUNT, Events
 from service.thresholds.live.online import count_events, undo_events
 from service.thresholds.methods.ofo import Counters

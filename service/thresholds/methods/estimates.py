@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from service.base.rows import LabelRows
 from service.evaluation.fmeasure import EmptyConvention, f_scores
-from service.rows import LabelRows
 from service.thresholds.methods.ofo import Counters, no_counts
 
 ESTIMATES_MAX = 1 << 26

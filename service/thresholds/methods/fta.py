@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from service.base.rows import LabelRows
 from service.evaluation.fmeasure import EmptyConvention, f_scores
-from service.rows import LabelRows
 from service.thresholds.methods.estimates import Estimates, mark_hits
 
 GRID = tuple(1.0 / c for c in (10000, 1000, 200, 100, 50, 20, 10, 7, 5, 4, 3, 2))

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from service.base.rows import LabelRows, offsets
 from service.evaluation.fmeasure import EmptyConvention
-from service.rows import LabelRows, offsets
 from service.thresholds.methods.estimates import Estimates, count_at, macro_f
 
 C_GRID = (100, 50, 20, 10, 7, 5, 4, 3, 2)

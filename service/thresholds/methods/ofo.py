@@ -27,7 +27,7 @@ from model_store.compiled.decorators import inlined, kernel
 from model_store.ensemble import Link
 from model_store.manifest import has_calibration
 from model_store.rerank import has_rerank
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 
 POWER_MIN, POWER_MAX = 0.1, 10.0
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import kernel
+from service.base.rows import LabelRows
 from service.evaluation.fmeasure import EmptyConvention
-from service.rows import LabelRows
 from service.thresholds.methods.estimates import Estimates, count_at, macro_f
 from service.thresholds.methods.ofo import Counters, Start, no_counts, threshold_at, thresholds_of
 

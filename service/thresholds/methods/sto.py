@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
+from service.base.rows import LabelRows, offsets
 from service.evaluation.fmeasure import EmptyConvention
-from service.rows import LabelRows, offsets
 from service.thresholds.methods.estimates import Estimates, mark_hits
 
 

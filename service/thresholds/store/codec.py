@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import DatabaseUnavailable
+from service.base.errors import DatabaseUnavailable
 from service.thresholds.methods.ofo import Counters, Start, check_start
 from service.thresholds.store.tuned import METHODS, Tuned
 

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, Insert, Table, bindparam, delete, func, inser
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
+from service.base.errors import BadParameter, DatabaseUnavailable, NotTuned
 from service.db.engine import Compiled, Database
 from service.db.tables import CHECKPOINTS, LOG, SECRETS, SHADOWS, VERSIONS
-from service.errors import BadParameter, DatabaseUnavailable, NotTuned
 from service.thresholds.store.codec import Deltas, decode_deltas, decode_scored, decode_state, encode_state
 from service.thresholds.store.tuned import Tuned
 

@@ -13,10 +13,10 @@ from pydantic import Field, model_validator
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
-from service.errors import BadData
-from service.faults import fault
-from service.parameters import Parameters
-from service.rows import SparseRows
+from service.base.errors import BadData
+from service.base.faults import fault
+from service.base.parameters import Parameters
+from service.base.rows import SparseRows
 from service.trainers.ldsm.children import share_out
 from service.trainers.ldsm.regressors import CHILDREN_MAX, NAG, SGD, Learning
 from service.trainers.ldsm.report import LdsmShape, SplitFacts, report_of

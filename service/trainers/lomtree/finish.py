@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk
+from service.base.rows import offsets, ranges
 from service.evaluation.tree_criteria import (
     NodeCounts,
     counts_of,
@@ -15,7 +16,6 @@ from service.evaluation.tree_criteria import (
     depths,
     splits_by_depth,
 )
-from service.rows import offsets, ranges
 from service.trainers.lomtree.packing import count_leaves, pack_weights, route_rows
 from service.trainers.lomtree.tables import n_refused
 from service.trainers.lomtree.tree import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from service.rows import LabelRows
+from service.base.rows import LabelRows
 
 _SAMPLE_MAX = 1 << 16
 """So many rows are remembered at most: every n-th, where there are more."""

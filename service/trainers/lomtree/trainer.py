@@ -13,8 +13,8 @@ from pydantic import Field
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Tree
+from service.base.parameters import Parameters
 from service.evaluation.tree_criteria import leaf_criteria, sum_to_inner_nodes
-from service.parameters import Parameters
 from service.trainers.lomtree.finish import (
     LeafCounts,
     breadth_first,

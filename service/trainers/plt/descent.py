@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree, TreeEnsemble
-from service.rows import offsets
+from service.base.rows import offsets
 from service.trainers.plt.fobos import Shard, Topology, train_shard, used_keys
 from service.trainers.plt.shown import Shown
 from service.trainers.plt.trees import parents_of

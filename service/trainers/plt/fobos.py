@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.compiled.decorators import inlined, kernel
-from service.rows import LabelRows, SparseRows
+from service.base.rows import LabelRows, SparseRows
 
 Integer = int | np.int64
 

@@ -11,10 +11,10 @@ from pydantic import Field, model_validator
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Tree
-from service.errors import BadParameter
-from service.faults import fault
-from service.parameters import Parameters
-from service.rows import LabelRows
+from service.base.errors import BadParameter
+from service.base.faults import fault
+from service.base.parameters import Parameters
+from service.base.rows import LabelRows
 from service.trainers.classifiers import Members, Solving, members_of
 from service.trainers.clustering import balanced_shape
 from service.trainers.label_tree import grow

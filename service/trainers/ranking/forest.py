@@ -10,8 +10,8 @@ from pydantic import Field
 
 from model_store.build import build_ensemble
 from model_store.ensemble import Chunk, Tree
-from service.parameters import Parameters
-from service.rows import SparseRows
+from service.base.parameters import Parameters
+from service.base.rows import SparseRows
 from service.trainers.ranking.tree import Grown, Growth, TrainingRows, grow_tree
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.source import TrainingSet

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from service.errors import BadParameter
-from service.faults import fault
+from service.base.errors import BadParameter
+from service.base.faults import fault
 from service.trainers.softmax.dealing import Rule
 from service.trainers.softmax.parameters import SoftmaxParameters
 from service.trainers.softmax.passes import TreeLearning

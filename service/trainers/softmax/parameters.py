@@ -6,8 +6,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from service.errors import BadParameter
-from service.parameters import Parameters
+from service.base.errors import BadParameter
+from service.base.parameters import Parameters
 
 _RATES = {"sgd": 0.5, "adagrad": 0.1}
 _EPOCHS = {"labels": 15, "text": 4}

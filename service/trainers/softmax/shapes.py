@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model_store.ensemble import Chunk, Tree
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 from service.trainers.clustering import balanced_shape
 from service.trainers.plt.trees import huffman_shape, parents_of, random_shape, shape_of
 from service.trainers.projected import projected_vectors

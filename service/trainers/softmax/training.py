@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from model_store.build import build_ensemble
 from model_store.embedding import EMBEDDING, Embedding
 from model_store.ensemble import LANES
-from service.errors import BadParameter
-from service.settings import memory_bytes
+from service.base.errors import BadParameter
+from service.base.settings import memory_bytes
 from service.trainers.size import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, SizeEstimate
 from service.trainers.softmax.assignment import assign_labels
 from service.trainers.softmax.dealing import Rule

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from model_store.compiled.decorators import inlined, kernel
 from model_store.compiled.vectors import vadd, vbroadcast, vload, vmul, vstore
 from model_store.ensemble import LANES
+from service.base.rows import LabelRows, SparseRows
 from service.kernels.training.random import random_below
-from service.rows import LabelRows, SparseRows
 
 MEAN_RATE = np.float32(0.05)
 """Of the moving average of a label's representations."""

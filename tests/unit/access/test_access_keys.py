@@ -17,9 +17,9 @@ from service.access import keys as keys_module
 from service.access.key_text import id_of, make_secret, without_secrets
 from service.access.keys import AccessKeys, ensure_admin_key
 from service.access.scopes import AccessScope
+from service.base.errors import BadParameter, KeyNotFound, LimitExceeded
 from service.db.engine import Database
 from service.db.tables import ACCESS_KEYS
-from service.errors import BadParameter, KeyNotFound, LimitExceeded
 from tests.databases import database_url, postgresql  # noqa: F401
 
 PREDICT, ADMIN = frozenset({AccessScope.PREDICT}), frozenset({AccessScope.ADMIN})

@@ -14,8 +14,7 @@ from service.access import ring as ring_module
 from service.access.keys import AccessKeys
 from service.access.ring import ANYBODY, ENVIRONMENT, KeyRing
 from service.access.scopes import ALL_SCOPES, AccessScope
-from service.db.engine import Database
-from service.errors import (
+from service.base.errors import (
     AccessRefused,
     DatabaseUnavailable,
     KeyExpired,
@@ -23,7 +22,8 @@ from service.errors import (
     ScopeMissing,
     XylemError,
 )
-from service.settings import Settings
+from service.base.settings import Settings
+from service.db.engine import Database
 from tests.databases import database_url, postgresql  # noqa: F401
 
 ADMIN_KEY = "an admin key of the environment"

@@ -12,8 +12,8 @@ from service.access.scopes import (
     open_scopes,
     parse_scopes,
 )
-from service.errors import BadParameter
-from service.settings import OPENABLE, Settings, read_settings
+from service.base.errors import BadParameter
+from service.base.settings import OPENABLE, Settings, read_settings
 
 NAMES = ["predict", "feedback", "metrics"]
 

@@ -17,8 +17,8 @@ from service import cli
 from service.access.audit import AuditLog
 from service.access.ring import KeyRing
 from service.access.scopes import AccessScope
+from service.base.settings import Settings
 from service.db.engine import Database, default_url
-from service.settings import Settings
 from tests.small_models import small_draft
 
 Command = Callable[..., tuple[int, str, str]]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from model_store.names import build_names
-from service.columns import DEFAULT_COLUMNS
+from service.base.columns import DEFAULT_COLUMNS
+from service.base.errors import BadData, BadParameter
 from service.datasets import Dataset, annif, check_readable, read_dataset
 from service.datasets.parts import DataStream
 from service.datasets.table_lines import TableLines
-from service.errors import BadData, BadParameter
 from tests.datasets_helpers import check_dataset
 from tests.unit.datasets.test_json_lines import labels_of
 

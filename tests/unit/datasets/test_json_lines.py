@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from model_store.names import build_names
+from service.base.errors import BadData
 from service.datasets import Dataset, read_dataset, stream
-from service.errors import BadData
 from tests.datasets_helpers import check_dataset
 
 

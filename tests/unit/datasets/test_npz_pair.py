@@ -12,8 +12,8 @@ import pytest
 import scipy.sparse as sp
 
 from model_store.names import build_names
+from service.base.errors import BadData
 from service.datasets import read_dataset
-from service.errors import BadData
 from tests.datasets_helpers import as_rows, check_dataset
 
 X = sp.csr_matrix(np.array([[0, 1.5, 0, 2], [0, 0, 0, 0], [3, 0, 0, -1]]))

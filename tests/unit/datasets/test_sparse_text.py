@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from model_store.names import NameTable, build_names
+from service.base.errors import BadData, BadInput, BadParameter
 from service.datasets import read_dataset, stream
-from service.errors import BadData, BadInput, BadParameter
 from tests.datasets_helpers import as_rows, check_dataset
 
 GOOD = b"3 4 5\n0,2 0:1 3:0.5\n 1:2\n4 \n"

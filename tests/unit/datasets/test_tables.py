@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from model_store.names import build_names
-from service.columns import TableColumns, TextColumn, columns_of, refuse_without_table
+from service.base.columns import TableColumns, TextColumn, columns_of, refuse_without_table
+from service.base.errors import BadData, BadParameter
 from service.datasets import Dataset, check_readable, delimited, parquet, read_dataset, stream
 from service.datasets.parts import DataStream
 from service.datasets.table_lines import TableLines
-from service.errors import BadData, BadParameter
 from tests.datasets_helpers import check_dataset
 from tests.unit.datasets.test_json_lines import labels_of
 

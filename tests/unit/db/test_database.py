@@ -11,9 +11,9 @@ import time
 import pytest
 from sqlalchemy import inspect, make_url, text
 
+from service.base.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
 from service.db import postgresql as bounded
 from service.db.engine import Database
-from service.errors import BadParameter, DatabaseUnavailable, DatabaseUnsupported
 from service.thresholds.live.feedback import FORGET_EVENTS
 from service.thresholds.store.known_events import add_events, forget_events
 from service.thresholds.store.state import all_heads, lock_head, shared_secret

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from service.base.rows import LabelRows
 from service.evaluation import EmptyConvention, PredictedRows, Truth, f_measures, ranking_metrics
 from service.evaluation.bootstrap import DecidedLabels, DecisionPair, _macro_f, compare_rows, row_figures
 from service.evaluation.decisions import mark_true
-from service.rows import LabelRows
 
 K, N = 9, 40
 

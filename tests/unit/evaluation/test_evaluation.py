@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score, ndcg_score
 
+from service.base.rows import LabelRows
 from service.evaluation import (
     PredictedRows,
     Truth,
@@ -19,7 +20,6 @@ from service.evaluation import (
     ranking_metrics,
 )
 from service.evaluation.propensity import constants_of
-from service.rows import LabelRows
 from tests.oracles import metrics as oracle
 
 K = 9

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from service.base.rows import LabelRows
 from service.evaluation import PredictedRows, Truth, evaluation_report
 from service.evaluation.bands import frequency_bands
 from service.evaluation.decisions import count_labels, mark_true, ranks_of
@@ -14,7 +15,6 @@ from service.evaluation.reliability import (
     calibration_error,
     reliability,
 )
-from service.rows import LabelRows
 
 K, N = 12, 60
 NAMES = {"0": (0, 0), "1-9": (1, 9), "10-99": (10, 99), "100-999": (100, 999), "1000+": (1000, 10**9)}

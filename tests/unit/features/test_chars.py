@@ -14,13 +14,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from model_store.errors import Corrupt
 from model_store.names import name_of
-from service.errors import BadData, BadParameter
+from service.base.errors import BadData, BadParameter
+from service.base.rows import SparseRows
 from service.features import feature_names, featurizer_arrays, featurizer_config, load_featurizer
 from service.features.blocks import BLOCK_TEXTS
 from service.features.chars import CharsFeaturizer, fit_chars
 from service.features.parameters import CharsParameters, TfidfParameters, WordsCharsParameters
 from service.features.tfidf import fit_tfidf
-from service.rows import SparseRows
 from tests.datasets_helpers import check_sparse
 from tests.oracles.text_tokens import char_ngrams
 from tests.real_texts import TEXTS, TEXTS_UNSEEN

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from service.errors import BadParameter
+from service.base.errors import BadParameter
+from service.base.parameters import scalar_of
 from service.features.parameters import (
     PARAMETERS,
     FeatureParameters,
@@ -16,7 +17,6 @@ from service.features.parameters import (
     check_features,
     parameters_of,
 )
-from service.parameters import scalar_of
 
 
 def of_words(kind: str, items: dict[str, str]) -> FeatureParameters:

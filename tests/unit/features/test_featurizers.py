@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_store.errors import Corrupt
+from service.base.errors import BadData, BadInstance, BadParameter
+from service.base.rows import SparseRows
 from service.datasets import Dataset, read_dataset
-from service.errors import BadData, BadInstance, BadParameter
 from service.features import (
     Featurizer,
     default_kind,
@@ -25,7 +26,6 @@ from service.features import (
     parameters_of,
 )
 from service.features.blocks import BLOCK_TEXTS
-from service.rows import SparseRows
 from tests.datasets_helpers import check_sparse
 from tests.oracles.hashes import slow_hash
 from tests.real_texts import TEXTS

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.rows import SparseRows
+from service.base.settings import Limits
 from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import BodyForms, SparseBodies, SparseQuery
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
-from service.rows import SparseRows
 from service.serving.parse import parse_predict
 from service.serving.rows import to_rows
 from service.serving.schemas.predict import Options, PredictRequest
-from service.settings import Limits
 
 ANY = 1_000_000_000
 LIMITS = Limits(top_r_max=ANY, beam_width_max=ANY, answer_labels_max=ANY)

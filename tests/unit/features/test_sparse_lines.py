@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.settings import Limits
 from service.features.sparse_lines import read_sparse_lines
 from service.serving.parse import parse_line
 from service.serving.schemas.predict import SparseLine
-from service.settings import Limits
 
 LIMITS = Limits()
 PLAIN = b'{"indices":[3,17],"values":[0.5,1]}'

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.settings import Limits
 from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import BodyForms
 from service.features.tensor_request import TensorBodies
@@ -19,7 +20,6 @@ from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
 from service.kernels.text.tensors import FIRST_OUTPUT, IDENTITY, IDENTITY_END, N_OUTPUTS, PLACES
 from service.serving.oip import parse_infer
 from service.serving.schemas.predict import Options
-from service.settings import Limits
 from tests.oip_requests import HEADER, binary_body, csr
 
 ANY = 1_000_000_000

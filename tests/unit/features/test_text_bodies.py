@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.settings import Limits
 from service.features import Featurizer, load_featurizer, parameters_of
 from service.features.chars import fit_chars
 from service.features.hashing import HashingFeaturizer
@@ -27,7 +28,6 @@ from service.kernels.text.texts import TEXTS
 from service.serving.parse import parse_predict
 from service.serving.rows import to_rows
 from service.serving.schemas.predict import Options
-from service.settings import Limits
 from tests.real_texts import TEXTS as REAL_TEXTS
 
 BYTES_MAX, CHARACTERS_MAX = 60, 90

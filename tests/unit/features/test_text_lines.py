@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.settings import Limits
 from service.features.text_lines import text_rows_of_lines
 from service.serving.parse import parse_line
 from service.serving.schemas.predict import TextLine
-from service.settings import Limits
 from tests.unit.features.test_text_bodies import BYTES_MAX, KINDS, NO_TEXTS, featurizer_of, fitted, texts
 
 LIMITS = Limits(text_bytes_max=BYTES_MAX)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import BadInput
+from service.base.errors import BadInput
 from service.features.tensor_request import TensorBodies
 from service.kernels.text.texts import TEXTS
 from service.serving.oip import parse_infer

@@ -14,12 +14,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from model_store.errors import Corrupt
 from model_store.names import NAME_BYTES_MAX, name_of
-from service.errors import BadData, BadParameter
+from service.base.errors import BadData, BadParameter
+from service.base.rows import SparseRows
 from service.features import featurizer_arrays, featurizer_config, load_featurizer
 from service.features.blocks import BLOCK_TEXTS
 from service.features.parameters import TfidfParameters
 from service.features.tfidf import TfidfFeaturizer, fit_tfidf
-from service.rows import SparseRows
 from tests.datasets_helpers import check_sparse
 from tests.real_texts import TEXTS, TEXTS_UNSEEN
 

@@ -15,8 +15,9 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from model_store.errors import Corrupt
 from model_store.names import name_of
+from service.base.errors import BadData, BadParameter
+from service.base.rows import LabelRows
 from service.datasets import Dataset
-from service.errors import BadData, BadParameter
 from service.features import (
     featurizer_arrays,
     featurizer_config,
@@ -28,7 +29,6 @@ from service.features.languages import LEMMAS, STEMMERS, STOP_LISTS
 from service.features.parameters import TfidfParameters
 from service.features.word_forms import WORD_BYTES_MAX, WordForms, forms_of_list
 from service.features.words import split_words
-from service.rows import LabelRows
 from tests.oracles.text_tokens import word_runs
 from tests.real_texts import TEXTS, TEXTS_UNSEEN
 

@@ -18,7 +18,7 @@ from model_store.errors import InvalidName
 from model_store.manifest import Manifest
 from model_store.names import name_of
 from model_store.store import Store
-from service.errors import BadData, BadModel, BadParameter
+from service.base.errors import BadData, BadModel, BadParameter
 from service.features import load_featurizer
 from service.importers import IMPORTERS, import_model
 from service.importers.files import ModelFiles

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from service.errors import BadModel
+from service.base.errors import BadModel
 from service.importers import IMPORTERS
 from service.importers.cbor import read_cbor
 from service.importers.files import ModelFile, ModelFiles

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from service.errors import BadModel
+from service.base.errors import BadModel
 from service.importers import read_vectorizer, skops
 from service.importers.text_rows import featurizer_of
 from tests.datasets_helpers import check_sparse

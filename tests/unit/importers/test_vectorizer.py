@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from model_store.store import Store
-from service.errors import BadModel
+from service.base.errors import BadModel
 from service.features import Featurizer, load_featurizer
 from service.importers import publish_with_texts, read_vectorizer
 from service.importers.text_rows import featurizer_of

@@ -10,10 +10,10 @@ import pytest
 from model_store.build import build_ensemble
 from model_store.embedding import assemble_embedding
 from model_store.version import Model, manifest_of
+from service.base.rows import SparseRows
 from service.inference.embedded import EmbeddedPredictor
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.rows import SparseRows
 from tests.small_models import random_tree, small_draft, softmax_draft
 
 KINDS: dict[str, dict[str, Any]] = {

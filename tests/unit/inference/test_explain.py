@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from model_store.ensemble import LINK_CODES
 from model_store.store import Store
+from service.base.rows import SparseRows
 from service.inference.explain import FEATURES_MAX, most_shares, told_shares, top_features
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL, ALL_PASS
 from service.inference.predictor import PredictOptions, Predictor
@@ -19,7 +20,6 @@ from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.query import Search
 from service.kernels.search.queue_workspace import make_queue
 from service.kernels.search.workspace import make_workspace
-from service.rows import SparseRows
 from tests.calls import make_call, no_answers
 from tests.oracles.trees import LINKS, node_margins, random_forest, random_rows
 from tests.small_models import small_draft

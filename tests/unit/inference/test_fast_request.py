@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from model_store.names import build_names
 from model_store.store import Store
 from model_store.version import Model
+from service.base.rows import SparseRows
 from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import BodyForms, SparseQuery
 from service.inference.answering import Predictions
@@ -25,7 +26,6 @@ from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
 from service.inference.tensors_json import OUTPUTS, form_of, tensors_json
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
-from service.rows import SparseRows
 from service.thresholds.live.tokens import Tokens, model_hash
 from tests.oip_requests import csr
 from tests.small_models import small_draft

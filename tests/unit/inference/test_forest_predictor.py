@@ -12,7 +12,8 @@ import pytest
 
 from model_store.store import Store
 from model_store.version import Model
-from service.errors import Unavailable, UnknownLabel
+from service.base.errors import Unavailable, UnknownLabel
+from service.base.rows import SparseRows
 from service.inference.answering import Predictions
 from service.inference.explain import FEATURES_MAX
 from service.inference.forest_predictor import ForestPredictor
@@ -22,7 +23,6 @@ from service.kernels.search.explain import depth_of
 from service.kernels.search.routing import reach_leaves, route_rows
 from service.kernels.search.routing_explain import explain_route
 from service.kernels.search.threshold_update import set_logs
-from service.rows import SparseRows
 from tests.oracles.routing import random_decision_forest, routed_scores, whole_rows
 from tests.small_models import random_rerank, small_draft
 

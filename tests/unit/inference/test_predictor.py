@@ -10,7 +10,8 @@ import pytest
 
 import service.inference.predictor as predictor_module
 from model_store.store import Store
-from service.errors import Unavailable, UnknownLabel
+from service.base.errors import Unavailable, UnknownLabel
+from service.base.rows import SparseRows
 from service.inference.answering import Predictions
 from service.inference.predictor import NodeThresholds, PredictOptions, Predictor
 from service.kernels.search.beam import beam_rows
@@ -18,7 +19,6 @@ from service.kernels.search.best_first import best_first_rows
 from service.kernels.search.explain import depth_of, explain_leaf
 from service.kernels.search.subtrees import lift
 from service.kernels.search.threshold import threshold_rows
-from service.rows import SparseRows
 from tests.oracles.trees import random_rows
 from tests.small_models import small_draft
 

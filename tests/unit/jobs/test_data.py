@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import BadData, BadRequest, DataNotFound, LimitExceeded
+from service.base.errors import BadData, BadRequest, DataNotFound, LimitExceeded
 from service.jobs.data import DataRoot, check_unchanged, fingerprint
 
 BYTES_MAX = 1000

@@ -145,7 +145,7 @@ def desk_keys(desk: Desk) -> list[object]:
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_worker_answers_on_its_port(desk: Desk, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "service.entry", "worker", "--metrics-port", "0"]
+    command = [sys.executable, "-m", "service.cli.entry", "worker", "--metrics-port", "0"]
     environment = {**os.environ, "XYLEM_STORE": str(desk.settings.store)}
     environment |= {"XYLEM_DATABASE_URL": desk.database.shown}
     with (

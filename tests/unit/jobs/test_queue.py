@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from service.errors import (
+from service.base.errors import (
     BadRequest,
     IdempotencyConflict,
     JobConflict,

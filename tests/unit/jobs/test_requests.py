@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from service.columns import columns_of
-from service.errors import BadFields, BadRequest
+from service.base.columns import columns_of
+from service.base.errors import BadFields, BadRequest
+from service.base.settings import Limits
 from service.jobs.data import DataRoot
 from service.jobs.kinds import KINDS, METRICS, check_request, read_request
 from service.serving.problems import code_of, describe_error
-from service.settings import Limits
 
 TRAINING: dict[str, Any] = {
     "model": "debtags",

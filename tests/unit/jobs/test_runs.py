@@ -15,7 +15,7 @@ from model_store.label_info import Subject, build_label_info
 from model_store.names import name_of
 from model_store.origin import read_origin
 from model_store.store import Store
-from service.errors import BadData
+from service.base.errors import BadData
 from service.jobs.context import JobContext
 from service.jobs.files import OFFSET, PART, RESULT, WORK, make_directory
 from service.jobs.job import Job, PromotionVerdict

@@ -24,9 +24,9 @@ from model_store.errors import (
 from model_store.moves import Cause
 from model_store.origin import ORIGIN, content_digest, origin_array, parent_of
 from model_store.store import LATEST, Store
+from service.base.errors import BadParameter, DatabaseUnavailable, LimitExceeded
 from service.db.engine import Database
 from service.db.tables import VERSIONS
-from service.errors import BadParameter, DatabaseUnavailable, LimitExceeded
 from service.registry.archives import export_to, import_from
 from service.registry.facts import move_facts
 from service.registry.provenance import provenance

@@ -18,12 +18,12 @@ from model_store.errors import AliasNotFound, BadNames, BadSplit, Conflict, Corr
 from model_store.label_info import Subject, build_label_info
 from model_store.manifest import manifest_digest
 from model_store.store import Store
-from service.errors import BadParameter, Unavailable
+from service.base.errors import BadParameter, Unavailable
+from service.base.settings import Settings
 from service.remote.documents import RemoteIndex, RemoteModel, RemoteVersion, parse_index, render_index
 from service.remote.follower import RemoteFollower
 from service.remote.objects import ATTEMPTS, INDEX, RemoteStore, shown_url
 from service.serve import follow_remote
-from service.settings import Settings
 from tests.small_models import small_draft
 
 

@@ -12,7 +12,8 @@ import pytest
 
 import xylem
 from model_store.store import Store
-from service.errors import BadInput, LimitExceeded
+from service.base.errors import BadInput, LimitExceeded
+from service.base.settings import Limits
 from service.inference import parts
 from service.inference.chunks import chunks_of
 from service.serving.blocks import answer_block
@@ -21,7 +22,6 @@ from service.serving.opening import serve_model
 from service.serving.parse import parse_options, parse_predict
 from service.serving.rows import to_options
 from service.serving.served import ServedVersion
-from service.settings import Limits
 from service.thresholds.store.state import Head
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.answers import at_once, in_thread

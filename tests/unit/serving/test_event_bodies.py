@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_store.names import build_names
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.settings import Limits
 from service.features import load_featurizer
 from service.serving.events import (
     CheckedEvent,
@@ -20,7 +21,6 @@ from service.serving.events import (
 )
 from service.serving.parse import parse_feedback, parse_json
 from service.serving.served import ServedVersion
-from service.settings import Limits
 from service.thresholds.live.events import Event, as_columns
 from service.thresholds.live.tokens import Tokens
 from tests.signed import signed

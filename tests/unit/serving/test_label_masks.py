@@ -12,7 +12,8 @@ import pytest
 
 import service.serving.label_masks as module
 from model_store.store import Store
-from service.errors import UnknownLabel
+from service.base.errors import UnknownLabel
+from service.base.settings import Limits
 from service.serving import short
 from service.serving.denied import with_denied
 from service.serving.dialect import Body
@@ -20,7 +21,6 @@ from service.serving.label_masks import LabelMasks
 from service.serving.opening import serve_model
 from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
-from service.settings import Limits
 from tests.answers import at_once, in_thread
 from tests.served_models import publish_model
 

@@ -16,7 +16,7 @@ from model_store.alias import PARTS, Beside
 from model_store.errors import AliasNotFound, ModelNotFound, VersionNotFound
 from model_store.store import Store
 from model_store.version import Model
-from service.errors import ModelUnavailable, TimedOut, Unavailable
+from service.base.errors import ModelUnavailable, TimedOut, Unavailable
 from service.serving.live import LiveModels
 from service.serving.live_status import roles_of
 from tests.alias_helpers import file_of, split

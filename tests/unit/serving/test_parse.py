@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from service.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from service.base.errors import BadInput, BadRequest, LimitExceeded, MalformedJson, UnsupportedOption
+from service.base.settings import Limits
 from service.serving.parse import (
     parse_event,
     parse_feedback,
@@ -16,7 +17,6 @@ from service.serving.parse import (
 )
 from service.serving.schemas.instances import NamedInstance, SparseInstance, TextInstance
 from service.serving.schemas.predict import Options, PredictRequest, TextLine
-from service.settings import Limits
 
 LIMITS = Limits()
 RAW = {"indices": [3, 17], "values": [0.5, 1]}

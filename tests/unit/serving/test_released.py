@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from model_store.store import Store
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.settings import Limits
 from service.serving.blocks import answer_block
 from service.serving.lines import LineBlock
 from service.serving.opening import serve_model
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
-from service.settings import Limits
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.answers import in_thread
 from tests.served_models import publish_model

@@ -15,6 +15,7 @@ import pytest
 
 import service.serving.shadows as module
 from model_store.store import Store
+from service.base.settings import Limits
 from service.serving.dialect import Body, Reply
 from service.serving.oip import TENSORS
 from service.serving.opening import serve_model
@@ -22,7 +23,6 @@ from service.serving.predict import PREDICT
 from service.serving.served import ServedVersion
 from service.serving.shadow_copies import ShadowCopy, compare
 from service.serving.shadows import ShadowOutcome, Shadows
-from service.settings import Limits
 from tests.answers import reply_of
 from tests.oip_requests import HEADER, binary_body, csr
 from tests.served_models import publish_model

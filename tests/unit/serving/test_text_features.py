@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from model_store.store import Store
+from service.base.settings import Limits
 from service.features import featurizer_arrays
 from service.serving.blocks import answer_block
 from service.serving.lines import LineBlock
@@ -16,7 +17,6 @@ from service.serving.opening import serve_model
 from service.serving.rows import to_options
 from service.serving.schemas.predict import Options
 from service.serving.served import ServedVersion
-from service.settings import Limits
 from tests.answers import at_once, in_thread
 from tests.served_models import publish_model
 

@@ -15,8 +15,8 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.resources import Resource
 
-from service.errors import BadParameter
-from service.stages import Stretch
+from service.base.errors import BadParameter
+from service.base.stages import Stretch
 from service.traces.context import Sampling
 from service.traces.otel import STRETCHES_A_PLACE, Exporter, OtlpSender, queue_limits
 from service.traces.otlp import encode_request

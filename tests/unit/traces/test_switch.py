@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 from service.traces import switch
 from service.traces.switch import are_on, open_tracer
 from tests.conftest import settings_of

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 from service.traces.context import Sampling, is_sampled, new_id, parse_traceparent, sampling_of
 from service.traces.tracer import EndedSpan, EndedTrace, SpanShape, Tracer
 

@@ -11,9 +11,9 @@ from sklearn.svm import LinearSVC
 from model_store.manifest import TrainerInfo
 from model_store.names import build_names
 from model_store.store import Store
-from service.errors import BadData, BadParameter
+from service.base.errors import BadData, BadParameter
+from service.base.rows import LabelRows
 from service.inference.predictor import PredictOptions, Predictor
-from service.rows import LabelRows
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.classifiers import Solving, members_of, train_classifiers
 from service.trainers.shape import join

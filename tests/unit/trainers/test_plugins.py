@@ -36,7 +36,7 @@ REFUSALS = {
 }
 ASK = """
 import sys
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 from service.trainers.registry import trainer
 for name in sys.argv[1:]:
     try:
@@ -84,7 +84,7 @@ def python(target: Path, *words: str | Path) -> subprocess.CompletedProcess[str]
 
 
 def xylem(target: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    return python(target, "-m", "service.entry", *words)
+    return python(target, "-m", "service.cli.entry", *words)
 
 
 @pytest.fixture(scope="module")

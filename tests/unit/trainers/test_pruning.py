@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.rows import LabelRows, SparseRows
+from service.base.rows import LabelRows, SparseRows
 from service.trainers import parse_parameters, train
 from service.trainers.pruning import prune_of
 from tests.oracles.problems import to_labels, to_rows

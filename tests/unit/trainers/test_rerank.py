@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import BadParameter
-from service.rows import LabelRows, SparseRows
+from service.base.errors import BadParameter
+from service.base.rows import LabelRows, SparseRows
 from service.trainers.rerank import rerank_arrays
 from tests.oracles.problems import dense_labels, dense_rows, random_labels, random_rows, to_labels, to_rows
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.errors import BadParameter
-from service.rows import LabelRows
+from service.base.errors import BadParameter
+from service.base.rows import LabelRows
 from service.trainers import windows
 from service.trainers.source import MemorySource, TrainingSet, count
 from service.trainers.windows import dealt

@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from service.errors import BadParameter
-from service.parameters import expected_of
+from service.base.errors import BadParameter
+from service.base.parameters import expected_of
 from service.trainers import TRAINERS, parse_parameters
 from service.trainers.label_tree import LabelTreeParameters
 from tests.oracles.problems import to_rows

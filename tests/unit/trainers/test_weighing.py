@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_store.version import Model, manifest_of
+from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.rows import SparseRows
 from service.trainers import Trained, parse_parameters, train
 from service.trainers.weighing import weigh
 from tests.oracles.problems import dense_rows, random_labels, to_rows

@@ -14,7 +14,7 @@ from model_store.manifest import has_calibration
 from model_store.origin import ORIGIN, content_digest, read_origin
 from model_store.report import REPORT, read_report
 from model_store.store import Store
-from service.errors import BadData, BadInput, BadParameter
+from service.base.errors import BadData, BadInput, BadParameter
 from service.workflows.calibrate import calibrate_and_publish, draft_of
 from service.workflows.evaluate import F_MEASURES, evaluate
 from service.workflows.train import TrainRequest, train_and_publish

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model_store.store import Store
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 from service.in_memory import train_from_memory
 from service.workflows.choose_features import BLOCKS, CANDIDATES, ROWS_MIN, TOLERANCE, divide
 from service.workflows.train import TrainReport, TrainRequest, train_and_publish

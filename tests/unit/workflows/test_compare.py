@@ -10,7 +10,7 @@ import pytest
 
 from model_store.names import name_of
 from model_store.store import Store
-from service.errors import BadData, BadParameter
+from service.base.errors import BadData, BadParameter
 from service.inference.parts import predict_all
 from service.inference.predictors import make_predictor
 from service.workflows.compare import CompareRequest, Contender, compare

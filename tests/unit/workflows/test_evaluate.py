@@ -14,7 +14,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 from model_store.names import name_of
 from model_store.store import Store
 from model_store.version import Model
-from service.errors import BadInput
+from service.base.errors import BadInput
 from service.evaluation import EmptyConvention
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor

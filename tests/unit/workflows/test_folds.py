@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from service.base.errors import BadData
+from service.base.rows import LabelRows, SparseRows
 from service.datasets import Dataset
-from service.errors import BadData
-from service.rows import LabelRows, SparseRows
 from service.workflows.folds import folds_of, take
 
 

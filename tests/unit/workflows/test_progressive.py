@@ -11,9 +11,9 @@ import pytest
 
 from model_store.ensemble import TreeEnsemble
 from model_store.store import Store
+from service.base.errors import BadData, BadInput, BadParameter
+from service.base.rows import LabelRows, SparseRows
 from service.db.engine import Database, default_url
-from service.errors import BadData, BadInput, BadParameter
-from service.rows import LabelRows, SparseRows
 from service.thresholds.methods.ofo import lower_bounds, thresholds_of
 from service.thresholds.store.state import ThresholdDatabase
 from service.trainers import TrainingSet, fit, parse_parameters, windows

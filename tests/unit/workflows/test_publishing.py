@@ -10,7 +10,7 @@ import pytest
 
 from model_store.errors import StoreUnwritable
 from model_store.store import Store
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 from service.workflows.evaluate import evaluate
 from service.workflows.train import TrainRequest, train_and_publish
 

@@ -11,9 +11,9 @@ import pytest
 
 from model_store.version import Model, manifest_of
 from model_store.weights import store_weights
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.rows import SparseRows
 from service.evaluation.size_report import FLAT_WEIGHT_BYTES, WEIGHT_BYTES, size_report
-from service.rows import SparseRows
 from service.trainers import TrainingSet, estimate, parse_parameters, size, train
 from service.workflows.charts import draw_report
 from service.workflows.report import version_report

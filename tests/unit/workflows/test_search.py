@@ -18,8 +18,8 @@ import pytest
 
 from model_store.store import Store
 from model_store.version import Model, manifest_of
+from service.base.errors import BadInput, BadParameter
 from service.datasets import read_dataset
-from service.errors import BadInput, BadParameter
 from service.features import load_featurizer
 from service.workflows.evaluate import evaluate_rows
 from service.workflows.folds import folds_of
@@ -130,7 +130,7 @@ def test_a_search_that_is_killed_is_gone_on_with(request_of: SearchRequest, tmp_
     study = tmp_path / "study"
     asked = ("tune", "--data", request_of.data, "--model", "m", "--store", tmp_path / "store")
     options = ("--trainer", "ovr", "--metric", "P@1", "--study", study, "--threads", 1)
-    command = [sys.executable, "-m", "service.entry", *map(str, (*asked, *options))]
+    command = [sys.executable, "-m", "service.cli.entry", *map(str, (*asked, *options))]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and n_ended(study) < 2:
             time.sleep(0.05)

@@ -12,9 +12,9 @@ import pytest
 
 from model_store.origin import ORIGIN
 from model_store.store import Store
+from service.base.errors import BadData, BadParameter
 from service.datasets import read_dataset, stream
 from service.datasets.parts import DataStream
-from service.errors import BadData, BadParameter
 from service.trainers import TrainingSet, windows
 from service.trainers.source import count
 from service.workflows.file_source import FileSource

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from model_store.store import Store
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 from service.workflows.parameters import from_json, parse
 from service.workflows.train import TrainRequest, train_and_publish
 

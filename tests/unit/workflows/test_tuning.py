@@ -12,12 +12,12 @@ import pytest
 from model_store.store import Store
 from model_store.version import Model
 from service import cli
+from service.base.errors import BadData, BadParameter
+from service.base.rows import LabelRows
 from service.db.engine import Database, default_url
-from service.errors import BadData, BadParameter
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.thresholded import Thresholded
-from service.rows import LabelRows
 from service.thresholds.live.events import instances_of
 from service.thresholds.live.served import ServedThresholds
 from service.thresholds.methods.kappas import C_GRID

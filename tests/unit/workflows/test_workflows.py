@@ -11,7 +11,7 @@ import pytest
 from model_store.ensemble import Weights
 from model_store.manifest import WEIGHTS
 from model_store.store import Store
-from service.errors import BadData, BadInput, BadParameter
+from service.base.errors import BadData, BadInput, BadParameter
 from service.inference import parts as inference_parts
 from service.trainers import TRAINERS, parse_parameters
 from service.warm import kernels as warm

@@ -17,7 +17,7 @@ from model_store.errors import Corrupt
 from model_store.packed import pack, unpack
 from model_store.store import Store
 from model_store.version import Model
-from service.errors import BadInput
+from service.base.errors import BadInput
 from service.features import load_featurizer
 from service.features.sparse_request import BodyForms, SparseBodies
 from service.features.text_featurizer import TextFeaturizer

@@ -12,8 +12,8 @@ import pytest
 import xylem
 from model_store.names import name_of
 from model_store.store import Store
+from service.base.errors import BadInput, NotTuned
 from service.db.of_store import opened_database
-from service.errors import BadInput, NotTuned
 from service.thresholds.store.state import ThresholdDatabase
 from service.workflows.labelled import no_progress
 from service.workflows.tune import TuneRequest, tune_and_keep

@@ -18,7 +18,7 @@ import xylem
 from model_store.errors import StoreError
 from model_store.origin import ORIGIN
 from model_store.store import Store
-from service.errors import BadInput
+from service.base.errors import BadInput
 from service.workflows.evaluate import evaluate
 from service.workflows.from_memory import dataset_from_memory as dataset_of
 from service.workflows.train import TrainRequest, train_and_publish

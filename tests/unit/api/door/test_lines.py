@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect
 
 from service.api.door import line_reader as lines
 from service.api.door.line_reader import LineReader
+from service.base.settings import Limits
 from service.serving.lines import LineBlock
-from service.settings import Limits
 from tests.clocks import LeapingClock
 
 

@@ -16,9 +16,9 @@ from service.api.door.handlers import install
 from service.api.door.metrics import Metrics
 from service.api.door.request_log import RequestLog
 from service.api.door.request_scope import RequestScope
-from service.errors import BadInput, BadInstance, Overloaded, XylemError
+from service.base.errors import BadInput, BadInstance, Overloaded, XylemError
+from service.base.settings import Limits
 from service.serving.problems import code_of, describe_error
-from service.settings import Limits
 
 
 class NewFault(BadInstance):

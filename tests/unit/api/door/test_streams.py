@@ -8,9 +8,9 @@ import json
 from typing import Any
 
 from service.api.door.streams import Streams
-from service.errors import DatabaseUnavailable
+from service.base.errors import DatabaseUnavailable
+from service.base.settings import Limits
 from service.serving.lines import Answered, LineBlock
-from service.settings import Limits
 
 BLOCK_SECONDS = 0.01
 

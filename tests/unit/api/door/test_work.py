@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from service.api.door.work import WorkPool
-from service.errors import Overloaded, TimedOut
+from service.base.errors import Overloaded, TimedOut
 from service.serving.parse import LONG_BYTES
 
 

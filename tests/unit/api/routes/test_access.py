@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from model_store.store import Store
 from service.access.keys import AccessKeys
 from service.access.scopes import ALL_SCOPES, AccessScope
-from service.settings import Settings
+from service.base.settings import Settings
 from tests.conftest import serving, settings_of
 from tests.schemas import openapi
 

@@ -15,11 +15,11 @@ from service.api.routes.admins import RawRoute, needs
 from service.api.routes.operations import of_version
 from service.api.routes.replies import reply_in
 from service.api.routes.services import Services, Wired
-from service.errors import BadRequest
+from service.base.errors import BadRequest
+from service.base.settings import Limits
+from service.base.stages import StageNotes
 from service.serving.dialect import Body, Dialect, Longer, Reply
 from service.serving.served import ServedVersion
-from service.settings import Limits
-from service.stages import StageNotes
 from tests.conftest import serving, settings_of
 
 

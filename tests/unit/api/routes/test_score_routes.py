@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 
 from model_store.store import Store
+from service.base.settings import Limits
 from service.cli import run
-from service.settings import Limits
 from tests.conftest import serving, settings_of
 from tests.served_models import publish_all
 from tests.small_models import small_draft, softmax_draft

@@ -16,8 +16,8 @@ import pytest
 from pydantic import SecretStr
 
 from model_store.store import Store
+from service.base.errors import TimedOut
 from service.db.engine import Database, default_url
-from service.errors import TimedOut
 from service.inference.predictors import make_predictor
 from service.jobs.worker import Worker
 from service.thresholds.methods.ofo import Start, lower_bounds, no_counts, thresholds_of

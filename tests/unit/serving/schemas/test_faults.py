@@ -14,7 +14,8 @@ import service.serving.annif
 import service.serving.oip
 import service.serving.parse
 import service.serving.scores  # noqa: F401
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.settings import Limits
 from service.serving.parse import validated
 from service.serving.schemas.annif import SuggestBatchRequest
 from service.serving.schemas.faults import FAULTS_MAX, all_faults_of
@@ -22,7 +23,6 @@ from service.serving.schemas.instances import FIELDS_MAX, RequestModel
 from service.serving.schemas.oip import InferRequest
 from service.serving.schemas.predict import PredictRequest
 from service.serving.schemas.score import ScoreRequest
-from service.settings import Limits
 
 MANY = 200_000
 LIMITS = Limits(**dict.fromkeys(("features_max", "instances_max", "label_list_max", "events_max"), MANY))

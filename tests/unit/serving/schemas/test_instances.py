@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from service.base.settings import Limits
 from service.serving.schemas.faults import faults_of
 from service.serving.schemas.instances import (
     KINDS,
@@ -18,7 +19,6 @@ from service.serving.schemas.instances import (
     TextInstance,
     kind_of,
 )
-from service.settings import Limits
 
 VALUES: dict[str, Any] = {"text": "a", "indices": [3, 1], "values": [0.5, 1], "features": {"a": 1}}
 COMPLETE: dict[tuple[str, ...], type] = {

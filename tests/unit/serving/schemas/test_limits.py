@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
+from service.base.settings import Limits
 from service.serving.schemas.limits import LIMIT, AtMost, longest, utf8_length
-from service.settings import Limits
 
 
 @pytest.mark.parametrize("text", ["", "abc", "é", "€uro", "𝄞", "a\0b", "e\u0301"])

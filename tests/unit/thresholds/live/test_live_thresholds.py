@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from model_store.store import Store
-from service.errors import DatabaseUnavailable
+from service.base.errors import DatabaseUnavailable
+from service.base.rows import SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.thresholded import Thresholded
-from service.rows import SparseRows
 from service.thresholds.live.events import as_columns
 from service.thresholds.live.threshold_counters import ThresholdCounters
 from service.thresholds.methods.ofo import Counters, Start, lower_bounds, no_counts, thresholds_of

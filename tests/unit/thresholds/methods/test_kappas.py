@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.rows import LabelRows
+from service.base.rows import LabelRows
 from service.thresholds.methods.estimates import Estimates
 from service.thresholds.methods.kappas import C_GRID, choose_kappa
 from tests.oracles.problems import to_labels

@@ -15,10 +15,10 @@ from model_store.manifest import TrainerInfo
 from model_store.names import build_names
 from model_store.store import Store
 from model_store.version import Model
-from service.errors import BadData, BadParameter
+from service.base.errors import BadData, BadParameter
+from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.rows import LabelRows, SparseRows
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.ldsm.trainer import LdsmParameters
 from service.trainers.spec import Trained

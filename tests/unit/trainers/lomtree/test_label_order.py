@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from service.rows import LabelRows, offsets
+from service.base.rows import LabelRows, offsets
 from service.trainers.lomtree.label_order import LabelOrder
 
 

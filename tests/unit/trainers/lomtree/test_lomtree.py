@@ -12,10 +12,10 @@ from model_store.manifest import TrainerInfo
 from model_store.names import build_names
 from model_store.report import report_array
 from model_store.store import Store
-from service.errors import BadData, BadParameter
+from service.base.errors import BadData, BadParameter
+from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.rows import LabelRows, SparseRows
 from service.trainers import Trained, TrainingSet, estimate, parse_parameters, train
 from service.trainers.lomtree.learning import learn_rows
 from service.trainers.lomtree.trainer import LomtreeParameters, OnlineLomtree

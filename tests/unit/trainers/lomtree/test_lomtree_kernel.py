@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from service.rows import LabelRows, SparseRows
+from service.base.rows import LabelRows, SparseRows
 from service.trainers.lomtree.learning import learn_rows
 from service.trainers.lomtree.packing import pack_weights, route_rows
 from service.trainers.lomtree.regressors import make_scratch

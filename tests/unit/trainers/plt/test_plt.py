@@ -11,9 +11,9 @@ import pytest
 from model_store.manifest import TrainerInfo
 from model_store.names import build_names
 from model_store.store import Store
-from service.errors import BadData, BadParameter
+from service.base.errors import BadData, BadParameter
+from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions, Predictor
-from service.rows import LabelRows, SparseRows
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.spec import Trained
 from tests.oracles.problems import dense_labels, dense_rows, random_rows, to_labels, to_rows

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import BadData, BadParameter
+from service.base.errors import BadData, BadParameter
+from service.base.rows import LabelRows, SparseRows
 from service.evaluation.propensity import propensities
-from service.rows import LabelRows, SparseRows
 from service.trainers import estimate, parse_parameters, train
 from service.trainers.ranking.fastxml import FastXmlParameters
 from service.trainers.ranking.forest import grow_forest, typical_value

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.rows import LabelRows
+from service.base.rows import LabelRows
 from service.trainers.ranking.split import (
     GAIN_MIN,
     ROUNDS_MAX,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from service.rows import SparseRows
+from service.base.rows import SparseRows
 from service.trainers.ranking.separator import columns_of, solve_separator
 from tests.oracles.problems import dense_rows, random_rows, to_rows
 from tests.oracles.ranking import separator_objective

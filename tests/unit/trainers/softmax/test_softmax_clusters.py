@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.errors import BadParameter
+from service.base.errors import BadParameter
+from service.base.rows import LabelRows, SparseRows
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.rows import LabelRows, SparseRows
 from service.trainers import parse_parameters, train
 from service.trainers.shape import Shape
 from service.trainers.softmax import training as softmax_training

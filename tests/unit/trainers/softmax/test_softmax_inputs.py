@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from model_store.store import Store
-from service.errors import BadInput
+from service.base.errors import BadInput
+from service.base.settings import Limits
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.serving.opening import serve_model
 from service.serving.schemas.score import ScoreRequest
 from service.serving.scores import answer_scores
-from service.settings import Limits
 from service.trainers import parse_parameters, train
 from service.workflows.train import TrainRequest, train_and_publish
 from tests.contract.test_every_trainer import model_of

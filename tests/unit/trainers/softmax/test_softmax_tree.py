@@ -7,7 +7,7 @@ import copy
 import numpy as np
 import pytest
 
-from service.rows import LabelRows, SparseRows
+from service.base.rows import LabelRows, SparseRows
 from service.trainers.softmax.tree import (
     LabelStatistics,
     Network,

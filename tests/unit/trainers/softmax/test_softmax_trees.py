@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from model_store.store import Store
-from service.errors import BadInput, BadParameter
+from service.base.errors import BadInput, BadParameter
+from service.base.rows import LabelRows, SparseRows
+from service.base.settings import Limits
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
-from service.rows import LabelRows, SparseRows
 from service.serving.opening import serve_model
 from service.serving.schemas.score import ScoreRequest
 from service.serving.scores import answer_scores
-from service.settings import Limits
 from service.trainers import parse_parameters, train
 from service.trainers.plt.trees import huffman_shape
 from service.trainers.softmax.shapes import even_shape, topology_of, tree_of

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.errors import BadParameter
-from service.settings import FixedLimits, Limits, Settings, read_settings, variables
+from service.base.errors import BadParameter
+from service.base.settings import FixedLimits, Limits, Settings, read_settings, variables
 
 
 @pytest.fixture(autouse=True)

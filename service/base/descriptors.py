@@ -7,7 +7,7 @@ import logging
 import os
 import resource
 
-from service.logs import log
+from service.base.logs import log
 
 OWN = 64
 """Descriptors that the process needs itself: libraries, the database, the log, sockets that listen."""

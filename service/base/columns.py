@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from service.errors import BadParameter
+from service.base.errors import BadParameter
 
 TABLES = (".csv", ".tsv", ".parquet")
 """The suffixes of tables; but for .parquet, each may be followed by .gz."""

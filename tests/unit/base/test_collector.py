@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import gc
 usual = gc.get_threshold()
-from service.collector import collect_seldom, settle
+from service.base.collector import collect_seldom, settle
 collect_seldom()
 assert gc.get_threshold() > usual
 there = [[] for _ in range(1000)]
@@ -22,10 +22,10 @@ assert gc.get_freeze_count() > 1000
 
 BEGINS = """
 import gc, sys
-import service.entry
+import service.cli.entry
 sys.modules["service.cli"] = type(sys)("service.cli")
 sys.modules["service.cli"].main = lambda: print(gc.get_threshold()[0] > 5000)
-service.entry.main()
+service.cli.entry.main()
 """
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from service.logs import JsonHandler, log
+from service.base.logs import JsonHandler, log
 
 
 def test_an_event_and_its_fields(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,7 +39,7 @@ def test_an_exception_is_logged_without_its_message(capsys: pytest.CaptureFixtur
 
 def test_what_is_below_the_level_is_not_logged() -> None:
     code = (
-        "import logging; from service.logs import configure, log; configure('warning');"
+        "import logging; from service.base.logs import configure, log; configure('warning');"
         "log(logging.INFO, 'quiet'); logging.getLogger('a').info('quiet');"
         "log(logging.WARNING, 'loud', n=1); logging.getLogger('a').error('loud')"
     )

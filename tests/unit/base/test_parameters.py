@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self
 import pytest
 from pydantic import Field, ValidationError, model_validator
 
-from service.errors import BadParameter
-from service.faults import fault
-from service.parameters import FAULTS_MAX, Parameters, expected_of
+from service.base.errors import BadParameter
+from service.base.faults import fault
+from service.base.parameters import FAULTS_MAX, Parameters, expected_of
 
 
 class Sample(Parameters):

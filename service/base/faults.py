@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from service.nearest import did_you_mean
-from service.what_is import shortened, what_is
+from service.base.nearest import did_you_mean
+from service.base.what_is import shortened, what_is
 
 FAULT = "bad-request"
 """The type of errors of our own: the value is not what was expected, and the context's `message` says why."""

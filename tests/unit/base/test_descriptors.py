@@ -7,11 +7,13 @@ import sys
 
 import pytest
 
-from service.descriptors import OWN
+from service.base.descriptors import OWN
 
 
 def said(code: str) -> subprocess.CompletedProcess[str]:
-    script = f"import os, resource as r\nfrom service.descriptors import are_used_up, raise_limit\n{code}"
+    script = (
+        f"import os, resource as r\nfrom service.base.descriptors import are_used_up, raise_limit\n{code}"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done

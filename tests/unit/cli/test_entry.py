@@ -10,10 +10,10 @@ import pytest
 
 SCRIPT = """
 import signal, sys
-import service.entry
+import service.cli.entry
 sys.modules["service.cli"] = type(sys)("service.cli")  # imported after the signal is seen to
 sys.modules["service.cli"].main = lambda: (print(end=sys.argv[1], flush=True), sys.stdin.readline())
-service.entry.main()
+service.cli.entry.main()
 """
 
 

@@ -7,7 +7,7 @@ import bisect
 import numpy as np
 import pytest
 
-from service.stages import FEATURES, READ, SEARCH, STAGE_SECONDS, STAGES, WRITE, StageNotes, StageTimes
+from service.base.stages import FEATURES, READ, SEARCH, STAGE_SECONDS, STAGES, WRITE, StageNotes, StageTimes
 
 
 def _counts(stages: StageTimes, stage: int) -> list[int]:

@@ -22,8 +22,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from service.errors import BadParameter
-from service.nearest import did_you_mean
+from service.base.errors import BadParameter
+from service.base.nearest import did_you_mean
 
 PREFIX = "XYLEM_"
 
