@@ -53,6 +53,7 @@ WITHOUT_DATA = {
     "open-inference",
     "client",
     "starts",
+    "hostile",
     "traces",
     "sampled",
     "growth",

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.asked import KeyFile, asked_server, read_key
 from service.cli.console import print_facts, print_json, print_table, progress
 from service.cli.database import opened_learning
 from service.cli.options import DEFAULT_STORE, Json, Model, StoreDir, parse_reference
+from service.cli.server_options import KeyFile, connect_server, read_key
 from service.errors import BadData, BadInput, Unavailable
 from service.serving.line_files import STDIN, blocks, opened
 
@@ -132,11 +132,11 @@ class _Tally:
 
 @contextmanager
 def _to_server(model: str, url: str, key: str | None, limits: Limits) -> Iterator[Send]:
-    """Yield what sends events to a server, as often as its client does. Raises as `asked_server`."""
+    """Yield what sends events to a server, as often as its client does. Raises as `connect_server`."""
     name, reference = parse_reference(model)
     version = int(reference) if reference.isdigit() else None
     alias = reference if version is None else None
-    with asked_server(url, key) as client:
+    with connect_server(url, key) as client:
 
         def send(values: list[Any]) -> list[Mapping[str, Any]]:
             faults = [_fault_of(value, limits) for value in values]

@@ -11,7 +11,7 @@ import typer
 
 from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, progress
-from service.cli.groups import grouped
+from service.cli.groups import grouped, in_panel
 from service.cli.options import (
     DEFAULT_STORE,
     TRAINER_NAMES,
@@ -94,6 +94,7 @@ def _features_tried(choice: dict[str, Any]) -> dict[str, str]:
     return {"features": taken, **tried}
 
 
+@in_panel("Published version")
 class NewVersion(NamedTuple):
     """What is published: the model, its type of weights, and what is known of its labels."""
 
@@ -110,6 +111,7 @@ class HeldOut(NamedTuple):
     calibrate: Calibrate = False
 
 
+@in_panel("Streams")
 class Streaming(NamedTuple):
     """Whether the data are never held in memory, and what is found on the way."""
 

@@ -9,7 +9,7 @@ import typer
 
 from service.cli.aliases import store_to_publish
 from service.cli.console import mebibytes, print_facts, print_json, print_table, progress
-from service.cli.groups import grouped
+from service.cli.groups import grouped, in_panel
 from service.cli.options import (
     DEFAULT_STORE,
     Data,
@@ -59,6 +59,7 @@ class MeasuredOn(NamedTuple):
     folds: Folds = None
 
 
+@in_panel("Search", common=("minutes",))
 class SearchFor(NamedTuple):
     """What is tried, for how long, and what is looked for."""
 
@@ -75,7 +76,7 @@ def tune(
     table: Table,
     model: NewModel,
     held: MeasuredOn,
-    asked: SearchFor,
+    wanted: SearchFor,
     work: Work,
     parameters: Parameters = None,
     label_names: LabelNames = None,
@@ -100,11 +101,11 @@ def tune(
         data=data,
         valid=held.valid,
         folds=held.folds or 1,
-        trainers=tuple(asked.trainers or DEFAULT_TRAINERS),
-        metric=asked.metric,
-        minutes=asked.minutes,
-        trials=asked.trials,
-        study=asked.study,
+        trainers=tuple(wanted.trainers or DEFAULT_TRAINERS),
+        metric=wanted.metric,
+        minutes=wanted.minutes,
+        trials=wanted.trials,
+        study=wanted.study,
         fixed=tuple(parameters or ()),
         label_names=label_names,
         columns=columns,
@@ -117,10 +118,10 @@ def tune(
         home = store_to_publish(store, f"xylem tune {best.trainer}")
         report = train_and_publish(home, model, request.training(best), show)
     if json:
-        facts = {"model": model, "version": report.version, "metric": asked.metric, "best": best._asdict()}
+        facts = {"model": model, "version": report.version, "metric": wanted.metric, "best": best._asdict()}
         print_json({**facts, "trials": [each._asdict() for each in found]})
         return
-    _print_trials(found, asked.metric)
+    _print_trials(found, wanted.metric)
     told = {"trainer": best.trainer, "parameters": _shown(best.parameters)}
     print_facts(f"Published {model}@{report.version} in {store}", told)
 

@@ -93,8 +93,8 @@ def _files(context: JobContext, files: WatchedFiles, request: TrainingJob) -> tu
         return data, files.find(request.valid, "valid")
     if request.split is None:
         return data, None
-    share, told = request.split, context.on_progress
-    return split_lines(data, context.work, share, request.seed, told, request.columns())
+    share, report = request.split, context.on_progress
+    return split_lines(data, context.work, share, request.seed, report, request.columns())
 
 
 def _train(

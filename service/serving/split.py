@@ -32,6 +32,13 @@ class Chooser:
         return int.from_bytes(point.digest(), "big") < self._below
 
 
+class ChosenVersion(NamedTuple, Generic[T]):
+    """What answers a request, and the shadow that is to answer a copy of it, if any."""
+
+    served: T
+    shadow: T | None = None
+
+
 class LiveSplit(NamedTuple, Generic[T]):
     """What answers requests to an alias besides the version that it names: a canary, a shadow, or both."""
 
@@ -40,13 +47,13 @@ class LiveSplit(NamedTuple, Generic[T]):
     canary_of: Chooser
     shadow_of: Chooser
 
-    def canary_for(self, key: bytes) -> T | None:
-        """Return the canary if it answers the requests of a key."""
-        return self.canary if self.canary is not None and self.canary_of.takes(key) else None
-
-    def shadow_for(self, key: bytes) -> T | None:
-        """Return the shadow if it answers the requests of a key too."""
-        return self.shadow if self.shadow is not None and self.shadow_of.takes(key) else None
+    def choose(self, stable: T, key: bytes) -> ChosenVersion[T]:
+        """Return what answers the requests of a key; `stable` is what the alias names."""
+        is_canary = self.canary is not None and self.canary_of.takes(key)
+        hears = self.shadow is not None and self.shadow_of.takes(key)
+        return ChosenVersion(
+            self.canary if is_canary and self.canary else stable, self.shadow if hears else None
+        )
 
 
 def live_split(model: str, alias: Alias, canary: T | None, shadow: T | None) -> LiveSplit[T]:

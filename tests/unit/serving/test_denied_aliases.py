@@ -12,15 +12,13 @@ import httpx
 import pytest
 
 from model_store.store import Store
-from service.serving.answer import Answer, answer_now, answer_query
+from service.inference.fast_request import AS_PREDICTIONS
 from service.serving.denied import denied_in, denying_as, with_denied
 from service.serving.live import LiveModels
 from service.serving.opening import serve_model
-from service.serving.parse import parse_predict
 from service.serving.served import ServedVersion
-from service.settings import Limits
-from service.stages import StageNotes
 from tests.alias_helpers import deny, file_of, split
+from tests.answers import at_once, in_thread
 from tests.feedback_requests import RAW, event, send, with_client
 from tests.oip_requests import csr
 from tests.served_models import publish_model
@@ -57,9 +55,8 @@ def asked(instances: Sequence[dict[str, Any]], options: dict[str, Any]) -> bytes
 
 def answered(served: ServedVersion, body: bytes) -> list[Any]:
     """What both ways answer: that of the event loop, where it does, and that of a thread."""
-    found = answer_now(body, 0, served, Limits(), StageNotes())
-    at_once = [without_ids(b"".join(found.parts))] if isinstance(found, Answer) else []
-    return [*at_once, without_ids(answer_query(parse_predict(body, Limits()), served))]
+    found = at_once(body, served)
+    return [*([] if found is None else [without_ids(found)]), without_ids(in_thread(body, served))]
 
 
 @pytest.fixture(scope="module", params=["label-tree", "one-tree", "embedded", "forest", "text", "named"])
@@ -101,7 +98,7 @@ def test_its_answers_are_those_of_requests_that_deny(served: ServedVersion, opti
         if options.get("beam_width") is None:
             assert all(len(each["labels"]) == most for each in expected["predictions"])
     if "threshold" not in options:
-        assert without_ids(answer_query(parse_predict(body, Limits()), served)) != expected
+        assert without_ids(in_thread(body, served)) != expected
 
 
 def test_the_kernel_answers_for_an_alias_that_denies(tmp_path: Path) -> None:
@@ -111,7 +108,7 @@ def test_the_kernel_answers_for_an_alias_that_denies(tmp_path: Path) -> None:
     served = serve_model(store.open("m"))
     for view in (served, with_denied(served, DENIED)):
         body = asked(ROWS, {"top_r": 3})
-        found = view.sparse.answer(body, 0, view.ids.present(), 0, view.ids.serials(2))
+        found = view.fast.answer(body, (0, len(body)), AS_PREDICTIONS, view.ids.sign(0, 2))
         assert found is not None and found.n_rows == 2
 
 

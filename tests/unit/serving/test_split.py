@@ -65,7 +65,8 @@ def test_each_canary_has_other_users() -> None:
 def test_what_is_not_open_answers_nothing() -> None:
     alias = Alias(1, (), Beside(2, 9999), Beside(3, PARTS))
     both = live_split("m", alias, "two", "three")
-    assert {both.canary_for(b"%d" % i) for i in range(100)} <= {"two", None}
-    assert both.shadow_for(b"any") == "three"
+    chosen = [both.choose("one", b"%d" % i) for i in range(100)]
+    assert {served for served, _ in chosen} <= {"one", "two"}
+    assert {shadow for _, shadow in chosen} == {"three"}
     one = live_split("m", alias._replace(canary=None), None, "three")
-    assert (one.canary_for(b"any"), one.shadow_for(b"any")) == (None, "three")
+    assert one.choose("one", b"any") == ("one", "three")

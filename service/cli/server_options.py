@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from service.cli.groups import in_panel
 from service.cli.options import DEFAULT_STORE, StoreDir
 from service.errors import BadInput, BadParameter, Unavailable
 
@@ -31,6 +32,7 @@ KeyFile = Annotated[
 ]
 
 
+@in_panel("Server", common=("store",))
 class Place(NamedTuple):
     """Where the models are that a command asks: a store, or with `url` a server."""
 
@@ -62,7 +64,7 @@ def refuse_beside_url(context: typer.Context, names: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def asked_server(url: str, key: str | None) -> Iterator[Client]:
+def connect_server(url: str, key: str | None) -> Iterator[Client]:
     """Yield a client of a server, closed in the end.
 
     Raises BadInput where the server refuses (4xx), Unavailable where it fails or does not answer, and

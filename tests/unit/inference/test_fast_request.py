@@ -16,12 +16,13 @@ from model_store.version import Model
 from service.features import Featurizer, load_featurizer
 from service.features.sparse_request import BodyForms, SparseQuery
 from service.inference.answering import Predictions
+from service.inference.fast_answers import FastAnswer, FastForms, FastLimits, Present, RowsRead
+from service.inference.fast_request import AS_PREDICTIONS, AS_TENSORS
+from service.inference.fast_steps import FastRequests, fast_requests
 from service.inference.prediction_json import predictions_json, spans_of
 from service.inference.predictor import PredictOptions
 from service.inference.predictors import make_predictor
 from service.inference.searcher import Searcher
-from service.inference.sparse_answers import Present, SparseAnswer, SparseForms, SparseLimits, TensorsAnswer
-from service.inference.sparse_request import SparseAnswers, sparse_answers
 from service.inference.tensors_json import OUTPUTS, form_of, tensors_json
 from service.kernels.search.query import NO_THRESHOLD, NUMBER, TUNED
 from service.rows import SparseRows
@@ -29,7 +30,7 @@ from service.thresholds.live.tokens import Tokens, model_hash
 from tests.oip_requests import csr
 from tests.small_models import small_draft
 
-LIMITS = SparseLimits(top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20)
+LIMITS = FastLimits(top_r_max=9, beam_width_max=30, labels_max=40, beams_max=32, children_max=1 << 20)
 BODIES = BodyForms(
     rows_max=32,
     values_max=2000,
@@ -38,7 +39,7 @@ BODIES = BodyForms(
     top_r=5,
     beam_width=10,
 )
-FORMS = SparseForms(LIMITS, BODIES)
+FORMS = FastForms(LIMITS, BODIES)
 EPOCH = 3
 TOKENS = Tokens([b"key"], 1000)
 KINDS = ["label-tree", "decision-tree"]
@@ -61,22 +62,22 @@ class Both:
         self.featurizer: Featurizer = load_featurizer(
             model.manifest.features, model.arrays, model.manifest.n_features
         )
-        self.plain: SparseAnswers = sparse_answers(model, self.predictor, self.featurizer, FORMS)
+        self.plain: FastRequests = fast_requests(model, self.predictor, self.featurizer, FORMS)
         self.thresholds = np.linspace(0, 1, model.manifest.n_labels, dtype=np.float32)
         self.tuned = self.predictor.node_thresholds(self.thresholds / 8)
         self.seal = TOKENS.seal(model_hash("m"), 7, EPOCH)
-        self.present = Present(self.thresholds, self.tuned, self.seal)
+        self.signed = (Present(self.thresholds, self.tuned, self.seal), EPOCH, 11)
 
-    def plainly(self, body: bytes, is_known: bool = True) -> SparseAnswer | None:
-        present = self.present if is_known else Present(self.thresholds, None, self.seal)
-        return self.plain.answer(b"head" + body, 4, present, EPOCH, 11)
+    def plainly(self, body: bytes, is_known: bool = True) -> FastAnswer | None:
+        signed = self.signed if is_known else (Present(self.thresholds, None, self.seal), EPOCH, 11)
+        return self.plain.answer(b"head" + body, (4, 4 + len(body)), AS_PREDICTIONS, signed)
 
-    def as_tensors(self, body: dict[str, Any]) -> TensorsAnswer | None:
+    def as_tensors(self, body: dict[str, Any]) -> FastAnswer | None:
         """The answer as tensors to the rows of a body of predict, and to the same rows read before."""
         options = {key: value for key, value in body.items() if key != "instances"}
         request = {"inputs": csr(body["instances"]), "parameters": {**options, "binary_data_output": True}}
         content = b"head" + orjson.dumps(request)
-        return self.plain.answer_tensors(content, (4, len(content)), self.present)
+        return self.plain.answer(content, (4, len(content)), AS_TENSORS, self.signed)
 
     def rows_of(self, instances: list[dict[str, Any]]) -> SparseRows:
         ends = np.cumsum([0, *(len(instance["indices"]) for instance in instances)])
@@ -91,13 +92,13 @@ class Both:
         beam_width: int,
         threshold: Any = None,
         exact: bool = False,
-    ) -> SparseAnswer | None:
+    ) -> FastAnswer | None:
         """The answer for rows that were read before, as those of texts are."""
         rows, is_number = self.rows_of(instances), isinstance(threshold, float)
         kind = TUNED if threshold == "tuned" else NUMBER if is_number else NO_THRESHOLD
         asked = SparseQuery(rows.n_rows, len(rows.indices), top_r, beam_width, kind, int(exact))
         number = threshold if is_number else 0.0
-        return self.plain.answer_rows(rows, asked, number, self.present, EPOCH, 11)
+        return self.plain.answer(b"", (0, 0), AS_PREDICTIONS, self.signed, RowsRead(rows, asked, number))
 
     def predicted(
         self, instances: list[dict[str, Any]], top_r: int, beam_width: int, threshold: Any, exact: bool
@@ -159,7 +160,7 @@ def test_the_predictions_of_the_general_way(
         assert (as_tensors.n_rows, as_tensors.is_tuned) == (n_rows, found.is_tuned)
         form = form_of(top_r, dict.fromkeys(OUTPUTS, True))
         answer = both.predicted(instances, top_r, beam_width, threshold, exact)
-        assert as_tensors.tensors == tensors_json(both.model.labels, form, spans_of(answer))
+        assert (as_tensors.json, as_tensors.binary) == tensors_json(both.model.labels, form, spans_of(answer))
 
 
 @pytest.mark.parametrize("asked", [{"exact": True}, {"threshold": 0.05}, {"threshold": 0.05, "exact": True}])
@@ -219,5 +220,5 @@ def test_children_beyond_the_limit(tmp_path: Any) -> None:
     n_children = both.predictor.children_scored(10)
     for most, is_taken in ((n_children, True), (n_children - 1, False)):
         forms = FORMS._replace(limits=LIMITS._replace(children_max=most))
-        both.plain = sparse_answers(both.model, both.predictor, both.featurizer, forms)
+        both.plain = fast_requests(both.model, both.predictor, both.featurizer, forms)
         assert (both.plainly(body) is not None) == is_taken

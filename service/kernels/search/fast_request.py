@@ -53,7 +53,7 @@ GROW = -1
 
 
 @handle
-class SparseLimits(NamedTuple):
+class FastLimits(NamedTuple):
     """What requests are taken.
 
     labels_max    the most labels of an answer: rows times top_r
@@ -68,7 +68,7 @@ class SparseLimits(NamedTuple):
 
 
 @handle
-class SparseModel(NamedTuple):
+class FastModel(NamedTuple):
     """What of a model and its version a call needs besides arrays.
 
     reading, searching, writing   the addresses of the kernels; two more read and write tensors
@@ -97,7 +97,7 @@ class SparseModel(NamedTuple):
 
 
 @handle
-class SparsePresent(NamedTuple):
+class FastPresent(NamedTuple):
     """What answers are given under for a while.
 
     thresholds                      as `write_predictions` takes them
@@ -114,10 +114,10 @@ class SparsePresent(NamedTuple):
 
 
 @handle
-class SparseCall(NamedTuple):
+class FastCall(NamedTuple):
     """What a call needs, none of which is made for it.
 
-    model, limits            handles of a SparseModel and of SparseLimits
+    model, limits            handles of a FastModel and of FastLimits
     call, search, answers    handles of the Call of the search, and of its Search and Answers
     given                    [6]   what is asked for rows that are there already; given[0] = 0: read them
     asked                    [5]   rows, values, top_r, nodes of a level, kind of threshold
@@ -171,7 +171,7 @@ class SparseCall(NamedTuple):
     total_ns: I64_1
 
 
-def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: SparseLimits) -> bool:
+def is_taken(n_rows: int, top_r: int, beam_width: int, n_children: int, limits: FastLimits) -> bool:
     """Return whether a request is within the limits; `n_children` are scored for a row on a level."""
     return (
         top_r <= limits.top_r_max
@@ -193,7 +193,7 @@ def _given_of(g: NDArray[np.int64]) -> tuple[int, int, int, int, int, int]:
 
 @inlined
 def _log_threshold_for(
-    threshold: int, log_threshold: NDArray[np.float32], call: SparseCall
+    threshold: int, log_threshold: NDArray[np.float32], call: FastCall
 ) -> NDArray[np.float32]:
     """Return what `beam_rows` takes for thresholds of a kind; `log_threshold` are the tuned ones."""
     if threshold == TUNED:
@@ -206,7 +206,7 @@ def _log_threshold_for(
 
 
 @inlined
-def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: SparseCall) -> bool:
+def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: FastCall) -> bool:
     """Return whether there is room for a request; say what it asks for."""
     call.asked[0], call.asked[1], call.asked[2], call.asked[3] = n_rows, n_values, top_r, n_kept
     return bool(
@@ -219,12 +219,12 @@ def _has_room(n_rows: int, n_values: int, top_r: int, n_kept: int, call: SparseC
 
 @inlined
 def _search_rows(
-    model: SparseModel,
+    model: FastModel,
     n_rows: int,
     top_r: int,
     n_chunks: int,
     thresholds: NDArray[np.float32],
-    call: SparseCall,
+    call: FastCall,
 ) -> None:
     """Search the first rows by a beam of so many chunks, into top_r places a row."""
     search = model.link, n_chunks, top_r, 0, call.allowed, call.none, thresholds
@@ -237,7 +237,7 @@ def _search_rows(
 
 
 @inlined
-def _spread(n_rows: int, top_r: int, call: SparseCall) -> bool:
+def _spread(n_rows: int, top_r: int, call: FastCall) -> bool:
     """Say where the labels of each row begin and end; return whether all rows are surely right."""
     is_exact = True
     for row in range(n_rows):
@@ -250,12 +250,12 @@ def _spread(n_rows: int, top_r: int, call: SparseCall) -> bool:
 @inlined
 def _write_answer(
     kind: int,
-    model: SparseModel,
+    model: FastModel,
     n_rows: int,
     thresholds: NDArray[np.float32],
     seal: tuple[NDArray[np.uint64], int, int, int, int],
     serial: int,
-    call: SparseCall,
+    call: FastCall,
 ) -> bool:
     """Write predictions, or tensors, of the rows to `text`; return whether there is room."""
     spans = call.starts[:n_rows], call.ends[:n_rows], call.labels, call.scores, call.exact
@@ -270,7 +270,7 @@ def _write_answer(
 
 
 @inlined
-def _count_stage(stage: int, nanoseconds: int, call: SparseCall) -> None:
+def _count_stage(stage: int, nanoseconds: int, call: FastCall) -> None:
     """Count that a stage took so long."""
     bucket = 0
     while bucket < len(call.bounds_ns) and nanoseconds > call.bounds_ns[bucket]:
@@ -280,7 +280,7 @@ def _count_stage(stage: int, nanoseconds: int, call: SparseCall) -> None:
 
 
 @inlined
-def _count_stages(is_read: bool, call: SparseCall) -> None:
+def _count_stages(is_read: bool, call: FastCall) -> None:
     """Count what a call took that ends now; whether it has read its rows too."""
     times = call.times
     times[WRITTEN] = clock_ns()
@@ -294,23 +294,22 @@ def _count_stages(is_read: bool, call: SparseCall) -> None:
 
 @inlined
 def _read_body(
-    data: NDArray[np.uint8], span: tuple[int, int], kind: int, model: SparseModel, call: SparseCall
+    data: NDArray[np.uint8], span: tuple[int, int], kind: int, model: FastModel, call: FastCall
 ) -> tuple[int, int, int, int, int, int]:
     """Read a body of a kind into rows, or into texts; return what is asked for them."""
     constants = model.n_features, model.norm, model.top_r, model.beam_width
     rows = call.indptr, call.indices, call.values
     asked: tuple[int, int, int, int, int, int]
     if kind == TENSORS:
-        asked = _read(
-            model.reading_tensors, (data, span, constants, rows, call.number, call.form, call.texts)
-        )
+        on = call.number, call.form, call.texts
+        asked = _read(model.reading_tensors, (data, span, constants, rows, *on))
     else:
         asked = _read(model.reading, (data, span[0], constants, rows, call.number, call.texts))
     return asked
 
 
 @kernel
-def answer_sparse(
+def answer_fast(
     data: NDArray[np.uint8],
     start: int,
     end: int,
@@ -328,13 +327,13 @@ def answer_sparse(
 
     start, end       where the JSON of the body begins and ends
     kind             PREDICTIONS, whose body has nothing behind it, or TENSORS
-    call_at          of a SparseCall; present_at: of a SparsePresent
+    call_at          of a FastCall; present_at: of a FastPresent
     epoch, serial    of the seal, and of the first prediction's id, as `write_predictions` takes them
 
     Numbers and addresses, for looking at a tuple or at an array costs the caller more than reading a body.
     """
-    call, present = struct_at(SparseCall, call_at), struct_at(SparsePresent, present_at)
-    model, limits = struct_at(SparseModel, call.model), struct_at(SparseLimits, call.limits)
+    call, present = struct_at(FastCall, call_at), struct_at(FastPresent, present_at)
+    model, limits = struct_at(FastModel, call.model), struct_at(FastLimits, call.limits)
     asked = _given_of(call.given)
     is_read = asked[0] == 0
     call.times[BEGAN] = call.times[HAS_READ] = call.times[MADE] = clock_ns()

@@ -1,4 +1,4 @@
-"""Sparse requests of one version: a body's bytes in, the JSON of its predictions out.
+"""Requests to one version in one call: a body's bytes in, the JSON of its answer out.
 
 What is needed for it is made once and used by one request after the other, on one thread. The predictors make
 arrays for each call, look for idle buffers and gather the answers: that is little beside many rows, and as
@@ -7,7 +7,8 @@ much as the search itself beside one. The predictions are those of `Predictor.pr
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,50 +16,105 @@ from numpy.typing import NDArray
 from model_store.compiled.calls import address_of
 from model_store.compiled.handles import handle_of
 from model_store.ensemble import LINK_CODES
+from model_store.names import NameTable
 from model_store.version import Model
 from service.features import Featurizer
-from service.features.sparse_request import SparseQuery, data_of, read_body
+from service.features.sparse_request import SparseQuery, read_body
 from service.features.tensor_request import TensorBodies, read_tensors
 from service.features.weights import NORM_CODES
 from service.inference.answering import NOT_WANTED
 from service.inference.buffers import FIRST, Need
-from service.inference.embedded import EmbeddedPredictor
-from service.inference.forest_predictor import ForestPredictor
+from service.inference.fast_answers import FastAnswer, FastForms, RowsRead, Signed
 from service.inference.options import ALL_ALLOWED, ALL_EQUAL
-from service.inference.prediction_json import cut, text_room
+from service.inference.prediction_json import Spans, cut, predictions_json, text_room
 from service.inference.predictor import Predictor
-from service.inference.searcher import Searcher
-from service.inference.sparse_answers import Present, SparseAnswer, SparseForms, TensorsAnswer, identity_of
-from service.inference.sparse_forest import SparseForest
-from service.inference.sparse_steps import ReadsFirst
-from service.inference.tensors_json import tensors_of
+from service.inference.tensors_json import tensors_json, tensors_of
 from service.kernels.search.beam import beam_rows
 from service.kernels.search.call import set_rows
-from service.kernels.search.query import TUNED
-from service.kernels.search.sparse_request import (
+from service.kernels.search.fast_request import (
     GROW,
     PREDICTIONS,
     READS,
     SEARCHES,
     TENSORS,
     WRITES,
-    SparseCall,
-    SparseModel,
-    answer_sparse,
+    FastCall,
+    FastModel,
+    answer_fast,
 )
+from service.kernels.search.query import TUNED
 from service.kernels.text.prediction_json import TOKEN_ROOM, write_predictions
-from service.kernels.text.tensors import write_tensors
-from service.rows import SparseRows
+from service.kernels.text.tensors import IDENTITY, IDENTITY_END, write_tensors
 from service.stages import N_TIMES, StageTimes
 
 _FIRST_NEED = Need(1, 256, 10, 10)
 _KIND = 4
 """The place of the kind of threshold among what was asked."""
 
-_NO_DATA = data_of(b"")
+_BODY_END = b"\n\0"
+"""What readers of bodies need behind one."""
+
+_NO_DATA = np.frombuffer(_BODY_END, np.uint8)
 
 
-class SparseBeam:
+class Writer(NamedTuple):
+    """Reads bodies of a dialect, and writes its answers.
+
+    kind   what kernels know it by
+    read   reads the body whose JSON is message[span[0] : span[1]] into a reader; returns what is asked for
+    take   returns an answer of so many rows that a kernel has written, `ends` or `form` saying where
+    write  returns the answer of labels that were found
+    """
+
+    kind: int
+    read: Callable[[TensorBodies, bytes, tuple[int, int]], SparseQuery]
+    take: Callable[[int, bool, memoryview, NDArray[np.int64], NDArray[np.int64]], FastAnswer]
+    write: Callable[[NameTable, RowsRead, Spans, Signed], FastAnswer]
+
+
+def _take_predictions(
+    n_rows: int, is_tuned: bool, text: memoryview, ends: NDArray[np.int64], _: NDArray[np.int64]
+) -> FastAnswer:
+    if n_rows == 1:
+        return FastAnswer(1, bytes(text[: ends.item(0)]), is_tuned)
+    return FastAnswer(n_rows, b",".join(cut(text, ends[:n_rows])), is_tuned)
+
+
+def _write_predictions(names: NameTable, read: RowsRead, spans: Spans, signed: Signed) -> FastAnswer:
+    (present, epoch, serial), is_tuned = signed, read.asked.threshold == TUNED
+    named = present.thresholds[:0] if is_tuned else present.thresholds
+    written = predictions_json(names, named, present.seal_at(epoch), serial, spans)
+    return FastAnswer(read.asked.n_rows, b",".join(written), is_tuned)
+
+
+def _take_tensors(
+    n_rows: int, is_tuned: bool, text: memoryview, _: NDArray[np.int64], form: NDArray[np.int64]
+) -> FastAnswer:
+    json, binary = tensors_of(text, form)
+    return FastAnswer(n_rows, json, is_tuned, binary)
+
+
+def _write_tensors(names: NameTable, read: RowsRead, spans: Spans, _: Signed) -> FastAnswer:
+    json, binary = tensors_json(names, read.form, spans)
+    return FastAnswer(read.asked.n_rows, json, read.asked.threshold == TUNED, binary)
+
+
+def with_identity(answer: FastAnswer, message: bytes, form: NDArray[np.int64]) -> FastAnswer:
+    """Return an answer that repeats the id of a message of tensors, where the form says that it has one."""
+    first, last = form.item(IDENTITY), form.item(IDENTITY_END)
+    return answer._replace(identity=message[first:last].decode()) if first else answer
+
+
+AS_PREDICTIONS = Writer(
+    PREDICTIONS,
+    lambda reader, message, span: reader.read(message, span[0]),
+    _take_predictions,
+    _write_predictions,
+)
+AS_TENSORS = Writer(TENSORS, TensorBodies.read_infer, _take_tensors, _write_tensors)
+
+
+class BeamRequests:
     """Answers sparse requests by the beam search of a label tree. One call at a time.
 
     times   int64[N_TIMES]  of the last answer's call (`service.stages`)
@@ -69,7 +125,7 @@ class SparseBeam:
         model: Model,
         predictor: Predictor,
         featurizer: Featurizer,
-        forms: SparseForms,
+        forms: FastForms,
         stages: StageTimes,
         mask: NDArray[np.uint8] | None = None,
     ) -> None:
@@ -88,7 +144,7 @@ class SparseBeam:
         self._allowed = ALL_ALLOWED if mask is None else mask
         self._given = np.zeros(len(SparseQuery._fields), np.int64)
         self._asked = np.zeros(5, np.int64)
-        self._constants = SparseModel(
+        self._constants = FastModel(
             reading=0,
             searching=0,
             writing=0,
@@ -108,57 +164,40 @@ class SparseBeam:
         self._make(_FIRST_NEED, _FIRST_NEED.top_r, text_room(1, _FIRST_NEED.top_r))
 
     def answer(
-        self, message: bytes, start: int, present: Present, epoch: int, serial: int
-    ) -> SparseAnswer | None:
-        """Return the answer to the body message[start:]; None if it is not sparse, or not within the limits.
-
-        epoch   that of the thresholds; serial: the first prediction's number, of which `rows_max` are taken
-        """
-        return self._answer(data_of(message), start, len(message), present, epoch, serial)
-
-    def answer_tensors(self, message: bytes, span: tuple[int, int], present: Present) -> TensorsAnswer | None:
-        """Return the answer to the tensors whose JSON is message[span[0] : span[1]]; the rest as `answer`."""
-        return self._answer_tensors(data_of(message), *span, present)
-
-    def answer_rows(
         self,
-        rows: SparseRows,
-        asked: SparseQuery,
-        number: float,
-        present: Present,
-        epoch: int,
-        serial: int,
-    ) -> SparseAnswer | None:
-        """Return the answer for rows that were read elsewhere, of texts for example; the rest as `answer`.
+        message: bytes,
+        span: tuple[int, int],
+        writer: Writer,
+        signed: Signed,
+        read: RowsRead | None = None,
+    ) -> FastAnswer | None:
+        """Return the answer to a body whose JSON is message[span[0] : span[1]], as a writer writes it.
 
-        asked   what is asked for them; number: the threshold if it is one for all labels, between 0 and 1
+        None if the kernel does not read it, or it is not within the limits. Of the serial numbers `rows_max`
+        are taken.
+
+        read   rows that were read elsewhere, of texts for example; the message is empty then
         """
-        if not self._give(rows, asked, number):
+        if read is not None and not self._give(read):
             return None
+        data = np.frombuffer(message + _BODY_END, np.uint8)
+        (start, end), (present, epoch, serial), kind = span, signed, writer.kind
+        at = present.at
         try:
-            return self._answer(_NO_DATA, 0, 0, present, epoch, serial)
+            while (n_rows := answer_fast(data, start, end, kind, self._handle, at, epoch, serial)) == GROW:
+                self._grow()
         finally:
-            self._given[0] = 0
-
-    def rows_as_tensors(
-        self,
-        rows: SparseRows,
-        asked: SparseQuery,
-        number: float,
-        form: NDArray[np.int64],
-        present: Present,
-    ) -> TensorsAnswer | None:
-        """Return the answer for rows that were read elsewhere, as tensors; `form` says which."""
-        if not self._give(rows, asked, number):
+            if read is not None:
+                self._given[0] = 0
+        if n_rows == 0:
             return None
-        self._bodies.form[:] = form
-        try:
-            return self._answer_tensors(_NO_DATA, 0, 0, present)
-        finally:
-            self._given[0] = 0
+        is_tuned, form = self._asked.item(_KIND) == TUNED, self._bodies.form
+        answer = writer.take(n_rows, is_tuned, self._text, self._call.text_ends, form)
+        return answer if kind == PREDICTIONS or read is not None else with_identity(answer, message, form)
 
-    def _give(self, rows: SparseRows, asked: SparseQuery, number: float) -> bool:
+    def _give(self, read: RowsRead) -> bool:
         """Hand the kernel rows, and what is asked for them; return whether there is room for them."""
+        rows, asked, number, form = read
         indptr, indices, values, number_out = self._bodies.arrays
         n_values = len(rows.indices)
         if rows.n_rows >= len(indptr) or n_values > len(indices):
@@ -166,34 +205,9 @@ class SparseBeam:
         indptr[: rows.n_rows + 1], number_out[0] = rows.indptr, number
         indices[:n_values], values[:n_values] = rows.indices, rows.values
         self._given[:] = asked
+        if len(form):
+            self._bodies.form[:] = form
         return True
-
-    def _answer(
-        self, data: NDArray[np.uint8], start: int, end: int, present: Present, epoch: int, serial: int
-    ) -> SparseAnswer | None:
-        at = present.at
-        while (
-            n_rows := answer_sparse(data, start, end, PREDICTIONS, self._handle, at, epoch, serial)
-        ) == GROW:
-            self._grow()
-        if n_rows == 0:
-            return None
-        is_tuned = self._asked.item(_KIND) == TUNED
-        if n_rows == 1:
-            return SparseAnswer(1, bytes(self._text[: self._call.text_ends.item(0)]), is_tuned)
-        return SparseAnswer(n_rows, b",".join(cut(self._call.text, self._call.text_ends[:n_rows])), is_tuned)
-
-    def _answer_tensors(
-        self, data: NDArray[np.uint8], start: int, end: int, present: Present
-    ) -> TensorsAnswer | None:
-        at = present.at
-        while (n_rows := answer_sparse(data, start, end, TENSORS, self._handle, at, 0, 0)) == GROW:
-            self._grow()
-        if n_rows == 0:
-            return None
-        form = self._bodies.form
-        tensors = tensors_of(self._text, form)
-        return TensorsAnswer(n_rows, tensors, identity_of(form), self._asked.item(_KIND) == TUNED)
 
     def _grow(self) -> None:
         """Make room for what was asked for last; if there was, then for its text."""
@@ -237,7 +251,7 @@ class SparseBeam:
             writing_tensors=address_of(write_tensors, WRITES, written[0], names, form, text),
         )
         self._model = handle_of(model)
-        self._call = SparseCall(
+        self._call = FastCall(
             self._model,
             self._limits,
             buffers.call,
@@ -270,76 +284,3 @@ class SparseBeam:
         )
         self._handle = handle_of(self._call)
         self._text = text.data
-
-
-class EmbeddedBeam(ReadsFirst):
-    """Answers sparse requests by a label tree whose rows an embedding makes. One call at a time."""
-
-    def __init__(
-        self,
-        model: Model,
-        predictor: EmbeddedPredictor,
-        featurizer: Featurizer,
-        forms: SparseForms,
-        stages: StageTimes,
-        mask: NDArray[np.uint8] | None = None,
-    ) -> None:
-        """Take what `SparseBeam` takes."""
-        self._beam = SparseBeam(model, predictor, featurizer, forms, stages, mask)
-        self.times = self._beam.times
-        self._stages = stages
-        self._reader = TensorBodies(forms.bodies, featurizer)
-        self._embedding = predictor.embedding
-
-    def answer_rows(
-        self,
-        rows: SparseRows,
-        asked: SparseQuery,
-        number: float,
-        present: Present,
-        epoch: int,
-        serial: int,
-    ) -> SparseAnswer | None:
-        """Do as `SparseBeam.answer_rows`."""
-        return self._beam.answer_rows(*self._embedded(rows, asked), number, present, epoch, serial)
-
-    def rows_as_tensors(
-        self,
-        rows: SparseRows,
-        asked: SparseQuery,
-        number: float,
-        form: NDArray[np.int64],
-        present: Present,
-    ) -> TensorsAnswer | None:
-        """Do as `SparseBeam.rows_as_tensors`."""
-        return self._beam.rows_as_tensors(*self._embedded(rows, asked), number, form, present)
-
-    def _embedded(self, rows: SparseRows, asked: SparseQuery) -> tuple[SparseRows, SparseQuery]:
-        dense = self._embedding.rows(rows)
-        return dense, asked._replace(n_values=len(dense.indices))
-
-
-SparseAnswers: TypeAlias = SparseBeam | ReadsFirst
-
-
-def sparse_answers(
-    model: Model,
-    predictor: Searcher,
-    featurizer: Featurizer,
-    forms: SparseForms,
-    stages: StageTimes | None = None,
-    mask: NDArray[np.uint8] | None = None,
-) -> SparseAnswers:
-    """Return what answers sparse requests from an opened version that `predictor` serves.
-
-    stages   where it is counted how long reading, searching and writing take; None: nobody asks
-    mask     of the labels that all answers may have, as `Searcher.label_mask` prepared it; None: all
-    """
-    stages = stages or StageTimes()
-    if isinstance(predictor, ForestPredictor):
-        return SparseForest(model, predictor, featurizer, forms, stages, mask)
-    if isinstance(predictor, EmbeddedPredictor):
-        return EmbeddedBeam(model, predictor, featurizer, forms, stages, mask)
-    if isinstance(predictor, Predictor):
-        return SparseBeam(model, predictor, featurizer, forms, stages, mask)
-    raise TypeError(f"expected a predictor of trees, found {type(predictor).__name__}")
