@@ -53,7 +53,7 @@ class _Outcome(NamedTuple):
     epoch: int
 
 
-class Versions(Protocol):
+class VersionFinder(Protocol):
     """Where the desk finds the versions that predicted."""
 
     async def find(self, model: str, ref: str) -> ServedVersion:
@@ -68,7 +68,7 @@ class FeedbackDesk:
 
     def __init__(
         self,
-        live: Versions,
+        live: VersionFinder,
         learning: OnlineLearning,
         limits: Limits,
         on_verdicts: Callable[[str, int | None, Iterable[str]], None],
