@@ -135,7 +135,7 @@ async def tune(model: ModelName, request: Request, services: Wired) -> Response:
     """The file is one below the service's data directory (`XYLEM_DATA_DIR`). The answer is that of
     `xylem thresholds --json`.
 
-    A job does it, for which the request waits at most `XYLEM_TUNE_SECONDS_MAX`; `threshold-tuning-jobs` takes
+    A job does it, for which the request waits at most an hour; `threshold-tuning-jobs` takes
     the same without waiting.
     """
     limits = services.limits
